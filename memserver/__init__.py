@@ -1,0 +1,1 @@
+"""memserver: a MemGPT-style agent server over Postgres, pgvector and any OpenAI-compatible model."""

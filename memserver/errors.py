@@ -1,0 +1,127 @@
+"""The one exception tree. Owns the stable codes; `api/errors.py` turns them into HTTP statuses.
+
+MemserverError
+├── InvalidInput                 what the caller sent can't be used
+├── NotFound                     no such thing, or not the caller's
+├── Conflict                     the thing is not in a state that allows this
+├── ToolError                    a tool refused; the text goes to the model as a failed call
+├── ModelError                   the model behind the agent
+│   ├── ModelUnavailable         no connection, a 5xx, or still loading
+│   ├── ModelTimeout             no answer in time
+│   ├── ModelRejected            the endpoint refused the request (4xx)
+│   ├── ContextOverflow          the endpoint says the prompt is too long
+│   └── ProtocolViolation        a reply that is no valid tool call
+├── EmbeddingError               the embedder failed or has another dimension
+├── DatabaseError                the database can't be used
+│   └── LeaseLost                another worker took the agent over
+└── SetupError                   something on this machine is missing; the hint says how to mend it
+"""
+
+
+class MemserverError(Exception):
+    """Base of all errors that memserver raises on purpose.
+
+    Attributes:
+        code: stable, machine-readable; part of the API.
+        message: what happened, for a person.
+        hint: what to do about it, or an empty string.
+    """
+
+    code = "internal_error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InvalidInput(MemserverError):
+    """What the caller sent can't be used."""
+
+    code = "invalid_input"
+
+
+class NotFound(MemserverError):
+    """No such thing, or it belongs to somebody else."""
+
+    code = "not_found"
+
+
+class Conflict(MemserverError):
+    """The thing is not in a state that allows this."""
+
+    code = "conflict"
+
+
+class ToolError(MemserverError):
+    """A tool refused. Its message is what the model reads as the failed call's result."""
+
+    code = "tool_failed"
+
+
+class ModelError(MemserverError):
+    """The model behind an agent could not give an answer."""
+
+    code = "model_error"
+
+
+class ModelUnavailable(ModelError):
+    """No connection to the endpoint, an answer of 5xx, or a model that is still loading."""
+
+    code = "model_unavailable"
+
+
+class ModelTimeout(ModelError):
+    """The endpoint gave no answer in time."""
+
+    code = "model_timeout"
+
+
+class ModelRejected(ModelError):
+    """The endpoint refused the request as it is (4xx)."""
+
+    code = "model_rejected_request"
+
+
+class ContextOverflow(ModelError):
+    """The endpoint says that the prompt is longer than its window."""
+
+    code = "context_overflow"
+
+
+class ProtocolViolation(ModelError):
+    """A reply that is not exactly one valid tool call.
+
+    Attributes:
+        raw: the reply as it came, for the record.
+    """
+
+    code = "model_protocol_violation"
+
+    def __init__(self, message: str, *, raw: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.raw = raw
+
+
+class EmbeddingError(MemserverError):
+    """The embedder failed, or its vectors have another dimension than the collection's."""
+
+    code = "embedding_error"
+
+
+class DatabaseError(MemserverError):
+    """The database can't be reached or can't be used as it is."""
+
+    code = "database_error"
+
+
+class LeaseLost(DatabaseError):
+    """Another worker took the agent over; what this one still wanted to write is void."""
+
+    code = "lease_lost"
+
+
+class SetupError(MemserverError):
+    """Something on this machine is missing or broken; the hint says how to mend it."""
+
+    code = "setup_error"

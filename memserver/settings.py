@@ -1,0 +1,50 @@
+"""Every setting, read once from the environment (prefix MEMSERVER_) and an optional .env file."""
+
+from pathlib import Path
+from typing import Literal
+
+from platformdirs import user_data_path
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """memserver's settings; docs/settings.md lists them. All times are seconds, all sizes tokens."""
+
+    model_config = SettingsConfigDict(env_prefix="MEMSERVER_", env_file=".env", extra="ignore")
+
+    home: Path = Field(default_factory=lambda: user_data_path("memserver"))
+    """Where the embedded Postgres, the engine's environment and the local model live."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8283, ge=0, le=65535)
+    workers: int = Field(default=1, ge=1, le=64)
+    prompts_dir: Path | None = None
+    """A folder whose files replace those of prompts/ of the same name."""
+
+    database_url: SecretStr | None = None
+    """An external Postgres (postgresql://…, as its owner role); unset means the embedded one."""
+    database_app_password: SecretStr | None = None
+    """Password of the application role on an external server; unset: drawn from the owner's URL."""
+    database_pool_size: int = Field(default=10, ge=2)
+
+    llm_base_url: str | None = None
+    """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""
+    llm_model: str | None = None
+    llm_api_key: SecretStr | None = None
+    llm_mode: Literal["auto", "tools", "json_schema"] = "auto"
+    """Native tool calling or JSON-schema output; auto takes tools for an endpoint and json_schema locally."""
+    llm_context_window: int | None = Field(default=None, ge=512)
+    """Tokens the model can see; unset: what the endpoint says, else 8192."""
+    llm_max_output_tokens: int = Field(default=512, ge=16)
+    llm_timeout: float = Field(default=120, gt=0)
+
+    embedding_base_url: str | None = None
+    """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""
+    embedding_model: str | None = None
+    embedding_api_key: SecretStr | None = None
+
+    max_steps: int = Field(default=10, ge=1, le=100)
+    """Model steps in one turn."""
+    max_message_characters: int = Field(default=1_000_000, ge=1)
+    lease_seconds: float = Field(default=15, gt=0)
+    """How long a dead worker's agents wait before another one takes them over."""
