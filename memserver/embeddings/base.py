@@ -1,0 +1,30 @@
+"""The contract every embedder keeps."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Vector = list[float]
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of unit length.
+
+    Attributes:
+        model: the name stored with every collection, so that vectors of two models never meet.
+        dimension: length of its vectors.
+    """
+
+    model: str
+    dimension: int
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Embed each text; same order, same length as `texts`.
+
+        Raises:
+            EmbeddingError: the embedder failed, or answered with another dimension.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back threads and connections."""
+        ...

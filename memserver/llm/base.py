@@ -1,0 +1,84 @@
+"""The contract every model keeps. Owns no provider: those stand beside this file.
+
+`call_tool` returns exactly one tool call that is valid against its schema, or raises a ModelError;
+how the provider gets there (native tool calling, JSON-schema output, a script) is its own affair.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
+
+TextSink = Callable[[str], None]
+"""Takes the fragments of a message's text while it is generated. Provisional until the turn commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One validated tool call; `text` is prose that stood beside it."""
+
+    call: ToolCall
+    usage: Usage
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Plain text from a model, for summaries."""
+
+    text: str
+    usage: Usage
+
+
+class ChatModel(Protocol):
+    """A model that acts by tool calls.
+
+    Attributes:
+        name: what the endpoint calls the model.
+        message_overhead: an upper bound of the tokens a chat template puts around one message.
+    """
+
+    name: str
+    message_overhead: int
+
+    async def context_window(self) -> int:
+        """Tokens of prompt and output together that the model can see."""
+        ...
+
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count each text with the model's own tokenizer, or a stated upper bound."""
+        ...
+
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        """Ask for the next step.
+
+        Args:
+            prompt: system message first, then the queue.
+            tools: what may be called; never empty. With one tool the model must call that one.
+            max_tokens: of output.
+            on_text: takes the text of send_message while it is generated.
+
+        Raises:
+            ModelUnavailable: no connection, 5xx, or still loading.
+            ModelTimeout: no answer in time.
+            ModelRejected: the endpoint refused the request.
+            ContextOverflow: the prompt is longer than the endpoint's window.
+            ProtocolViolation: the reply is not exactly one valid call.
+        """
+        ...
+
+    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+        """Ask for plain text (a summary). Raises the same errors as `call_tool`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections."""
+        ...

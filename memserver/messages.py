@@ -1,0 +1,108 @@
+"""Frozen values that travel between the layers. They know nothing of SQL, HTTP or a provider's wire format."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+JsonObject = dict[str, Any]
+Role = Literal["user", "assistant", "system"]
+CallState = Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that the model asked for, its arguments already checked against the tool's schema."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What a model is told of a tool: `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or several model calls, as the endpoint counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """One message of a prompt, before a provider's wire format.
+
+    `call` is set for an assistant's step (the call it made) and for a tool's result (the call it
+    answers); `text` is then the prose beside the call, or the result.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    call: ToolCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A tool call as it is stored: with its state and, once it has ended, its result."""
+
+    call: ToolCall
+    state: CallState
+    result: str | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of an agent's history, which is recall storage.
+
+    `position` orders the history: turn number x 1000 + place in the turn, so that an answer stands
+    right behind what it answers, however much arrived meanwhile. `tokens` counts the entry as it
+    stands in a prompt, a call's result included.
+    """
+
+    id: str
+    position: int
+    role: Role
+    text: str
+    created_at: datetime
+    tokens: int
+    thought: str = ""
+    call: CallRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One passage of archival storage; `score` is set by a search (cosine similarity, -1 to 1)."""
+
+    id: str
+    text: str
+    created_at: datetime
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One named section of the working context; `limit` is in characters."""
+
+    name: str
+    text: str
+    limit: int
+    description: str = ""
