@@ -1,0 +1,151 @@
+"""Changes to a model's arguments that lose nothing, and the cleaning of the text in them.
+
+Owns the list of what is forgiven. A value whose type the schema takes is never touched. Otherwise:
+
+- "2" for an integer, "2.5" for a number, "true" or "False" for a boolean;
+- 2.0 for an integer becomes 2; the integer 5 for a string becomes "5";
+- JSON text of a list or an object, where a list or an object is wanted, is read.
+
+Everything else is a violation, which the model is told of (`tool_schema`).
+"""
+
+import json
+import re
+from math import isfinite
+from typing import Any
+
+from memserver.messages import JsonObject
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
+_UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
+_MOST_NESTED = 64
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Text that a database and a tokenizer take: no NUL, no lone surrogate (U+FFFD instead)."""
+    if _UNSTORABLE.search(text) is None:
+        return text
+    joined = _PAIR.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+    )
+    return _UNSTORABLE.sub(lambda found: "" if found[0] == "\x00" else "\ufffd", joined)
+
+
+def clean(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON value
+    """The JSON value with every text in it cleaned, keys included.
+
+    Raises:
+        ValueError: it nests deeper than anything downstream should have to take, or holds a number
+            that JSON does not know.
+    """
+    if depth > _MOST_NESTED:
+        raise ValueError("it nests too deep")
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is no JSON number")
+    if isinstance(value, list):
+        return [clean(member, depth + 1) for member in value]
+    if isinstance(value, dict):
+        return {clean_text(key): clean(member, depth + 1) for key, member in value.items()}
+    return value
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Read JSON text as a model or an endpoint sends it.
+
+    Raises:
+        ValueError: it is no JSON, nests too deep, or has a number that JSON does not know.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
+def read_json_at(text: str, start: int) -> tuple[Any, int]:
+    """Read the JSON value that starts at a place in a text; also where it ends.
+
+    Raises:
+        ValueError: as `read_json`.
+    """
+    try:
+        return _DECODER.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
+def coerced(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any JSON value
+    """The value in a type that the schema takes, if it can be had without loss; else as it is."""
+    wanted = _types(schema)
+    if not wanted or _type_of(value) in wanted:
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return int(value) if "integer" in wanted and value.is_integer() else value
+    if isinstance(value, int):
+        return value if "number" in wanted or "string" not in wanted else str(value)
+    return _from_text(value, wanted) if isinstance(value, str) else value
+
+
+def _from_text(value: str, wanted: frozenset[str]) -> Any:  # noqa: ANN401 - any JSON value
+    text = value.strip()
+    if "integer" in wanted and _INTEGER.fullmatch(text):
+        return int(text)
+    if "number" in wanted and _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    if "boolean" in wanted and text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if {"array", "object"} & wanted and text[:1] in {"[", "{"}:
+        try:
+            read = clean(read_json(text))
+        except ValueError:
+            return value
+        return read if _type_of(read) in wanted else value
+    return value
+
+
+def _types(schema: JsonObject | bool) -> frozenset[str]:
+    if isinstance(schema, bool):
+        return frozenset()
+    named = schema.get("type")
+    if isinstance(named, str):
+        return frozenset({named})
+    if isinstance(named, list):
+        return frozenset(named)
+    members = schema.get("anyOf", ())
+    return frozenset().union(*(_types(member) for member in members))
+
+
+def _type_of(value: object) -> str:
+    for kind, name in _TYPE_NAMES:
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+_TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (list, "array"),
+    (dict, "object"),
+)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)

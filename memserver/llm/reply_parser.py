@@ -1,0 +1,194 @@
+"""From a model's raw reply to exactly one valid tool call.
+
+Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
+`tool_schema` and the wire to the adapters. A reply that is no valid call raises a ProtocolViolation
+whose message is a sentence that the model can act on, since that is what it is shown next.
+
+When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the
+later ones were written without the first one's result, and one step of an agent is one call. An
+invalid first call is a violation even if a valid one follows, for the same reason.
+"""
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memserver.errors import ProtocolViolation
+from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
+from memserver.llm.tool_schema import check_arguments
+from memserver.messages import JsonObject, ToolCall, ToolSpec
+
+_RAW_LIMIT = 10_000
+_OBJECTS_TRIED = 16
+_OBJECT_START = re.compile(r'\{\s*["}]')
+_WRAPPING = re.compile(r"^\s*(?:<tool_call>|```(?:json)?)?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class RawCall:
+    """A native tool call as the endpoint sent it; nothing in it is checked."""
+
+    name: object
+    arguments: object
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """A reply as the endpoint sent it."""
+
+    content: str = ""
+    calls: tuple[RawCall, ...] = ()
+    reasoning: str = ""
+    finish_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """The one call, and the prose that stood beside it."""
+
+    call: ToolCall
+    text: str
+
+
+def new_call_id() -> str:
+    """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
+    """The call in a reply of native tool calling.
+
+    Where the endpoint found no call but the content is one, written out as JSON, that is taken: it is
+    what vLLM hands over when its tool parser gives up. JSON behind other prose is not: there the model
+    may be quoting.
+
+    Raises:
+        ProtocolViolation: no call, or not a valid one.
+    """
+    with_raw = _Complaint(reply)
+    if reply.calls:
+        first = reply.calls[0]
+        call = _checked(first.name, first.arguments, tools, with_raw)
+        return ParsedReply(call, clean_text(reply.content).strip())
+    start = _WRAPPING.match(reply.content)
+    if start is not None and reply.content.startswith("{", start.end()):
+        return parse_json(reply, tools)
+    raise with_raw.about_nothing_called(tools)
+
+
+def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
+    """The call in a reply of JSON text, `{"tool": name, "arguments": {…}}`; prose around it is kept.
+
+    `name` and `parameters`, as other formats call them, are understood as well.
+
+    Raises:
+        ProtocolViolation: no call, or not a valid one.
+    """
+    with_raw = _Complaint(reply)
+    found = _first_call(reply.content, with_raw)
+    if found is None:
+        raise with_raw.about_nothing_called(tools)
+    written, start = found
+    name = written["tool"] if "tool" in written else written["name"]
+    arguments = written["arguments"] if "arguments" in written else written.get("parameters")
+    before = _WRAPPING.sub("", reply.content[:start]).strip()
+    return ParsedReply(_checked(name, arguments, tools, with_raw), clean_text(before))
+
+
+def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int] | None:
+    """The first JSON object that names a tool. One that breaks off ends the search.
+
+    What lies inside a broken object is never looked at: an inner object that looks like a call was
+    some argument's value.
+    """
+    position = 0
+    for _ in range(_OBJECTS_TRIED):
+        start = _OBJECT_START.search(content, position)
+        if start is None:
+            return None
+        try:
+            value, position = read_json_at(content, start.start())
+        except ValueError as error:
+            raise complaint.about_broken_json(error) from error
+        if isinstance(value, dict) and ("tool" in value or "name" in value):
+            return value, start.start()
+    return None
+
+
+def _checked(
+    name: object, arguments: object, tools: Sequence[ToolSpec], complaint: "_Complaint"
+) -> ToolCall:
+    spec = next(
+        (spec for spec in tools if isinstance(name, str) and spec.name == name.strip()), None
+    )
+    if spec is None:
+        shown = str(name)[:80] or "(none)"
+        raise complaint(f"There is no tool {shown}. Call one of: {_names(tools)}.")
+    try:
+        given = clean(_as_object(spec, arguments, complaint))
+    except ValueError as error:
+        raise complaint.about_broken_json(error, of=spec.name) from error
+    try:
+        return ToolCall(new_call_id(), spec.name, check_arguments(spec, given))
+    except ProtocolViolation as violation:
+        raise complaint(violation.message) from violation
+
+
+def _as_object(spec: ToolSpec, arguments: object, complaint: "_Complaint") -> JsonObject:
+    """The arguments as an object: nothing at all is `{}`, JSON text (even twice encoded) is read."""
+    value: Any = arguments
+    for _ in range(2):
+        if not isinstance(value, str) or not value.strip():
+            break
+        try:
+            value = read_json(value)
+        except ValueError as error:
+            raise complaint.about_broken_json(error, of=spec.name) from error
+    if value is None or (isinstance(value, str) and not value.strip()):
+        if complaint.was_cut_off:
+            raise complaint.about_length()
+        return {}
+    if isinstance(value, dict):
+        return value
+    raise complaint(f"The arguments of {spec.name} must be a JSON object with named arguments.")
+
+
+def _names(tools: Sequence[ToolSpec]) -> str:
+    return ", ".join(spec.name for spec in tools)
+
+
+class _Complaint:
+    """Makes violations that carry the reply as it came."""
+
+    def __init__(self, reply: RawReply) -> None:
+        self._reply = reply
+        self.was_cut_off = reply.finish_reason == "length"
+
+    def __call__(self, message: str) -> ProtocolViolation:
+        calls = "".join(f"\n{call.name}({call.arguments})" for call in self._reply.calls)
+        raw = self._reply.content + calls or self._reply.reasoning
+        return ProtocolViolation(clean_text(message), raw=clean_text(raw[:_RAW_LIMIT]))
+
+    def about_length(self) -> ProtocolViolation:
+        return self(
+            "Your answer reached the output limit before the call was complete. Make a shorter call."
+        )
+
+    def about_broken_json(self, error: ValueError, of: str = "") -> ProtocolViolation:
+        if self.was_cut_off:
+            return self.about_length()
+        what = f"The arguments of {of} are" if of else "Your answer is"
+        return self(f"{what} not valid JSON ({str(error)[:120]}). Write the whole call again.")
+
+    def about_nothing_called(self, tools: Sequence[ToolSpec]) -> ProtocolViolation:
+        if self.was_cut_off:
+            return self.about_length()
+        if self._reply.content.strip():
+            problem = "Your answer was text without a tool call; nobody has seen it."
+        elif self._reply.reasoning.strip():
+            problem = "Your answer had reasoning only and no tool call."
+        else:
+            problem = "Your answer was empty."
+        return self(f"{problem} Call exactly one of: {_names(tools)}.")

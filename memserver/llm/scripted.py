@@ -1,0 +1,222 @@
+"""A model that answers from a script, for tests and benchmarks.
+
+Owns the steps that a script is made of; `scripted_server` serves the same steps over HTTP. Replies go
+through the same `reply_parser` as a real endpoint's, so an invalid one is refused the same way. It
+never waits on the clock: a step that must take its time waits for an event.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import override
+
+from memserver.errors import ContextOverflow
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native
+from memserver.messages import PromptMessage, ToolSpec, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A step: the model calls this tool. `text` is prose beside the call."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A step that waits: it sets `reached` when the model is asked and goes on after `release`."""
+
+    step: "Step"
+    release: asyncio.Event
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A step that streams its call's text and then fails instead of ending."""
+
+    call: Call
+    error: Exception
+
+
+Step = Call | RawReply | str | Exception | Held | Broken
+"""What a script says next: a call, a raw reply (a str is one in JSON mode), or an error to raise."""
+Rule = Callable[[Sequence[PromptMessage], Sequence[ToolSpec]], Step]
+Summariser = Callable[[Sequence[PromptMessage]], str | Exception]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request that the model got."""
+
+    prompt: tuple[PromptMessage, ...]
+    tools: tuple[ToolSpec, ...]
+    max_tokens: int
+    streamed: bool
+
+
+def say(message: str, *, thought: str | None = None, **arguments: Any) -> Call:  # noqa: ANN401 - JSON
+    """A step that calls send_message."""
+    before = {} if thought is None else {"inner_thought": thought}
+    return Call("send_message", {**before, "message": message, **arguments})
+
+
+def count_words(text: str) -> int:
+    """Tokens as the scripted model counts them: one for each word."""
+    return len(text.split())
+
+
+def count_bytes(text: str) -> int:
+    """Tokens as UTF-8 bytes."""
+    return len(text.encode(errors="replace"))
+
+
+class ScriptedModel(ChatModel):
+    """Answers each `call_tool` with the script's next step, and each `write` with a summary.
+
+    Attributes:
+        seen: every request for a tool call, in order.
+        writes: the prompt of every request for plain text, in order.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Step] | Rule = (),
+        *,
+        summary: str | Summariser = "They talked.",
+        context_window: int = 8192,
+        count: Callable[[str], int] = count_words,
+        enforce_window: bool = True,
+    ) -> None:
+        """Make a model.
+
+        Args:
+            script: the steps in order, or a function that makes a step from the prompt and tools.
+            summary: what `write` answers, or a function from its prompt.
+            context_window: what `context_window()` answers.
+            count: tokens of a text.
+            enforce_window: raise ContextOverflow for a prompt that is too long, as an endpoint does.
+        """
+        self.name = "scripted"
+        self.message_overhead = 4
+        self.window = context_window
+        self.seen: list[Seen] = []
+        self.writes: list[tuple[PromptMessage, ...]] = []
+        self._rule = script if callable(script) else _in_order(iter(script))
+        self._summarise = summary if callable(summary) else lambda _: summary
+        self._count = count
+        self._enforce_window = enforce_window
+
+    @property
+    def last_prompt(self) -> tuple[PromptMessage, ...]:
+        """The prompt of the latest request for a tool call."""
+        return self.seen[-1].prompt
+
+    @override
+    async def context_window(self) -> int:
+        return self.window
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [self._count(text) for text in texts]
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
+        used = self._prompt_tokens(prompt, max_tokens)
+        step = self._rule(prompt, tools)
+        while isinstance(step, Held):
+            step.reached.set()
+            await step.release.wait()
+            step = step.step
+        if isinstance(step, Exception):
+            raise step
+        if isinstance(step, Broken):
+            await _stream(step.call, on_text)
+            raise step.error
+        if isinstance(step, Call):
+            await _stream(step, on_text)
+        raw = as_raw(step)
+        parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
+        written = self._count(parsed.text) + self._count(json.dumps(dict(parsed.call.arguments)))
+        return Reply(parsed.call, Usage(used, written), parsed.text)
+
+    @override
+    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+        self.writes.append(tuple(prompt))
+        used = self._prompt_tokens(prompt, max_tokens)
+        answer = self._summarise(prompt)
+        if isinstance(answer, Exception):
+            raise answer
+        return Written(answer, Usage(used, self._count(answer)))
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+    def _prompt_tokens(self, prompt: Sequence[PromptMessage], max_tokens: int) -> int:
+        used = sum(self.message_overhead + self._count(shown(message)) for message in prompt)
+        if self._enforce_window and used + max_tokens > self.window:
+            raise ContextOverflow(
+                f"The prompt has {used} tokens and {max_tokens} are kept for the answer, "
+                f"but the window has {self.window}."
+            )
+        return used
+
+
+def shown(message: PromptMessage) -> str:
+    """The text of a message as its tokens are counted, an assistant's call included."""
+    if message.role != "assistant" or message.call is None:
+        return message.text
+    arguments = json.dumps(dict(message.call.arguments), ensure_ascii=False)
+    return f"{message.text} {message.call.name} {arguments}"
+
+
+def as_raw(step: Call | RawReply | str) -> RawReply:
+    """The reply that an endpoint would have sent for this step."""
+    if isinstance(step, RawReply):
+        return step
+    if isinstance(step, str):
+        return RawReply(content=step)
+    arguments = json.dumps(dict(step.arguments), ensure_ascii=False)
+    return RawReply(step.text, (RawCall(step.name, arguments),), finish_reason="tool_calls")
+
+
+def fragments(text: str) -> list[str]:
+    """The text in a few pieces, as it would be streamed."""
+    size = max(1, -(-len(text) // 3))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+async def _stream(call: Call, on_text: TextSink | None) -> None:
+    message = call.arguments.get("message")
+    if on_text is None or call.name != "send_message" or not isinstance(message, str):
+        return
+    for fragment in fragments(message):
+        on_text(fragment)
+        await asyncio.sleep(0)
+
+
+def _in_order(steps: Iterator[Step]) -> Rule:
+    def rule(_prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+        try:
+            return next(steps)
+        except StopIteration:
+            raise AssertionError(
+                "The scripted model was asked once more than its script says."
+            ) from None
+
+    return rule

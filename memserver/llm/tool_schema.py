@@ -1,0 +1,302 @@
+"""What a tool looks like to a model, and whether a call's arguments fit it.
+
+Owns the wire forms of a list of tools (native `tools`, and the schema of a JSON answer) and the check
+of arguments. Leaves to `reply_parser` how a call is found in a reply, and to `memserver.tools` where a
+schema comes from. What is derived from a spec is cached by the spec's text, so that specs that are
+built anew for every turn cost one `json.dumps` each.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from memserver.errors import InvalidInput, ProtocolViolation
+from memserver.llm.lossless import coerced
+from memserver.messages import JsonObject, ToolSpec
+
+_OPENED_BY = frozenset(
+    {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
+)
+_NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dependentSchemas"})
+_NO_REMOTE: Registry[Any] = Registry()
+"""Resolves references inside a schema only: a tool's schema must not make the server fetch a URL."""
+_TOLD_AT_ONCE = 3
+
+
+def check_schema(spec: ToolSpec) -> None:
+    """Check a tool's schema when the tool is registered.
+
+    Raises:
+        InvalidInput: not a JSON schema, or not one of an object.
+    """
+    _validator(_text(spec.parameters), spec.name)
+
+
+def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
+    """Check a call's arguments and give them back as the tool will see them.
+
+    Only lossless changes are made, to top-level arguments: see `memserver.llm.lossless`. Arguments
+    that the schema does not name are refused unless the schema says something about them.
+
+    Raises:
+        ProtocolViolation: they do not fit; the message tells the model what to change.
+        InvalidInput: the tool's own schema is broken.
+    """
+    validator = _validator(_text(spec.parameters), spec.name)
+    properties = spec.parameters.get("properties", {})
+    required = spec.parameters.get("required", ())
+    try:
+        fitted = {
+            name: coerced(value, properties.get(name, True))
+            for name, value in arguments.items()
+            if not _is_absent(value, name, properties, required)
+        }
+        errors = sorted(validator.iter_errors(fitted), key=lambda error: list(map(str, error.path)))
+    except (Unresolvable, RecursionError, re.error) as error:
+        raise InvalidInput(f"The schema of the tool {spec.name} can't be used: {error}") from error
+    if errors:
+        sentences = dict.fromkeys(_sentence(spec, error) for error in errors)
+        raise ProtocolViolation(" ".join(list(sentences)[:_TOLD_AT_ONCE]))
+    return fitted
+
+
+def native_tools_json(tools: Sequence[ToolSpec]) -> str:
+    """The JSON text of OpenAI's `tools`, strict, so that vLLM holds the arguments to their schema.
+
+    OpenAI's strict schemas name every property as required; one that may be left out becomes one that
+    may be null, and `check_arguments` takes the null away. A schema that can't be told that way (free
+    keys, `oneOf`) is sent as it is, without `strict`.
+    """
+    return _native_tools(_keys(tools))
+
+
+def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
+    """The schema of a JSON answer: any of `{"tool": name, "arguments": that tool's parameters}`."""
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "tool": {"const": spec.name},
+                    "arguments": _rooted(
+                        _closed(spec.parameters), f"#/anyOf/{index}/properties/arguments"
+                    ),
+                },
+                "required": ["tool", "arguments"],
+                "additionalProperties": False,
+            }
+            for index, spec in enumerate(tools)
+        ]
+    }
+
+
+def response_format_json(tools: Sequence[ToolSpec]) -> str:
+    """The JSON text of the `response_format` that holds an answer to `answer_schema`."""
+    return _response_format(_keys(tools))
+
+
+def tools_as_text(tools: Sequence[ToolSpec]) -> str:
+    """What the system message says of the tools where the endpoint is not told of them (JSON mode)."""
+    return _tools_as_text(_keys(tools))
+
+
+_Key = tuple[str, str, str]
+
+
+def _keys(tools: Sequence[ToolSpec]) -> tuple[_Key, ...]:
+    return tuple((spec.name, spec.description, _text(spec.parameters)) for spec in tools)
+
+
+def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:
+    return [ToolSpec(name, description, json.loads(text)) for name, description, text in keys]
+
+
+def _text(schema: JsonObject) -> str:
+    return json.dumps(schema, separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _native_tools(keys: tuple[_Key, ...]) -> str:
+    return json.dumps([_native_tool(spec) for spec in _specs(keys)], separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _response_format(keys: tuple[_Key, ...]) -> str:
+    schema = {"name": "tool_call", "strict": True, "schema": answer_schema(_specs(keys))}
+    return json.dumps({"type": "json_schema", "json_schema": schema}, separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _tools_as_text(keys: tuple[_Key, ...]) -> str:
+    lines = [
+        'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
+        "and nothing else. The tools:"
+    ]
+    for spec in _specs(keys):
+        shown = {
+            name: value for name, value in spec.parameters.items() if name not in {"title", "type"}
+        }
+        shown.pop("additionalProperties", None)
+        described = f": {spec.description}" if spec.description else ""
+        lines.append(
+            f"- {spec.name}{described}\n  arguments: {json.dumps(shown, ensure_ascii=False)}"
+        )
+    return "\n".join(lines)
+
+
+@lru_cache(maxsize=1024)
+def _validator(text: str, name: str) -> Draft202012Validator:
+    schema = json.loads(text)
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise InvalidInput(
+            f"The schema of the tool {name} is no JSON schema: {error.message}"
+        ) from error
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        raise InvalidInput(f"The schema of the tool {name} must be one of type object.")
+    return Draft202012Validator(_closed(schema), registry=_NO_REMOTE)
+
+
+def _closed(parameters: JsonObject) -> JsonObject:
+    """The schema with unnamed arguments refused, where it leaves that open and can be closed."""
+    whole = {"type": "object", "properties": {}, **parameters}
+    return whole if _OPENED_BY & parameters.keys() else {**whole, "additionalProperties": False}
+
+
+def _native_tool(spec: ToolSpec) -> JsonObject:
+    function: JsonObject = {"name": spec.name, "description": spec.description}
+    try:
+        function |= {"parameters": _strict(_closed(spec.parameters)), "strict": True}
+    except _NotStrict:
+        function |= {"parameters": _closed(spec.parameters)}
+    return {"type": "function", "function": function}
+
+
+class _NotStrict(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+    """This schema has no form that OpenAI's strict mode takes."""
+
+
+def _strict(schema: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+    if not isinstance(schema, dict):
+        return schema
+    if _NO_STRICT & schema.keys():
+        raise _NotStrict
+    result = {key: value for key, value in schema.items() if key not in {"title", "default"}}
+    for key in ("items", "additionalProperties"):
+        if key in result:
+            result[key] = _strict(result[key])
+    if "anyOf" in result:
+        result["anyOf"] = [_strict(member) for member in result["anyOf"]]
+    if "$defs" in result:
+        result["$defs"] = {name: _strict(value) for name, value in result["$defs"].items()}
+    if result.get("type") == "object":
+        if result.get("additionalProperties", "properties" not in result) is not False:
+            raise _NotStrict
+        needed = result.get("required", ())
+        result["properties"] = {
+            name: _strict(value) if name in needed else _or_null(_strict(value))
+            for name, value in result.get("properties", {}).items()
+        }
+        result["required"] = list(result["properties"])
+    return result
+
+
+def _or_null(schema: Any) -> JsonObject:  # noqa: ANN401 - a schema may also be a bare boolean
+    if not isinstance(schema, dict):
+        raise _NotStrict
+    if isinstance(schema.get("type"), str) and not {"enum", "const"} & schema.keys():
+        return {**schema, "type": [schema["type"], "null"]}
+    inner = {key: value for key, value in schema.items() if key != "description"}
+    said = {"description": schema["description"]} if "description" in schema else {}
+    return {"anyOf": [inner, {"type": "null"}], **said}
+
+
+def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+    """The schema with its inner references moved to where it stands inside a larger one."""
+    if isinstance(schema, list):
+        return [_rooted(member, root) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _rooted(value, root) for key, value in schema.items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = root + reference[1:]
+    return moved
+
+
+def _is_absent(value: object, name: str, properties: JsonObject, required: Sequence[str]) -> bool:
+    """Whether a null stands for an argument left out: it may be, and its schema takes no null."""
+    if value is not None or name in required or name not in properties:
+        return False
+    return not Draft202012Validator(properties[name], registry=_NO_REMOTE).is_valid(None)
+
+
+def _sentence(spec: ToolSpec, error: ValidationError) -> str:
+    tell = _TELLERS.get(str(error.validator))
+    if tell is not None and (error.path or error.validator in {"required", "additionalProperties"}):
+        return tell(spec, error)
+    return f"{_where(spec, error)} does not fit: {_short(error.message)}."
+
+
+def _where(spec: ToolSpec, error: ValidationError) -> str:
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"The argument {path} of {spec.name}" if path else f"The call of {spec.name}"
+
+
+def _tell_missing(spec: ToolSpec, error: ValidationError) -> str:
+    given = error.instance if isinstance(error.instance, dict) else {}
+    missing = " and ".join(name for name in _values(error) if name not in given)
+    inside = "".join(f" inside {part}" for part in error.absolute_path)
+    return f"{spec.name} needs the argument {missing}{inside}: call it again with it."
+
+
+def _tell_extra(spec: ToolSpec, error: ValidationError) -> str:
+    known = (error.schema or {}).get("properties", {}) if isinstance(error.schema, dict) else {}
+    given = error.instance if isinstance(error.instance, dict) else {}
+    extra = ", ".join(_short(name) for name in given if name not in known)
+    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    return f"{spec.name} has no argument {extra}; {takes}."
+
+
+def _tell_type(spec: ToolSpec, error: ValidationError) -> str:
+    wanted = " or ".join(_values(error))
+    return (
+        f"{_where(spec, error)} must be of type {wanted}, not {_short(json.dumps(error.instance))}."
+    )
+
+
+def _tell_choice(spec: ToolSpec, error: ValidationError) -> str:
+    return f"{_where(spec, error)} must be one of: {_short(', '.join(_values(error)), 300)}."
+
+
+def _values(error: ValidationError) -> list[str]:
+    """What the failed keyword of the schema says, as a list."""
+    said = error.validator_value
+    return [str(value) for value in said] if isinstance(said, list) else [str(said)]
+
+
+def _tell_too_long(spec: ToolSpec, error: ValidationError) -> str:
+    length = len(str(error.instance))
+    return f"{_where(spec, error)} has {length} characters; at most {error.validator_value} are allowed."
+
+
+_TELLERS: dict[str, Callable[[ToolSpec, ValidationError], str]] = {
+    "required": _tell_missing,
+    "additionalProperties": _tell_extra,
+    "type": _tell_type,
+    "enum": _tell_choice,
+    "maxLength": _tell_too_long,
+}
+
+
+def _short(text: object, limit: int = 80) -> str:
+    shown = str(text)
+    return shown if len(shown) <= limit else shown[:limit] + "…"
