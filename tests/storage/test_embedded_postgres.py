@@ -1,0 +1,462 @@
+"""The embedded Postgres as processes see it: real binaries, real signals, real accounts."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import memserver
+from memserver.errors import SetupError
+from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.postgres_account import Account, run_as, socket_directory
+from memserver.storage.postgres_binaries import usable_binaries
+from memserver.storage.postgres_process import find_postmaster, stop, wait_until_gone
+
+UNSAFE = {"fsync": "off"}  # a killed process loses nothing by it, only a killed machine does
+
+HOLDER = """
+import sys
+from pathlib import Path
+from memserver.storage.embedded_postgres import EmbeddedPostgres
+server = EmbeddedPostgres(Path(sys.argv[1]), settings={"fsync": "off"})
+server.acquire()
+print(server.url(), flush=True)
+sys.stdin.read()
+print("stopped" if server.release() else "left running", flush=True)
+"""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about root's privileges")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory that other accounts may pass through, as pytest's tmp_path may not be."""
+    path = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
+    path.chmod(0o711)
+    yield path
+    for pid_file in path.rglob("postmaster.pid"):
+        if server := find_postmaster(pid_file.parent):
+            stop(server, patience=10)
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def root(home: Path) -> Path:
+    return home / "postgres"
+
+
+class Holder:
+    """Another process that uses the server until it is told to end or is killed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    @property
+    def url(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> str:
+        return self.process.communicate()[0].strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def holder(
+    root: Path,
+    *,
+    python: Path | str = sys.executable,
+    user: int | None = None,
+    environment: dict[str, str] | None = None,
+) -> Iterator[Holder]:
+    with subprocess.Popen(
+        [str(python), "-c", HOLDER, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env=environment,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    ) as process:
+        yield Holder(process)
+        process.kill()
+
+
+def postmaster_of(root: Path) -> int:
+    server = find_postmaster(root / "data")
+    assert server is not None
+    return server.pid
+
+
+def rows(url: str, query: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query).fetchall()
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+# --- starting
+
+
+def test_a_fresh_server_answers_and_can_create_the_vector_extension(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        run(server.url(), "CREATE EXTENSION vector", "CREATE DATABASE other")
+        assert rows(server.url(), "SELECT '[1,2]'::vector <-> '[1,2]'") == [(0.0,)]
+        assert rows(server.url("other"), "SELECT current_database(), current_user") == [
+            ("other", "postgres")
+        ]
+
+
+def test_it_listens_on_a_private_socket_only(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        assert rows(server.url(), "SHOW listen_addresses") == [("",)]
+        assert (root / "run").stat().st_mode & 0o077 == 0
+        assert (root / "data").stat().st_mode & 0o077 == 0
+
+
+def test_text_search_takes_foreign_letters_for_letters_and_dashes_for_dashes(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        (found,) = rows(server.url(), "SELECT to_tsvector('simple', '«Éa» ПРИВЕТ—мир')::text")
+        assert found == ("'éa':1 'мир':3 'привет':2",)
+        assert rows(server.url(), "SELECT 'ПРИВЕТ' ILIKE 'привет'") == [(True,)]
+
+
+def test_extra_settings_reach_the_server_and_its_own_cannot_be_set(root: Path) -> None:
+    with EmbeddedPostgres(root, settings={**UNSAFE, "log_statement": "all"}) as server:
+        assert rows(server.url(), "SHOW log_statement") == [("all",)]
+        assert rows(server.url(), "SELECT 'find me'") == [("find me",)]
+        assert "find me" in server.log_tail()
+    with pytest.raises(ValueError, match="listen_addresses"):
+        EmbeddedPostgres(root, settings={"listen_addresses": "*"})
+
+
+def test_the_url_does_not_depend_on_the_clients_environment(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPORT", "1")
+    monkeypatch.setenv("PGUSER", "somebody")
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        assert rows(server.url(), "SELECT current_user") == [("postgres",)]
+
+
+def test_a_server_that_does_not_start_says_why_and_holds_nothing(root: Path) -> None:
+    broken = EmbeddedPostgres(root, settings={"shared_buffers": "plenty"})
+    with pytest.raises(SetupError, match='invalid value for parameter "shared_buffers"'):
+        broken.acquire()
+    server = EmbeddedPostgres(root, settings=UNSAFE)
+    server.acquire()
+    assert server.release()
+
+
+def test_a_creation_that_was_killed_is_begun_anew(root: Path) -> None:
+    unfinished = root / "initdb-killed"
+    unfinished.mkdir(parents=True)
+    (unfinished / "PG_VERSION").write_text("18\n")
+    root.chmod(0o711)
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        assert rows(server.url(), "SELECT 1") == [(1,)]
+    assert not unfinished.exists()
+
+
+def test_a_long_root_gets_its_socket_in_a_short_private_directory(home: Path) -> None:
+    root = home / ("a long, 'quoted' \"name\" $HOME " * 4) / ("x" * 100) / "postgres"
+    server = EmbeddedPostgres(root, settings=UNSAFE)
+    with server:
+        assert rows(server.url(), "SELECT 1") == [(1,)]
+        short = socket_directory(root)
+        assert short.parent == Path("/tmp")
+        assert short.stat().st_mode & 0o077 == 0
+    with server:  # and finds it again
+        assert rows(server.url(), "SELECT 1") == [(1,)]
+    short.rmdir()
+
+
+@pytest.mark.parametrize("trap", ["open directory", "link"])
+def test_a_socket_directory_that_someone_laid_in_wait_is_refused(home: Path, trap: str) -> None:
+    root = home / ("x" * 120)
+    root.mkdir(mode=0o711)
+    short = socket_directory(root)
+    if trap == "link":
+        short.symlink_to(home)
+    else:
+        short.mkdir()
+        short.chmod(0o777)
+    try:
+        with pytest.raises(SetupError, match="isn't a private directory"):
+            EmbeddedPostgres(root, settings=UNSAFE).acquire()
+    finally:
+        short.unlink() if trap == "link" else short.rmdir()
+
+
+# --- what can be missing
+
+
+def test_missing_binaries_are_named_with_the_way_to_install_them(root: Path) -> None:
+    program = HOLDER.replace(
+        "server.acquire()",
+        "try: server.acquire()\nexcept Exception as e: sys.exit(e.code + e.hint)",
+    )
+    bare = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(root)],
+        env={"PYTHONPATH": str(Path(memserver.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bare.stderr.startswith("setup_errorpip install 'memserver[local]'")
+
+
+def test_a_cluster_of_another_major_version_is_refused_and_left_as_it_is(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE):
+        pass
+    (root / "data" / "PG_VERSION").write_text("17\n")
+    with pytest.raises(SetupError, match=r"made by Postgres 17; the installed binaries are 18"):
+        EmbeddedPostgres(root, settings=UNSAFE).acquire()
+    assert (root / "data" / "PG_VERSION").read_text() == "17\n"
+
+
+def test_a_directory_that_is_no_cluster_is_refused(root: Path) -> None:
+    (root / "data").mkdir(parents=True)
+    root.chmod(0o711)
+    with pytest.raises(SetupError, match="not a Postgres data directory"):
+        EmbeddedPostgres(root, settings=UNSAFE).acquire()
+
+
+def test_a_root_that_cannot_be_made_is_a_setup_error(home: Path) -> None:
+    (home / "file").write_text("")
+    with pytest.raises(SetupError, match="can't be set up"):
+        EmbeddedPostgres(home / "file" / "postgres").acquire()
+
+
+# --- sharing
+
+
+def test_the_server_stops_when_the_last_process_ends_and_not_before(root: Path) -> None:
+    mine = EmbeddedPostgres(root, settings=UNSAFE)
+    with holder(root) as first, holder(root) as second:
+        mine.acquire()
+        url = first.url
+        assert url == second.url == mine.url()
+        server = postmaster_of(root)
+        assert first.end() == "left running"
+        assert not mine.release()
+        assert rows(url, "SELECT 1") == [(1,)]
+        assert second.end() == "stopped"
+    assert wait_until_gone(server, timeout=0)
+    assert not mine.release()
+
+
+@pytest.mark.slow
+def test_four_processes_that_start_at_once_share_one_server(root: Path) -> None:
+    with holder(root) as a, holder(root) as b, holder(root) as c, holder(root) as d:
+        holders = [a, b, c, d]
+        assert len({each.url for each in holders}) == 1
+        server = postmaster_of(root)
+        assert [each.end() for each in holders] == ["left running"] * 3 + ["stopped"]
+    assert wait_until_gone(server, timeout=0)
+
+
+def test_the_server_of_a_killed_process_is_joined_and_then_stopped(root: Path) -> None:
+    with holder(root) as killed:
+        url = killed.url
+        run(url, "CREATE TABLE kept AS SELECT 1 AS value")
+        server = postmaster_of(root)
+        killed.kill()
+    assert rows(url, "SELECT value FROM kept") == [(1,)]
+    mine = EmbeddedPostgres(root, settings=UNSAFE)
+    mine.acquire()
+    assert postmaster_of(root) == server
+    assert mine.release()
+    assert wait_until_gone(server, timeout=0)
+
+
+# --- recovering
+
+
+def test_a_killed_server_comes_back_with_every_committed_row(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        run(server.url(), "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS value")
+        killed = postmaster_of(root)
+        os.kill(killed, signal.SIGKILL)
+        server.acquire()
+        assert postmaster_of(root) != killed
+        assert rows(server.url(), "SELECT sum(value) FROM kept") == [(500500,)]
+        assert server.release()
+
+
+@pytest.mark.slow
+def test_a_killed_server_comes_back_although_a_backend_outlives_it(root: Path) -> None:
+    busy = "SELECT count(*) FROM generate_series(1, 5000000) a WHERE md5(a::text) = ''"
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        connection = psycopg.connect(server.url(), autocommit=True)
+        backend = connection.info.backend_pid
+        thread = threading.Thread(target=_to_its_end, args=(connection, busy))
+        thread.start()
+        state = f"SELECT state FROM pg_stat_activity WHERE pid = {backend}"
+        while rows(server.url(), state) != [("active",)]:
+            pass
+        os.kill(postmaster_of(root), signal.SIGKILL)
+        server.acquire()
+        assert wait_until_gone(backend, timeout=0)
+        assert rows(server.url(), "SELECT 1") == [(1,)]
+        thread.join()
+        connection.close()
+
+
+def _to_its_end(connection: psycopg.Connection, query: str) -> None:
+    with suppress(psycopg.OperationalError):
+        connection.execute(query)
+
+
+@pytest.mark.parametrize("state", ["zombie", "stranger", "nonsense"])
+def test_lock_files_that_name_no_postmaster_do_not_hinder_a_start(root: Path, state: str) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE):
+        pid_file = (root / "data" / "postmaster.pid").read_text().splitlines()
+    with subprocess.Popen(["/bin/sh", "-c", "exit 0"]) as child:
+        if state == "zombie":
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, unreaped
+        pid = {"zombie": child.pid, "stranger": os.getpid(), "nonsense": "x"}[state]
+        text = "\n".join([str(pid), *pid_file[1:]])
+        (root / "data" / "postmaster.pid").write_text(text)
+        (root / "run" / ".s.PGSQL.5432.lock").write_text(text)
+        with EmbeddedPostgres(root, settings=UNSAFE) as server:
+            assert rows(server.url(), "SELECT 1") == [(1,)]
+
+
+# --- accounts
+
+
+@as_root
+def test_root_runs_the_server_under_an_unprivileged_account_of_its_own(root: Path) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE):
+        owner = (root / "data").stat().st_uid
+        assert owner not in {entry.pw_uid for entry in pwd.getpwall()}
+        assert Path(f"/proc/{postmaster_of(root)}").stat().st_uid == owner
+
+
+@as_root
+def test_a_home_closed_to_others_stays_closed_and_keeps_its_cluster_elsewhere(home: Path) -> None:
+    closed = home / "closed"
+    closed.mkdir(mode=0o700)
+    root, elsewhere = closed / "share" / "postgres", home / "system"
+
+    def server() -> EmbeddedPostgres:
+        return EmbeddedPostgres(root, settings=UNSAFE, system_home=elsewhere)
+
+    with server() as first:
+        run(first.url(), "CREATE TABLE kept AS SELECT 1 AS value")
+    with server() as second:
+        assert rows(second.url(), "SELECT value FROM kept") == [(1,)]
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+    place = Path((root / "location").read_text().strip())
+    assert place.parent == elsewhere
+    place.rename(home / "away")
+    with pytest.raises(SetupError, match="that directory is gone"):
+        server().acquire()
+
+    shutil.rmtree(root)  # who deletes the home begins anew
+    (home / "away").rename(place)
+    with server() as fresh, pytest.raises(psycopg.errors.UndefinedTable):
+        rows(fresh.url(), "SELECT value FROM kept")
+
+
+@as_root
+@pytest.mark.slow
+def test_binaries_that_the_account_cannot_read_are_copied_once(home: Path, root: Path) -> None:
+    closed = home / "closed"
+    _copy_package(closed)
+    closed.chmod(0o700)
+    copies = []
+    for _ in range(2):
+        with holder(root, environment={"PYTHONPATH": str(closed)}) as user:
+            assert rows(user.url, "SELECT 1") == [(1,)]
+            copies += [(path, path.stat().st_mtime_ns) for path in root.glob("binaries-*")]
+            assert user.end() == "stopped"
+    assert len(copies) == 2
+    assert copies[0] == copies[1]
+
+
+@as_root
+@pytest.mark.slow
+def test_an_ordinary_user_has_a_server_too_and_root_may_join_it(home: Path) -> None:
+    nobody = pwd.getpwnam("nobody").pw_uid
+    python = _python_for(Account(nobody, nobody))
+    _copy_package(home / "package")
+    root = home / "users" / "postgres"
+    root.parent.mkdir()
+    os.chown(root.parent, nobody, nobody)
+    with holder(
+        root, python=python, user=nobody, environment={"PYTHONPATH": str(home / "package")}
+    ) as user:
+        assert rows(user.url, "SELECT current_user") == [("postgres",)]
+        assert (root / "data").stat().st_uid == nobody
+        with EmbeddedPostgres(root, settings=UNSAFE) as mine:
+            assert rows(mine.url(), "SELECT 1") == [(1,)]
+        assert user.end() == "stopped"
+
+
+@as_root
+@pytest.mark.slow
+def test_an_ordinary_user_is_told_that_a_database_is_not_theirs(home: Path) -> None:
+    nobody = pwd.getpwnam("nobody").pw_uid
+    python = _python_for(Account(nobody, nobody))
+    _copy_package(home / "package")
+    with EmbeddedPostgres(home / "postgres", settings=UNSAFE):
+        pass
+    refused = subprocess.run(
+        [str(python), "-c", HOLDER, str(home / "postgres")],
+        env={"PYTHONPATH": str(home / "package")},
+        user=nobody,
+        group=nobody,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+    assert "SetupError" in refused.stderr
+
+
+def _copy_package(target: Path) -> None:
+    """What a process needs to run the launcher: the package and the binaries, nothing else."""
+    source = Path(memserver.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(source, target / "memserver", ignore=ignored)
+    package = usable_binaries(target, None).tree.parent
+    shutil.copytree(package, target / package.name, ignore=ignored)
+    (target / package.name / "__init__.py").write_text("raise ImportError('never import it')")
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name)
+
+
+def _python_for(account: Account) -> Path:
+    """An interpreter that the account can run; that of the tests often lies under /root."""
+    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for candidate in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
+        try:
+            if run_as(account, candidate, "-c", check).returncode == 0:
+                return Path(candidate)
+        except OSError:
+            continue
+    pytest.skip("no Python 3.11 that an ordinary user can run")
