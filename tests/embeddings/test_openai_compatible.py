@@ -1,0 +1,128 @@
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.errors import EmbeddingError
+from tests.llm.serving import serving
+
+
+class Stub:
+    """An endpoint that answers what a test sets."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.vector: object = [3.0, 4.0]
+        self.copies = 1
+        self.key = ""
+        self.hang = False
+
+    async def answer(self, request: Request) -> Response:
+        self.key = request.headers["authorization"]
+        if self.hang:
+            await asyncio.Event().wait()
+        if self.status != 200:
+            return JSONResponse({"error": {"message": "no"}}, self.status)
+        count = len((await request.json())["input"]) * self.copies
+        data = [{"index": index, "embedding": self.vector} for index in range(count)]
+        return JSONResponse({"data": data, "model": "m"})
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub()
+
+
+@pytest.fixture
+def url(stub: Stub) -> Iterator[str]:
+    with serving(
+        Starlette(routes=[Route("/v1/embeddings", stub.answer, methods=["POST"])])
+    ) as base:
+        yield f"{base}/v1"
+
+
+def embedder(url: str, **options) -> OpenAICompatibleEmbedder:
+    return OpenAICompatibleEmbedder(url, "m", max_retries=0, **options)
+
+
+async def test_the_dimension_is_discovered_and_vectors_are_normalised(url: str):
+    made = await embedder(url).connected()
+    assert made.dimension == 2
+    assert await made.embed(["x"]) == [[0.6, 0.8]]
+    await made.aclose()
+
+
+async def test_the_key_is_sent(url: str, stub: Stub):
+    made = embedder(url, api_key="secret")
+    await made.embed(["x"])
+    assert stub.key == "Bearer secret"
+    await made.aclose()
+
+
+@pytest.mark.parametrize("given", [0, 2])
+async def test_a_changed_dimension_is_an_error_with_a_hint(url: str, stub: Stub, given: int):
+    made = await embedder(url, dimension=given).connected()
+    stub.vector = [1.0, 0.0, 0.0]
+    with pytest.raises(EmbeddingError, match="3 dimensions instead of 2") as caught:
+        await made.embed(["y"])
+    if not given:
+        assert made.dimension == 2
+    assert caught.value.code == "embedding_error"
+    assert caught.value.hint
+    await made.aclose()
+
+
+@pytest.mark.parametrize("vector", [[], [0.0, 0.0], [[1.0], [2.0]], ["a"], None])
+async def test_an_answer_that_is_no_vector_is_an_error(url: str, stub: Stub, vector: object):
+    stub.vector = vector
+    made = embedder(url)
+    with pytest.raises(EmbeddingError):
+        await made.embed(["x"])
+    await made.aclose()
+
+
+async def test_a_wrong_count_of_vectors_is_an_error(url: str, stub: Stub):
+    stub.copies = 2
+    made = embedder(url)
+    with pytest.raises(EmbeddingError, match="2 vectors for 1 texts"):
+        await made.embed(["x"])
+    await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, "MEMSERVER_EMBEDDING_API_KEY"),
+        (403, "MEMSERVER_EMBEDDING_API_KEY"),
+        (404, "MEMSERVER_EMBEDDING_MODEL"),
+        (500, ""),
+    ],
+)
+async def test_a_refusal_is_an_error_with_its_hint(url: str, stub: Stub, status: int, hint: str):
+    stub.status = status
+    made = embedder(url)
+    with pytest.raises(EmbeddingError, match=str(status)) as caught:
+        await made.embed(["x"])
+    assert hint in caught.value.hint
+    await made.aclose()
+
+
+async def test_an_endpoint_that_is_not_there_is_an_error_with_a_hint():
+    made = embedder("http://127.0.0.1:9/v1")
+    with pytest.raises(EmbeddingError) as caught:
+        await made.embed(["x"])
+    assert "MEMSERVER_EMBEDDING_BASE_URL" in caught.value.hint
+    await made.aclose()
+
+
+async def test_an_endpoint_that_does_not_answer_is_an_error(url: str, stub: Stub):
+    stub.hang = True
+    made = embedder(url, timeout=0.05)
+    with pytest.raises(EmbeddingError, match="in time"):
+        await made.embed(["x"])
+    await made.aclose()
