@@ -71,12 +71,11 @@ class CallRecord:
 class Message:
     """One entry of an agent's history, which is recall storage.
 
-    `position` orders the history: turn number x 1000 + place in the turn, so that an answer stands
-    right behind what it answers, however much arrived meanwhile. `tokens` counts the entry as it
-    stands in a prompt, a call's result included.
+    `position` identifies it within its agent and orders the history: turn number x 1000 + place in
+    the turn, so that an answer stands right behind what it answers, however much arrived meanwhile.
+    `tokens` counts the entry as it stands in a prompt, a call's result included.
     """
 
-    id: str
     position: int
     role: Role
     text: str

@@ -1,0 +1,1 @@
+"""The turn, the step loop and the prompt; and who serves which agent."""

@@ -1,0 +1,1 @@
+"""HTTP: routes, schemas, errors. Leaves to `agent` what a turn is."""

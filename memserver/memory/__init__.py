@@ -1,0 +1,1 @@
+"""Working context, queue, summary, recall and archival storage: what the rows mean."""

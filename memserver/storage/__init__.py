@@ -1,0 +1,1 @@
+"""Tables, queries, the pool and tenant scope; what the rows mean is left to `memory` and `agent`."""

@@ -1,0 +1,169 @@
+"""Main context: what the model sees, put together from an agent's memories.
+
+The order serves a prefix cache: instructions, memory statistics and working context first, then the
+summary, then the queue; what changes least comes first.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from memserver.llm.base import ChatModel
+from memserver.memory.queue import Budget
+from memserver.memory.text import shorten
+from memserver.messages import CallRecord, Message, PromptMessage, Section, ToolCall, ToolSpec
+from memserver.prompts import Prompts
+from memserver.storage.agents import Agent
+from memserver.storage.leases import State
+from memserver.tools.memory_tools import SEND_MESSAGE
+
+_shortened: dict[tuple[UUID, int, int], str] = {}
+_MOST_SHORTENED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Mind:
+    """An agent's memories at one moment, apart from the queue."""
+
+    agent: Agent
+    state: State
+    sections: tuple[Section, ...]
+    summary: str
+    tools: tuple[ToolSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the prompt before the queue."""
+
+    name: str
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The prompt without the queue: its parts, and what room they leave.
+
+    The last part, the tools, reaches the model beside the messages, not in them.
+    """
+
+    parts: tuple[Part, ...]
+    budget: Budget
+
+    @property
+    def head(self) -> list[PromptMessage]:
+        """The message before the queue."""
+        texts = [part.text for part in self.parts[:-1] if part.text]
+        return [PromptMessage("system", "\n\n".join(texts))]
+
+
+async def frame(
+    mind: Mind, model: ChatModel, prompts: Prompts, *, window: int, reserved: int
+) -> Frame:
+    """Render and count everything but the queue."""
+    texts = {
+        "instructions": mind.agent.system_prompt or prompts.render("system.md"),
+        "working_context": prompts.render(
+            "working_context.md",
+            sections=mind.sections,
+            messages=mind.state.stats_messages,
+            passages=mind.state.stats_passages,
+            edited_at=mind.state.stats_edited_at.strftime("%Y-%m-%d %H:%M"),
+        ),
+        "summary": prompts.render("summary_in_context.md", summary=mind.summary)
+        if mind.summary
+        else "",
+        "tools": described(mind.tools),
+    }
+    counts = await model.count_tokens(list(texts.values()))
+    parts = tuple(
+        Part(name, text, count) for (name, text), count in zip(texts.items(), counts, strict=True)
+    )
+    return Frame(parts, Budget(window, reserved, sum(counts) + model.message_overhead))
+
+
+async def render_queue(
+    agent_id: UUID, queue: Sequence[Message], largest: int, model: ChatModel
+) -> list[PromptMessage]:
+    """The queue as prompt messages; one that is larger than `largest` tokens is shown shortened."""
+    rendered: list[PromptMessage] = []
+    for message in queue:
+        for part in prompt_messages(message):
+            if message.tokens > largest:
+                text = await _shortened_text(agent_id, message, part.text, largest, model)
+                rendered.append(PromptMessage(part.role, text, part.call))
+            else:
+                rendered.append(part)
+    return rendered
+
+
+def prompt_messages(message: Message) -> list[PromptMessage]:
+    """One entry of the history as the model sees it; a call always stands with its result."""
+    if message.role == "assistant":
+        record = message.call or _as_call(message)
+        return [
+            PromptMessage("assistant", "", record.call),
+            PromptMessage("tool", result_text(record), record.call),
+        ]
+    if message.role == "system":
+        # Many chat templates take a system message in first place only.
+        return [PromptMessage("user", f"[system] {message.text}")]
+    return [PromptMessage("user", user_text(message.text, message.created_at))]
+
+
+def user_text(text: str, at: datetime) -> str:
+    """What a person said, with the time at which it came."""
+    return f"[{at:%Y-%m-%d %H:%M}] {text}"
+
+
+def result_text(record: CallRecord) -> str:
+    """A call's result as the model reads it."""
+    if record.state == "done":
+        return f"OK. {record.result}" if record.result else "OK"
+    return f"Failed: {record.result}"
+
+
+def entry_texts(message: Message) -> list[str]:
+    """The texts of an entry whose tokens count, as the prompt holds them."""
+    texts = []
+    for part in prompt_messages(message):
+        call = json.dumps(dict(part.call.arguments), ensure_ascii=False) if part.call else ""
+        name = part.call.name if part.call else ""
+        texts.append(part.text if part.role != "assistant" else f"{name} {call}")
+    return texts
+
+
+async def count_entry(message: Message, model: ChatModel) -> int:
+    """Tokens of an entry as it stands in a prompt, with what the template puts around it."""
+    counts = await model.count_tokens(entry_texts(message))
+    return sum(counts) + model.message_overhead * len(counts)
+
+
+def _as_call(message: Message) -> CallRecord:
+    """An imported answer, shown as the call by which the agent would have said it."""
+    call = ToolCall(f"call_{message.position}", SEND_MESSAGE, {"message": message.text})
+    return CallRecord(call, "done", "", message.created_at)
+
+
+async def _shortened_text(
+    agent_id: UUID, message: Message, text: str, largest: int, model: ChatModel
+) -> str:
+    key = (agent_id, message.position, largest)
+    if key not in _shortened:
+        if len(_shortened) >= _MOST_SHORTENED:
+            _shortened.clear()
+        parts = len(prompt_messages(message))
+        limit = max(1, largest // parts - model.message_overhead)
+        [tokens] = await model.count_tokens([text])
+        _shortened[key] = await shorten(text, tokens, limit, model)
+    return _shortened[key]
+
+
+def described(tools: Sequence[ToolSpec]) -> str:
+    """The tools as text, for counting and for people to read."""
+    return "\n".join(
+        f"{tool.name}: {tool.description} {json.dumps(tool.parameters)}" for tool in tools
+    )

@@ -1,0 +1,191 @@
+"""Posting to an agent and waiting for what comes of it, whichever worker does the work."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from memserver.agent.context import user_text
+from memserver.agent.events import (
+    Event,
+    EventBus,
+    StepCommitted,
+    Stirred,
+    TurnEnded,
+)
+from memserver.agent.turn import ModelSource
+from memserver.agent.worker import Worker
+from memserver.errors import InvalidInput
+from memserver.llm.base import ChatModel
+from memserver.memory.text import clean
+from memserver.messages import Message
+from memserver.storage import inbox, recall
+from memserver.storage.database import Database
+from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
+
+POLL_SECONDS = 2.0
+"""How often a waiting caller looks for itself, in case a wake-up was lost."""
+CALL_TOKENS = 24
+"""What an imported answer is counted beyond its text, since it is shown as a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What came of a turn."""
+
+    ended: TurnEnded
+    messages: tuple[Message, ...]
+
+
+class Conversation:
+    """Posts messages to agents and follows their turns."""
+
+    def __init__(
+        self, database: Database, models: ModelSource, events: EventBus, worker: Worker
+    ) -> None:
+        self._database = database
+        self._models = models
+        self._events = events
+        self._worker = worker
+
+    async def post(self, tenant: str, agent_id: UUID, text: str, *, key: str | None = None) -> Turn:
+        """Store a message durably as the agent's next turn; the turn starts with `follow`.
+
+        Raises:
+            InvalidInput: the text is empty.
+            NotFound: no such agent.
+            Conflict: the idempotency key was used with another text.
+        """
+        message = NewMessage(clean(text), 0)
+        _check_text(message)
+        [tokens] = await self._count([message], self._models.get(None))
+        return await inbox.post(
+            self._database,
+            tenant,
+            agent_id,
+            replace(message, tokens=tokens),
+            self._envelope(key, [message]),
+        )
+
+    async def import_messages(
+        self,
+        tenant: str,
+        agent_id: UUID,
+        messages: Sequence[NewMessage],
+        *,
+        key: str | None = None,
+    ) -> Turn:
+        """Store past messages in order; returns the turn whose end is the import's end.
+
+        Raises:
+            InvalidInput: there are none, or a text is empty.
+            NotFound: no such agent.
+            Conflict: the idempotency key was used with other messages.
+        """
+        cleaned = [replace(message, text=clean(message.text)) for message in messages]
+        if not cleaned:
+            raise InvalidInput("There are no messages to import.")
+        for message in cleaned:
+            _check_text(message)
+        counts = await self._count(cleaned, self._models.get(None))
+        counted = [
+            replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)
+        ]
+        envelope = self._envelope(key, cleaned)
+        return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
+
+    async def result(self, tenant: str, turn: Turn) -> TurnResult:
+        """Work the turn, or wait for whoever does, to its end."""
+        messages: list[Message] = []
+        async with aclosing(self.follow(tenant, turn)) as events:
+            async for event in events:
+                if isinstance(event, StepCommitted):
+                    messages.extend(event.messages)
+                elif isinstance(event, TurnEnded):
+                    return TurnResult(event, tuple(messages))
+        raise AssertionError("A turn's events end with TurnEnded.")
+
+    async def follow(self, tenant: str, turn: Turn, *, text: bool = False) -> AsyncGenerator[Event]:
+        """The turn's events to its end, each committed step once.
+
+        Args:
+            tenant: whose turn it is.
+            turn: as `post` returned it.
+            text: also deltas of the text, where this worker is the one that serves the agent.
+        """
+        seen = turn.first_position if turn.kind == "message" else turn.first_position + 999
+        with self._events.subscribe(turn.agent_id, turn.turn, text=text) as queue:
+            if turn.ended:
+                queue.put_nowait(Stirred())
+            else:
+                self._worker.kick(turn.agent_id, tenant)
+            while True:
+                event = await self._next(queue)
+                found = (
+                    await self._look(tenant, turn, seen) if isinstance(event, Stirred) else [event]
+                )
+                for item in found:
+                    if isinstance(item, StepCommitted):
+                        if item.messages[-1].position <= seen:
+                            continue
+                        seen = item.messages[-1].position
+                    yield item
+                    if isinstance(item, TurnEnded):
+                        return
+
+    async def _next(self, queue: asyncio.Queue[Event]) -> Event:
+        try:
+            return await asyncio.wait_for(queue.get(), POLL_SECONDS)
+        except TimeoutError:
+            return Stirred()
+
+    async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
+        """What the database says has happened in the turn behind position `seen`."""
+        async with self._database.tenant(tenant) as tx:
+            now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
+            messages = await recall.queue(
+                tx, turn.agent_id, seen + 1, turn.first_position + PLACES_PER_TURN
+            )
+        closed = [message for message in messages if not _is_open(message)]
+        found: list[Event] = [StepCommitted((message,)) for message in closed]
+        if now.ended:
+            stop = now.stop_reason or "error"
+            found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
+        return found
+
+    async def _count(self, messages: Sequence[NewMessage], model: ChatModel) -> list[int]:
+        """Tokens of each message as a prompt will show it."""
+        shown = [
+            user_text(message.text, message.created_at or datetime.now(UTC))
+            if message.role == "user"
+            else message.text
+            for message in messages
+        ]
+        counts = await model.count_tokens(shown)
+        overheads = {
+            "user": model.message_overhead,
+            "assistant": 2 * model.message_overhead + CALL_TOKENS,
+        }
+        return [
+            count + overheads[message.role] for count, message in zip(counts, messages, strict=True)
+        ]
+
+    def _envelope(self, key: str | None, messages: Sequence[NewMessage]) -> Envelope:
+        if key is None:
+            return Envelope(self._worker.name)
+        digest = hashlib.sha256()
+        for message in messages:
+            digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
+        return Envelope(self._worker.name, key, digest.hexdigest())
+
+
+def _check_text(message: NewMessage) -> None:
+    if not message.text.strip():
+        raise InvalidInput("A message's text is empty.", hint="Send a text with words in it.")
+
+
+def _is_open(message: Message) -> bool:
+    return message.call is not None and message.call.state in ("pending", "running", "waiting")

@@ -1,0 +1,98 @@
+"""What happens in a turn, as values; and who is told.
+
+Deltas are provisional; every other event describes what has been committed.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from memserver.messages import JsonObject, Message, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The turn was taken up."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the message that is being generated in this step."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommitted:
+    """A step's messages are stored."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Messages left the queue and were folded into the summary."""
+
+    evicted: int
+    method: str
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The turn is over; `error` is set when it failed."""
+
+    turn: int
+    steps: int
+    stop_reason: str
+    usage: Usage
+    error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stirred:
+    """Something of the turn has changed; the database knows what. Not for callers."""
+
+
+Event = TurnStarted | TextDelta | StepCommitted | Compacted | TurnEnded | Stirred
+
+
+class EventBus:
+    """Hands a turn's events to those in this process who wait for them."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[UUID, int], list[asyncio.Queue[Event]]] = defaultdict(list)
+        self._wanting_text: set[tuple[UUID, int]] = set()
+
+    def publish(self, agent_id: UUID, turn: int, event: Event) -> None:
+        """Tell everybody who has subscribed to this turn."""
+        for queue in self._queues.get((agent_id, turn), ()):
+            queue.put_nowait(event)
+
+    def wants_text(self, agent_id: UUID, turn: int) -> bool:
+        """Whether somebody in this process reads this turn's text while it is generated."""
+        return (agent_id, turn) in self._wanting_text
+
+    @contextmanager
+    def subscribe(
+        self, agent_id: UUID, turn: int, *, text: bool = False
+    ) -> Iterator[asyncio.Queue[Event]]:
+        """A queue that takes the turn's events from now on; with `text` deltas are asked for."""
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        key = (agent_id, turn)
+        self._queues[key].append(queue)
+        if text:
+            self._wanting_text.add(key)
+        try:
+            yield queue
+        finally:
+            self._queues[key].remove(queue)
+            if not self._queues[key]:
+                del self._queues[key]
+                self._wanting_text.discard(key)

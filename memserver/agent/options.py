@@ -1,0 +1,32 @@
+"""An agent's own settings, with the server's as defaults."""
+
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class AgentOptions(BaseModel):
+    """What an agent may set for itself; what it leaves out is the server's setting."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    context_window: int | None = Field(default=None, ge=512)
+    """Tokens of prompt and output; never more than the model has."""
+    max_output_tokens: int | None = Field(default=None, ge=16)
+    """Tokens kept free for one step's output."""
+    max_steps: int | None = Field(default=None, ge=1, le=100)
+    """Model steps in one turn."""
+    must_reply: bool = True
+    """A message is answered with send_message before the turn ends. Off: as in the MemGPT paper, a
+    step that asks for no heartbeat ends the turn, answered or not."""
+    timezone: str = "UTC"
+    """Of dates without a zone, an IANA name."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{name!r} is no IANA time zone, such as Europe/Berlin") from error
+        return name

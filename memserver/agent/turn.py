@@ -1,0 +1,431 @@
+"""One turn: the step loop from a message to its answer.
+
+Each step asks the model for one tool call, runs it, and commits call, effect and result together. What
+was committed stands: a turn taken up again after a crash goes on behind its last step.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from memserver.agent.compaction import Compacting, Compactor, check_room
+from memserver.agent.context import Frame, Mind, count_entry, frame, render_queue
+from memserver.agent.events import (
+    Event,
+    EventBus,
+    StepCommitted,
+    TextDelta,
+    TurnEnded,
+    TurnStarted,
+)
+from memserver.agent.options import AgentOptions
+from memserver.errors import (
+    EmbeddingError,
+    InvalidInput,
+    LeaseLost,
+    MemserverError,
+    ModelError,
+    NotFound,
+    ProtocolViolation,
+    ToolError,
+)
+from memserver.llm.base import ChatModel, Reply
+from memserver.memory.archival import ArchivalStorage
+from memserver.memory.text import clean
+from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
+from memserver.prompts import Prompts
+from memserver.storage import leases, recall
+from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.leases import TurnWrite, Work
+from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.tools.registry import RESERVED, Tool, ToolContext, ToolRegistry
+
+logger = logging.getLogger(__name__)
+
+MOST_VIOLATIONS = 3
+"""Invalid replies in a row after which the turn fails."""
+INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
+REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
+"""What a tool may raise to say no: the model reads it, and the turn goes on."""
+RESULT_CHARACTERS = 20_000
+
+
+class ModelSource(Protocol):
+    """Where a turn gets its model from."""
+
+    def get(self, name: str | None) -> ChatModel:
+        """The model of this name; None is the server's default."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The server's defaults for what an agent may set itself."""
+
+    max_steps: int = 10
+    max_output_tokens: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Faculties:
+    """The collaborators of a turn."""
+
+    database: Database
+    models: ModelSource
+    archival: ArchivalStorage
+    tools: ToolRegistry
+    prompts: Prompts
+    events: EventBus
+    limits: Limits
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class TurnRun:
+    """One turn while it runs."""
+
+    def __init__(self, faculties: Faculties, work: Work, queue: list[Message]) -> None:
+        self._with = faculties
+        self._work = work
+        self._queue = queue
+        self._queue_start = work.state.queue_start
+        self._warned = work.state.pressure_warned
+        self._steps = work.turn.steps
+        self._usage = work.turn.usage
+        self._violations = 0
+        self._alert: Message | None = None
+        self._options = AgentOptions.model_validate(work.agent.options)
+        self._model = faculties.models.get(work.agent.model)
+        self._compactor = Compactor(faculties.database, faculties.prompts)
+        self._first = work.turn.first_position
+        self._replied = any(message.position >= self._first and _sent(message) for message in queue)
+        self._mind = Mind(
+            agent=work.agent,
+            state=work.state,
+            sections=work.sections,
+            summary=work.summary,
+            tools=self._specs(work),
+        )
+
+    async def run(self) -> bool:
+        """Work the turn to its end.
+
+        Returns:
+            Whether the lease was given up, since nothing else waits.
+
+        Raises:
+            LeaseLost: another worker took over; nothing more may be done here.
+            DatabaseError: the database failed; the turn stays and is taken up again.
+        """
+        self._tell(TurnStarted(self._work.turn.turn))
+        try:
+            await self._close_interrupted()
+            if self._work.turn.kind == "import":
+                await self._make_room()
+                return await self._end("imported")
+            return await self._answer()
+        except ModelError as error:
+            return await self._end("error", error)
+
+    async def _answer(self) -> bool:
+        while True:
+            shape = await self._make_room()
+            await self._alert_under_pressure(shape)
+            last = self._steps + 1 >= self._max_steps
+            try:
+                reply = await self._ask(shape, last=last)
+            except ProtocolViolation as error:
+                stop, released = await self._note_violation(error, last=last)
+            else:
+                stop, released = await self._act(reply, last=last)
+            if stop is not None:
+                self._tell_end(stop)
+                return released
+            await self._refresh()
+
+    async def _make_room(self) -> Frame:
+        """The prompt's frame, after as many evictions as it takes for the queue to fit."""
+        shape = await self._frame()
+        check_room(shape.budget)
+        while not shape.budget.fits(self._queue) and len(self._queue) > 1:
+            task = Compacting(
+                lease=self._work.lease,
+                frame=shape,
+                summary=self._mind.summary,
+                queue_start=self._queue_start,
+            )
+            count, compacted = await self._compactor.evict(task, self._queue, self._model)
+            del self._queue[:count]
+            self._queue_start = self._queue[0].position
+            self._warned = False
+            self._tell(compacted)
+            await self._refresh()
+            shape = await self._frame()
+            check_room(shape.budget)
+        return shape
+
+    async def _alert_under_pressure(self, shape: Frame) -> None:
+        """Show the alert in this step, if memory is short and it has not been said yet."""
+        budget = shape.budget
+        if self._warned or not budget.under_pressure(self._queue):
+            return
+        percent = 100 * budget.used(self._queue) // budget.capacity
+        text = self._with.prompts.render("pressure_alert.md", percent=percent)
+        self._alert = await self._counted(
+            Message(self._next_position(), "system", text, self._now(), 0)
+        )
+        self._queue.append(self._alert)
+        self._warned = True
+
+    async def _ask(self, shape: Frame, *, last: bool) -> Reply:
+        work = self._work
+        queue = await render_queue(work.agent.id, self._queue, shape.budget.largest, self._model)
+        tools = self._mind.tools
+        if last and self._must_still_reply():
+            tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
+        step = self._steps + 1
+        streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
+        reply = await self._model.call_tool(
+            [*shape.head, *queue],
+            tools,
+            max_tokens=self._reserved,
+            on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
+        )
+        self._usage += reply.usage
+        return reply
+
+    async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
+        """Run the call and commit the step.
+
+        Returns:
+            Why the turn ends with it, or None; and whether the lease was given up.
+        """
+        self._violations = 0
+        tool = self._with.tools.get(reply.call.name)
+        message = Message(
+            position=self._next_position(),
+            role="assistant",
+            text=_said(reply),
+            created_at=self._now(),
+            tokens=0,
+            thought=str(reply.call.arguments.get("inner_thought") or reply.text),
+            call=CallRecord(reply.call, "running"),
+        )
+        if not tool.transactional:
+            return await self._act_outside(tool, message, last=last)
+        async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
+            ended = await self._run_tool(tool, message, lazy)
+            stop = self._stop_reason(ended, last=last)
+            released = await self._write(await lazy.get(), [ended], stop)
+        self._step_done([ended])
+        return stop, released
+
+    async def _act_outside(
+        self, tool: Tool, message: Message, *, last: bool
+    ) -> tuple[str | None, bool]:
+        """Run a tool whose effect is not ours: the call is stored as running before it starts."""
+        lease = self._work.lease
+        running = await self._counted(message)
+        async with self._with.database.tenant(lease.tenant) as tx:
+            await self._write(tx, [running], None)
+        async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+            ended = await self._run_tool(tool, running, lazy)
+        stop = self._stop_reason(ended, last=last)
+        async with self._with.database.tenant(lease.tenant) as tx:
+            await leases.close_call(tx, lease, ended)
+            released = await leases.write(tx, lease, self._change([], self._steps + 1, stop))
+        self._step_done([ended])
+        return stop, released
+
+    async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
+        """The message with its call ended, one way or the other."""
+        assert message.call is not None
+        call = message.call.call
+        arguments = {name: value for name, value in call.arguments.items() if name not in RESERVED}
+        context = ToolContext(
+            agent_id=self._work.agent.id,
+            transaction=lazy,
+            archival=self._with.archival,
+            before=self._first,
+            now=message.created_at,
+            zone=ZoneInfo(self._options.timezone),
+        )
+        try:
+            result = await self._call(tool, context, arguments)
+            record = CallRecord(call, "done", result, self._now())
+        except REFUSALS as error:
+            await lazy.roll_back()
+            record = CallRecord(call, "failed", error.message, self._now())
+        return await self._counted(replace(message, call=record))
+
+    async def _call(self, tool: Tool, context: ToolContext, arguments: JsonObject) -> str:
+        if tool.transactional:
+            return await tool.run(context, **arguments)
+        try:
+            result = clean(str(await tool.run(context, **arguments)))
+        except REFUSALS:
+            raise
+        except Exception as error:
+            logger.warning("The tool %s failed.", tool.spec.name, exc_info=True)
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+        if len(result) > RESULT_CHARACTERS:
+            return f"{result[:RESULT_CHARACTERS]}… [cut: {len(result)} characters in all]"
+        return result
+
+    def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
+        """Why the turn ends after this step, or None if there is another one."""
+        assert ended.call is not None
+        self._replied = self._replied or _sent(ended)
+        if _sent(ended) and (last or self._alert is None):
+            return "message_sent"
+        if last:
+            return "max_steps"
+        wants_more = (
+            self._alert is not None
+            or ended.call.state != "done"
+            or ended.call.call.arguments.get("request_heartbeat") is True
+            or self._must_still_reply()
+        )
+        if wants_more:
+            return None
+        return "message_sent" if self._replied else "no_heartbeat"
+
+    async def _note_violation(
+        self, error: ProtocolViolation, *, last: bool
+    ) -> tuple[str | None, bool]:
+        """Feed an invalid reply back to the model; after too many of them the turn fails."""
+        self._violations += 1
+        logger.info("Invalid reply: %s It began: %.200s", error.message, error.raw)
+        if self._violations >= MOST_VIOLATIONS:
+            raise error
+        text = self._with.prompts.render("invalid_reply.md", reason=error.message)
+        note = await self._counted(Message(self._next_position(), "system", text, self._now(), 0))
+        stop = "max_steps" if last else None
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await self._write(tx, [note], stop)
+        self._step_done([note])
+        return stop, released
+
+    async def _write(self, tx: Transaction, added: list[Message], stop: str | None) -> bool:
+        """Commit a step: the alert it showed, if any, and what came of it."""
+        alert = [self._alert] if self._alert else []
+        change = self._change([*alert, *added], self._steps + 1, stop)
+        return await leases.write(tx, self._work.lease, change)
+
+    def _step_done(self, added: list[Message]) -> None:
+        alert = [self._alert] if self._alert else []
+        self._alert = None
+        self._steps += 1
+        self._queue.extend(added)
+        self._tell(StepCommitted((*alert, *added)))
+
+    async def _end(self, stop: str, error: MemserverError | None = None) -> bool:
+        """End the turn without a further step."""
+        if self._alert is not None:
+            self._warned = False  # the alert was never committed: it comes again
+        change = self._change([], self._steps, stop, error)
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await leases.write(tx, self._work.lease, change)
+        self._tell_end(stop, change.error)
+        return released
+
+    def _change(
+        self,
+        added: list[Message],
+        steps: int,
+        stop: str | None,
+        error: MemserverError | None = None,
+    ) -> TurnWrite:
+        return TurnWrite(
+            turn=self._work.turn,
+            messages=added,
+            steps=steps,
+            usage=self._usage,
+            pressure_warned=self._warned,
+            ended=stop is not None,
+            stop_reason=stop,
+            error=as_json(error) if error is not None else None,
+        )
+
+    async def _close_interrupted(self) -> None:
+        """End the calls that a dead worker left running, so that none stands without a result."""
+        for index, message in enumerate(self._queue):
+            if message.call is None or message.call.state not in ("pending", "running"):
+                continue
+            record = replace(
+                message.call, state="interrupted", result=INTERRUPTED, finished_at=self._now()
+            )
+            closed = await self._counted(replace(message, call=record))
+            async with self._with.database.tenant(self._work.lease.tenant) as tx:
+                await leases.close_call(tx, self._work.lease, closed)
+            self._queue[index] = closed
+
+    async def _refresh(self) -> None:
+        """Read again what a tool, the API or another agent may have changed."""
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            row = await recall.context_row(tx, self._work.agent.id)
+        if row is None:
+            raise LeaseLost("The agent was deleted.")
+        sections = leases.sections_from_row(row)
+        self._mind = replace(
+            self._mind,
+            state=leases.state_from_row(row),
+            sections=sections,
+            summary=leases.summary_from_row(row),
+        )
+
+    async def _frame(self) -> Frame:
+        window = await self._model.context_window()
+        if self._options.context_window is not None:
+            window = min(window, self._options.context_window)
+        return await frame(
+            self._mind, self._model, self._with.prompts, window=window, reserved=self._reserved
+        )
+
+    async def _counted(self, message: Message) -> Message:
+        return replace(message, tokens=await count_entry(message, self._model))
+
+    def _specs(self, work: Work) -> tuple[ToolSpec, ...]:
+        return self._with.tools.specs({"section": [section.name for section in work.sections]})
+
+    def _next_position(self) -> int:
+        newest = self._queue[-1].position if self._queue else self._first
+        return max(newest, self._first) + 1
+
+    def _must_still_reply(self) -> bool:
+        return self._options.must_reply and not self._replied
+
+    @property
+    def _max_steps(self) -> int:
+        return self._options.max_steps or self._with.limits.max_steps
+
+    @property
+    def _reserved(self) -> int:
+        return self._options.max_output_tokens or self._with.limits.max_output_tokens
+
+    def _now(self) -> datetime:
+        return self._with.clock()
+
+    def _tell(self, event: Event) -> None:
+        self._with.events.publish(self._work.agent.id, self._work.turn.turn, event)
+
+    def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
+        turn = self._work.turn.turn
+        self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
+
+
+def as_json(error: MemserverError) -> JsonObject:
+    """An error as it is stored with a turn and told to callers."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _said(reply: Reply) -> str:
+    message: Any = reply.call.arguments.get("message")
+    return message if reply.call.name == SEND_MESSAGE and isinstance(message, str) else ""
+
+
+def _sent(message: Message) -> bool:
+    record = message.call
+    return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"

@@ -1,0 +1,179 @@
+"""Who serves which agent. Takes leases, works inboxes in order, and finds what dead workers left.
+
+In this process one task at most serves an agent; over all processes the lease sees to that. Nothing
+here holds a lock while a model thinks.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from uuid import UUID
+
+from memserver.agent.events import Stirred, TurnEnded
+from memserver.agent.turn import Faculties, TurnRun, as_json
+from memserver.errors import DatabaseError, LeaseLost, MemserverError
+from memserver.storage import inbox, leases, recall
+from memserver.storage.database import Transaction
+from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
+
+logger = logging.getLogger(__name__)
+
+MOST_TAKEN_OVER = 100
+"""Agents that one look for abandoned work takes up."""
+MOST_ATTEMPTS = 5
+"""Times that a turn is taken up before it is given up as one that kills its workers."""
+
+
+class Worker:
+    """Serves agents until it is stopped."""
+
+    def __init__(self, faculties: Faculties, *, name: str, lease_seconds: float) -> None:
+        self.name = name
+        self._with = faculties
+        self._lease_seconds = lease_seconds
+        self._serving: dict[UUID, asyncio.Task[None]] = {}
+        self._again: set[UUID] = set()
+        self._leases: dict[UUID, leases.Lease] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while the block runs; at its end give up every lease."""
+        interval = self._lease_seconds / 3
+        background = [
+            asyncio.create_task(self._repeat(self._sweep, interval)),
+            asyncio.create_task(self._repeat(self._renew, interval)),
+            asyncio.create_task(self._repeat(self._hear, interval)),
+        ]
+        try:
+            yield
+        finally:
+            tasks = [*background, *self._serving.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._give_up_all()
+
+    def kick(self, agent_id: UUID, tenant: str) -> None:
+        """See to it that the agent's inbox is worked; returns at once."""
+        if agent_id in self._serving:
+            self._again.add(agent_id)
+            return
+        task = asyncio.create_task(self._work_inbox(agent_id, tenant), name=f"agent {agent_id}")
+        self._serving[agent_id] = task
+        task.add_done_callback(partial(self._served, agent_id, tenant))
+
+    def _served(self, agent_id: UUID, tenant: str, task: asyncio.Task[None]) -> None:
+        """What follows when the task that served an agent has ended, one way or the other."""
+        del self._serving[agent_id]
+        again = agent_id in self._again
+        self._again.discard(agent_id)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            if again:
+                self.kick(agent_id, tenant)
+        elif isinstance(error, MemserverError):
+            # The turn stays in the inbox; the next sweep takes it up.
+            logger.warning("Agent %s: %s", agent_id, error.message)
+        else:
+            logger.error("Agent %s: a turn failed by a fault of ours.", agent_id, exc_info=error)
+            failing = asyncio.create_task(self._fail_turn(agent_id, tenant))
+            self._serving[agent_id] = failing
+            failing.add_done_callback(partial(self._served, agent_id, tenant))
+
+    async def _work_inbox(self, agent_id: UUID, tenant: str) -> None:
+        released = False
+        while not released:
+            async with self._with.database.tenant(tenant) as tx:
+                work = await self._take(tx, agent_id)
+                if work is None:
+                    return
+                queue = await recall.queue(
+                    tx,
+                    agent_id,
+                    work.state.queue_start,
+                    work.turn.first_position + PLACES_PER_TURN,
+                )
+            if work.turn.attempts > MOST_ATTEMPTS:
+                released = await self._end_failed(work)
+            else:
+                released = await TurnRun(self._with, work, queue).run()
+            if released:
+                del self._leases[agent_id]
+
+    async def _take(self, tx: Transaction, agent_id: UUID) -> Work | None:
+        work = await leases.take(tx, agent_id, self.name, self._lease_seconds)
+        if work is not None:
+            self._leases[agent_id] = work.lease
+        return work
+
+    async def _fail_turn(self, agent_id: UUID, tenant: str) -> None:
+        """A fault must not be tried for ever: the turn fails, and the agent goes on."""
+        async with self._with.database.tenant(tenant) as tx:
+            work = await self._take(tx, agent_id)
+        if work is not None:
+            await self._end_failed(work)
+            self._again.add(agent_id)
+
+    async def _end_failed(self, work: Work) -> bool:
+        error = as_json(MemserverError("The turn failed inside the server; the log says why."))
+        turn = work.turn
+        change = TurnWrite(
+            turn=turn,
+            messages=(),
+            steps=turn.steps,
+            usage=turn.usage,
+            pressure_warned=work.state.pressure_warned,
+            ended=True,
+            stop_reason="error",
+            error=error,
+        )
+        async with self._with.database.tenant(work.lease.tenant) as tx:
+            released = await leases.write(tx, work.lease, change)
+        ended = TurnEnded(turn.turn, turn.steps, "error", turn.usage, error)
+        self._with.events.publish(turn.agent_id, turn.turn, ended)
+        return released
+
+    async def _repeat(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Do something again and again; a database that is away is waited for."""
+        while True:
+            try:
+                await action()
+            except DatabaseError as error:
+                logger.warning("%s Trying again in %.1f s.", error.message, seconds)
+            await asyncio.sleep(seconds)
+
+    async def _sweep(self) -> None:
+        """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost."""
+        async with self._with.database.across_tenants() as tx:
+            found = await inbox.waiting_agents(tx, MOST_TAKEN_OVER)
+        for agent_id, tenant in found:
+            self.kick(agent_id, tenant)
+
+    async def _renew(self) -> None:
+        held = [agent_id for agent_id in self._leases if agent_id in self._serving]
+        if not held:
+            return
+        async with self._with.database.across_tenants() as tx:
+            still = await leases.renew(tx, self.name, held, self._lease_seconds)
+        for agent_id in held:
+            if agent_id not in still:
+                self._leases.pop(agent_id, None)
+
+    async def _hear(self) -> None:
+        """Pass on that another worker has moved a turn that somebody here waits for."""
+        async for payload in self._with.database.listen(TURNS_CHANNEL):
+            agent_id, _, turn = payload.partition(" ")
+            self._with.events.publish(UUID(agent_id), int(turn), Stirred())
+
+    async def _give_up_all(self) -> None:
+        for lease in self._leases.values():
+            try:
+                async with self._with.database.tenant(lease.tenant) as tx:
+                    await leases.give_up(tx, lease)
+            except (DatabaseError, LeaseLost):
+                logger.info("The lease of agent %s is left to expire.", lease.agent_id)

@@ -1,0 +1,110 @@
+"""Archival storage: passages found by meaning. Leaves vectors' tables to `storage.passages`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import EmbeddingError, InvalidInput
+from memserver.memory.paging import Page, describe
+from memserver.memory.text import snippet
+from memserver.messages import Passage
+from memserver.storage import passages
+from memserver.storage.database import Transaction
+from memserver.storage.passages import Collection, NewPassage
+
+RESULT_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PassageText:
+    """A passage before it has a vector."""
+
+    text: str
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivalPage:
+    """What a search found on one page; the total is every searchable passage."""
+
+    passages: tuple[Passage, ...]
+    total: int
+    page: Page
+
+    def describe(self) -> str:
+        """The answer of a search tool."""
+        return describe([_line(passage) for passage in self.passages], self.page, self.total)
+
+
+class ArchivalStorage:
+    """Inserts and searches passages. Embedding happens before the caller's transaction is needed."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Vectors for texts.
+
+        Raises:
+            InvalidInput: a text is empty.
+            EmbeddingError: the embedder failed.
+        """
+        if not all(text.strip() for text in texts):
+            raise InvalidInput("An empty text can't be stored or searched.")
+        return await self.embedder.embed(texts)
+
+    async def insert(
+        self,
+        tx: Transaction,
+        agent_id: UUID,
+        texts: Sequence[PassageText],
+        vectors: Sequence[Vector],
+    ) -> list[Passage]:
+        """Store passages in the agent's own collection.
+
+        Raises:
+            NotFound: no such agent.
+            EmbeddingError: the collection was made with another embedding model.
+        """
+        collection = await self._collection(tx, agent_id)
+        new = [
+            NewPassage(text.text, vector, text.tags, text.metadata, text.created_at)
+            for text, vector in zip(texts, vectors, strict=True)
+        ]
+        return await passages.insert(tx, collection, new)
+
+    async def search(
+        self, tx: Transaction, agent_id: UUID, vector: Vector, page: Page
+    ) -> ArchivalPage:
+        """The passages nearest to a vector. A page that doesn't exist is empty.
+
+        Raises:
+            NotFound: no such agent.
+            EmbeddingError: the collection was made with another embedding model.
+        """
+        collection = await self._collection(tx, agent_id)
+        total = collection.passage_count
+        if not page.exists(total):
+            return ArchivalPage((), total, page)
+        found = await passages.search(tx, collection, vector, limit=page.size, offset=page.offset)
+        return ArchivalPage(tuple(found), total, page)
+
+    async def _collection(self, tx: Transaction, agent_id: UUID) -> Collection:
+        collection = await passages.collection_of(tx, agent_id)
+        if collection.embedding_model != self.embedder.model:
+            raise EmbeddingError(
+                f"This agent's passages were embedded by {collection.embedding_model}, "
+                f"but the embedder now is {self.embedder.model}.",
+                hint="Set MEMSERVER_EMBEDDING_MODEL back, or insert into a new agent.",
+            )
+        return collection
+
+
+def _line(passage: Passage) -> str:
+    time = passage.created_at.strftime("%Y-%m-%d")
+    return f"[{time}] {snippet(passage.text, RESULT_CHARACTERS)}"

@@ -1,0 +1,35 @@
+"""How search results are paged and worded, for the model and for the API alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PAGE_SIZE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A request for one page; pages count from 1."""
+
+    number: int = 1
+    size: int = PAGE_SIZE
+
+    @property
+    def offset(self) -> int:
+        """How many results lie before this page."""
+        return (self.number - 1) * self.size
+
+    def pages(self, total: int) -> int:
+        """How many pages `total` results make; at least one."""
+        return max(1, -(-total // self.size))
+
+    def exists(self, total: int) -> bool:
+        """Whether there is anything on this page."""
+        return self.number >= 1 and self.offset < total
+
+
+def describe(lines: Sequence[str], page: Page, total: int) -> str:
+    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results."""
+    if total == 0:
+        return "No results found."
+    head = f"Showing {len(lines)} of {total} results (page {page.number}/{page.pages(total)})"
+    return "\n".join([head + (":" if lines else "."), *lines])

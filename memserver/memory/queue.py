@@ -1,0 +1,70 @@
+"""The FIFO queue: what fits, when to warn, what to evict. Pure arithmetic on token counts.
+
+A message and the call it made, result included, are one entry: an eviction can't split them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memserver.messages import Message
+
+WARN_AT = 0.7
+EVICT_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many tokens the prompt may have.
+
+    Attributes:
+        window: what the model can see, prompt and output together.
+        reserved: for the output.
+        fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
+    """
+
+    window: int
+    reserved: int
+    fixed: int
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that a prompt may have."""
+        return self.window - self.reserved
+
+    @property
+    def room(self) -> int:
+        """Tokens that the queue may have."""
+        return max(0, self.capacity - self.fixed)
+
+    @property
+    def largest(self) -> int:
+        """Tokens that one message may show; a longer one is shown shortened."""
+        return self.room // 2
+
+    def shown(self, message: Message) -> int:
+        """Tokens of a message as the prompt shows it."""
+        return min(message.tokens, self.largest)
+
+    def used(self, queue: Sequence[Message]) -> int:
+        """Tokens of the whole prompt with this queue."""
+        return self.fixed + sum(self.shown(message) for message in queue)
+
+    def fits(self, queue: Sequence[Message]) -> bool:
+        """Whether the prompt with this queue leaves the output its room."""
+        return self.used(queue) <= self.capacity
+
+    def under_pressure(self, queue: Sequence[Message]) -> bool:
+        """Whether the agent should save what matters before it is evicted."""
+        return self.used(queue) >= WARN_AT * self.capacity
+
+
+def entries_to_evict(queue: Sequence[Message], budget: Budget) -> int:
+    """How many of the oldest entries go: half of the queue's tokens, but never the newest entry."""
+    sizes = [budget.shown(message) for message in queue]
+    goal = min(sum(sizes), budget.room) * EVICT_SHARE
+    evicted = 0
+    for count, size in enumerate(sizes[:-1], start=1):
+        evicted += size
+        if evicted >= goal:
+            return count
+    return max(0, len(queue) - 1)

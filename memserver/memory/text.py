@@ -1,0 +1,53 @@
+"""Text at the boundary: what can't be stored is cleaned, what is too long is shown shortened."""
+
+import re
+
+from memserver.llm.base import ChatModel
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """Replace what neither Postgres nor a tokenizer takes: NUL goes, lone surrogates become U+FFFD.
+
+    A surrogate pair that came in as two halves (JSON may escape one character so) becomes that character.
+    """
+    if "\0" in text:
+        text = text.replace("\0", "")
+    if _SURROGATE.search(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def snippet(text: str, characters: int) -> str:
+    """The text on one line, cut with an ellipsis when it is longer than `characters`."""
+    line = " ".join(text.split())
+    return line if len(line) <= characters else line[: characters - 1] + "…"
+
+
+async def shorten(text: str, tokens: int, limit: int, model: ChatModel) -> str:
+    """Head and tail of a text, so that it has at most `limit` of the model's tokens.
+
+    Args:
+        text: what is too long.
+        tokens: how many it has.
+        limit: how many it may have, at least 32.
+        model: counts.
+    """
+    if tokens <= limit:
+        return text
+    keep = int(len(text) * limit / tokens)
+    for _ in range(16):
+        shown = cut_middle(text, keep, f"… [shortened: the whole has {tokens} tokens] …")
+        [count] = await model.count_tokens([shown])
+        if count <= limit or keep == 0:
+            return shown
+        keep = keep * min(3 * limit // 4, limit - 16) // count
+    return cut_middle(text, 0, "…")
+
+
+def cut_middle(text: str, keep: int, mark: str) -> str:
+    """The first two thirds and the last third of `keep` characters, with a mark between."""
+    head = keep * 2 // 3
+    tail = keep - head
+    return f"{text[:head]} {mark} {text[len(text) - tail :]}" if keep > 0 else mark

@@ -1,0 +1,193 @@
+"""Agents: their row, their state and the sections they start with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from memserver.errors import Conflict, NotFound
+from memserver.messages import JsonObject, Section
+from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent as it is stored; `options` are its own settings, checked where they are used."""
+
+    id: UUID
+    tenant: str
+    name: str
+    model: str | None
+    system_prompt: str | None
+    options: JsonObject
+    metadata: JsonObject
+    collection_id: UUID
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewAgent:
+    """What an agent is created from."""
+
+    name: str
+    sections: Sequence[Section]
+    embedding_model: str
+    dimension: int
+    model: str | None = None
+    system_prompt: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+_COLUMNS = "id, tenant, name, model, system_prompt, options, metadata, collection_id, created_at, updated_at"
+# The statement that fills `sections` and `agent_sections` from three parallel arrays.
+_CREATE = f"""
+WITH collection AS (
+    INSERT INTO collections (id, tenant, name, embedding_model, dimension)
+    VALUES (%(collection_id)s, %(tenant)s, %(name)s, %(embedding_model)s, %(dimension)s)
+), agent AS (
+    INSERT INTO agents
+        (id, tenant, name, model, system_prompt, options, metadata, collection_id)
+    VALUES (%(id)s, %(tenant)s, %(name)s, %(model)s, %(system_prompt)s, %(options)s, %(metadata)s,
+            %(collection_id)s)
+    RETURNING {_COLUMNS}
+), state AS (
+    INSERT INTO agent_state (agent_id, tenant) VALUES (%(id)s, %(tenant)s)
+), given AS (
+    SELECT * FROM unnest(%(section_ids)s::uuid[], %(names)s::text[], %(texts)s::text[],
+        %(limits)s::integer[], %(descriptions)s::text[])
+        WITH ORDINALITY AS s (section_id, name, content, character_limit, description, place)
+), section AS (
+    INSERT INTO sections (id, tenant, content, character_limit, description)
+    SELECT section_id, %(tenant)s, content, character_limit, description FROM given
+), linked AS (
+    INSERT INTO agent_sections (agent_id, name, tenant, section_id, place)
+    SELECT %(id)s, name, %(tenant)s, section_id, place FROM given
+), history AS (
+    INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id)
+    SELECT section_id, 1, %(tenant)s, content, 'api', %(id)s FROM given
+)
+SELECT * FROM agent
+"""
+
+
+async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
+    """Create an agent with its own collection and sections.
+
+    Raises:
+        Conflict: the tenant has an agent of this name.
+    """
+    sections = list(new.sections)
+    parameters = {
+        "id": new_id(),
+        "collection_id": new_id(),
+        "tenant": tenant,
+        "name": new.name,
+        "model": new.model,
+        "system_prompt": new.system_prompt,
+        "options": Jsonb(dict(new.options)),
+        "metadata": Jsonb(dict(new.metadata)),
+        "embedding_model": new.embedding_model,
+        "dimension": new.dimension,
+        "section_ids": [new_id() for _ in sections],
+        "names": [section.name for section in sections],
+        "texts": [section.text for section in sections],
+        "limits": [section.limit for section in sections],
+        "descriptions": [section.description for section in sections],
+    }
+    try:
+        row = await (await tx.execute(_CREATE, parameters)).fetchone()
+    except psycopg.errors.UniqueViolation as error:
+        raise _name_taken(new.name) from error
+    assert row is not None
+    return Agent(**row)
+
+
+async def get(tx: Transaction, agent_id: UUID) -> Agent:
+    """Fetch one agent. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM agents WHERE id = %s", [agent_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(agent_id)
+    return Agent(**row)
+
+
+async def list_page(
+    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
+) -> list[Agent]:
+    """A page of agents in the order of their creation (ids sort by time)."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM agents
+            WHERE (%(after)s::uuid IS NULL OR id > %(after)s)
+              AND (%(name)s::text IS NULL OR name = %(name)s)
+            ORDER BY id LIMIT %(limit)s""",
+        {"after": after, "limit": limit, "name": name},
+    )
+    return [Agent(**row) for row in await cursor.fetchall()]
+
+
+async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
+    """Change name, model, system_prompt, options or metadata; absent keys stay.
+
+    Raises:
+        NotFound: no such agent.
+        Conflict: the new name is taken.
+    """
+    jsonb = {"options", "metadata"}
+    values = {key: Jsonb(value) if key in jsonb else value for key, value in changes.items()}
+    assignments = ", ".join(f"{key} = %({key})s" for key in values)
+    query = f"""UPDATE agents SET {assignments or "id = id"}, updated_at = now()
+                WHERE id = %(agent_id)s RETURNING {_COLUMNS}"""
+    try:
+        cursor = await tx.execute(query.encode(), {**values, "agent_id": agent_id})
+    except psycopg.errors.UniqueViolation as error:
+        raise _name_taken(str(changes.get("name"))) from error
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(agent_id)
+    return Agent(**row)
+
+
+async def delete(tx: Transaction, agent_id: UUID) -> None:
+    """Delete an agent with its history, its own sections and its own collection.
+
+    Raises:
+        NotFound: no such agent.
+    """
+    cursor = await tx.execute(
+        """WITH own AS (
+               SELECT section_id FROM agent_sections WHERE agent_id = %(agent_id)s
+           )
+           SELECT array(SELECT section_id FROM own) AS sections, collection_id
+           FROM agents WHERE id = %(agent_id)s FOR UPDATE""",
+        {"agent_id": agent_id},
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(agent_id)
+    await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+    await tx.execute(
+        """DELETE FROM sections s WHERE id = ANY (%s)
+           AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
+        [row["sections"]],
+    )
+    await tx.execute(
+        """DELETE FROM collections c WHERE id = %s
+           AND NOT EXISTS (SELECT 1 FROM agents WHERE collection_id = c.id)""",
+        [row["collection_id"]],
+    )
+
+
+def no_agent(agent_id: UUID) -> NotFound:
+    """The one way to say that there is no such agent."""
+    return NotFound(f"There is no agent {agent_id}.", hint="GET /v1/agents lists yours.")
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"There is an agent named {name!r} already.", hint="Choose another name.")

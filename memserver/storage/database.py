@@ -1,0 +1,123 @@
+"""The pool and the tenant scope. The only place that opens connections; knows no table.
+
+Every transaction belongs to one tenant, named to Postgres at its start: row-level security then
+hides everybody else's rows, even from a query that forgot to.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import AsyncConnection, sql
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from memserver.errors import DatabaseError
+
+Transaction = AsyncConnection[DictRow]
+"""A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
+
+
+class Database:
+    """A pool of connections as the application role."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        self.url = url
+        self._pool: AsyncConnectionPool[Transaction] = AsyncConnectionPool(
+            url,
+            connection_class=AsyncConnection[DictRow],
+            kwargs={"row_factory": dict_row, "autocommit": True},
+            min_size=2,
+            max_size=pool_size,
+            open=False,
+            name="memserver",
+        )
+
+    async def open(self) -> None:
+        """Connect. Raises DatabaseError when the server doesn't answer."""
+        try:
+            await self._pool.open(wait=True, timeout=30)
+        except PoolTimeout as error:
+            await self._pool.close()
+            raise DatabaseError("The database does not answer.") from error
+
+    async def close(self) -> None:
+        """Give all connections back to the server."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def tenant(self, tenant: str) -> AsyncIterator[Transaction]:
+        """One transaction in a tenant's scope; commits at the end, rolls back on an exception."""
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
+            yield connection
+
+    @asynccontextmanager
+    async def across_tenants(self) -> AsyncIterator[Transaction]:
+        """For the few functions that see every tenant; tables show nothing here."""
+        async with self._connection() as connection, connection.transaction():
+            yield connection
+
+    async def listen(self, channel: str) -> AsyncIterator[str]:
+        """Yield the payloads of a NOTIFY channel, on a connection of its own.
+
+        Raises:
+            DatabaseError: the connection failed; what was notified meanwhile is lost.
+        """
+        try:
+            connection = await AsyncConnection.connect(self.url, autocommit=True)
+            async with connection:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                async for notice in connection.notifies():
+                    yield notice.payload
+        except psycopg.OperationalError as error:
+            raise DatabaseError(f"The database failed: {error}".strip()) from error
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Transaction]:
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise DatabaseError("No database connection became free in time.") from error
+        except psycopg.OperationalError as error:
+            raise DatabaseError(f"The database failed: {error}".strip()) from error
+
+
+class LazyTransaction:
+    """A tenant's transaction that begins when it is first asked for.
+
+    So a tool that takes its time before it touches the database holds no connection meanwhile.
+    """
+
+    def __init__(self, database: Database, tenant: str) -> None:
+        self._database = database
+        self._tenant = tenant
+        self._stack = AsyncExitStack()
+        self._transaction: Transaction | None = None
+
+    async def get(self) -> Transaction:
+        """The transaction, begun now if it wasn't yet."""
+        if self._transaction is None:
+            scope = self._database.tenant(self._tenant)
+            self._transaction = await self._stack.enter_async_context(scope)
+        return self._transaction
+
+    async def roll_back(self) -> None:
+        """Undo everything so far; what follows begins a new transaction."""
+        rollback = psycopg.Rollback()
+        await self._stack.__aexit__(type(rollback), rollback, None)
+        self._transaction = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)

@@ -1,0 +1,256 @@
+"""The inbox: what came in for an agent, in the order of its arrival. Leaves working it to `leases`.
+
+A posted message is one row of `turns` and its row of `messages`, written together: the inbox row is
+the recall row, and from its commit on nothing can lose it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import psycopg
+
+from memserver.errors import Conflict, NotFound
+from memserver.messages import JsonObject, Usage
+from memserver.storage.agents import no_agent
+from memserver.storage.database import Database, Transaction
+
+PLACES_PER_TURN = 1000
+"""Positions that belong to one turn: what came in first, then the steps."""
+
+IMPORT_BATCH = 500
+"""Imported messages that make one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One entry of the inbox and what became of it; `attempts`: how often it was taken up."""
+
+    agent_id: UUID
+    turn: int
+    kind: Literal["message", "import"]
+    state: Literal["waiting", "running", "done", "failed"]
+    steps: int
+    attempts: int
+    stop_reason: str | None
+    error: JsonObject | None
+    usage: Usage
+    posted_by: str
+    created_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state in ("done", "failed")
+
+    @property
+    def first_position(self) -> int:
+        """Where the turn's messages start in the history."""
+        return self.turn * PLACES_PER_TURN
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message from outside; `created_at` None means now."""
+
+    text: str
+    tokens: int
+    role: Literal["user", "assistant"] = "user"
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """How something was posted: by which worker, under which idempotency key.
+
+    `fingerprint` identifies the content, to tell a repeated request from a key used twice.
+    """
+
+    worker: str
+    key: str | None = None
+    fingerprint: str | None = None
+
+
+TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
+    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
+
+_POST = f"""
+WITH numbered AS (
+    UPDATE agent_state SET next_turn = next_turn + 1, message_count = message_count + 1
+    WHERE agent_id = %(agent_id)s
+    RETURNING agent_id, tenant, next_turn - 1 AS turn
+), posted AS (
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by)
+    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s FROM numbered
+    RETURNING *
+), stored AS (
+    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
+    SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, 'user', %(text)s, %(tokens)s,
+           coalesce(%(created_at)s, now())
+    FROM posted
+)
+SELECT {TURN_COLUMNS} FROM posted t
+"""
+
+_POST_BATCHES = f"""
+WITH numbered AS (
+    UPDATE agent_state
+    SET next_turn = next_turn + %(batches)s, message_count = message_count + %(messages)s
+    WHERE agent_id = %(agent_id)s
+    RETURNING agent_id, tenant, next_turn - %(batches)s AS first, next_turn - 1 AS last
+), posted AS (
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by)
+    SELECT agent_id, n, tenant, 'import', CASE WHEN n = last THEN %(key)s END,
+           CASE WHEN n = last THEN %(fingerprint)s END, %(worker)s
+    FROM numbered, generate_series(first, last) n
+    RETURNING *
+)
+SELECT {TURN_COLUMNS}, t.tenant FROM posted t ORDER BY t.turn
+"""
+
+
+async def post(
+    database: Database, tenant: str, agent_id: UUID, new: NewMessage, envelope: Envelope
+) -> Turn:
+    """Store a user's message durably as the agent's next turn.
+
+    Returns:
+        The new turn; or, for a key that was used before with the same content, that first turn.
+
+    Raises:
+        NotFound: no such agent.
+        Conflict: the key was used with another content.
+    """
+    parameters = {
+        "agent_id": agent_id,
+        "text": new.text,
+        "tokens": new.tokens,
+        "created_at": new.created_at,
+        "key": envelope.key,
+        "fingerprint": envelope.fingerprint,
+        "worker": envelope.worker,
+    }
+    try:
+        async with database.tenant(tenant) as tx:
+            row = await (await tx.execute(_POST, parameters)).fetchone()
+    except psycopg.errors.UniqueViolation:
+        async with database.tenant(tenant) as tx:
+            return await _first_with_key(tx, agent_id, envelope)
+    if row is None:
+        raise no_agent(agent_id)
+    return turn_from_row(row)
+
+
+async def post_import(
+    database: Database,
+    tenant: str,
+    agent_id: UUID,
+    messages: Sequence[NewMessage],
+    envelope: Envelope,
+) -> Turn:
+    """Store past messages, in order, as turns of their own that ask the model for no reply.
+
+    Returns:
+        The last of those turns: when it has ended, the whole import is worked in.
+
+    Raises:
+        NotFound: no such agent.
+        Conflict: the key was used with another content.
+    """
+    parameters = {
+        "agent_id": agent_id,
+        "batches": -(-len(messages) // IMPORT_BATCH),
+        "messages": len(messages),
+        "key": envelope.key,
+        "fingerprint": envelope.fingerprint,
+        "worker": envelope.worker,
+    }
+    try:
+        async with database.tenant(tenant) as tx:
+            rows = await (await tx.execute(_POST_BATCHES, parameters)).fetchall()
+            if not rows:
+                raise no_agent(agent_id)
+            await _copy_messages(tx, [turn_from_row(row) for row in rows], tenant, messages)
+    except psycopg.errors.UniqueViolation:
+        async with database.tenant(tenant) as tx:
+            return await _first_with_key(tx, agent_id, envelope)
+    return turn_from_row(rows[-1])
+
+
+async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> Turn:
+    """Fetch one turn. Raises NotFound."""
+    cursor = await tx.execute(
+        f"SELECT {TURN_COLUMNS} FROM turns t WHERE agent_id = %s AND turn = %s", [agent_id, turn]
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise NotFound(f"The agent has no turn {turn}.")
+    return turn_from_row(row)
+
+
+async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]]:
+    """Agents (with their tenants) that have work and that nobody is serving."""
+    cursor = await tx.execute("SELECT * FROM agents_waiting(%s)", [at_most])
+    return [(row["agent_id"], row["tenant"]) for row in await cursor.fetchall()]
+
+
+def turn_from_row(row: dict[str, Any]) -> Turn:
+    """Read the columns of TURN_COLUMNS."""
+    return Turn(
+        agent_id=row["agent_id"],
+        turn=row["turn"],
+        kind=row["kind"],
+        state=row["state"],
+        steps=row["steps"],
+        attempts=row["attempts"],
+        stop_reason=row["stop_reason"],
+        error=row["error"],
+        usage=Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"]),
+        posted_by=row["posted_by"],
+        created_at=row["created_at"],
+        finished_at=row["finished_at"],
+    )
+
+
+async def _copy_messages(
+    tx: Transaction, turns: Sequence[Turn], tenant: str, messages: Sequence[NewMessage]
+) -> None:
+    columns = "agent_id, position, tenant, role, content, tokens, created_at"
+    async with (
+        tx.cursor() as cursor,
+        cursor.copy(f"COPY messages ({columns}) FROM STDIN") as copy,
+    ):
+        for index, message in enumerate(messages):
+            turn = turns[index // IMPORT_BATCH]
+            position = turn.first_position + index % IMPORT_BATCH
+            await copy.write_row(
+                (
+                    turn.agent_id,
+                    position,
+                    tenant,
+                    message.role,
+                    message.text,
+                    message.tokens,
+                    message.created_at or turn.created_at,
+                )
+            )
+
+
+async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -> Turn:
+    cursor = await tx.execute(
+        f"""SELECT {TURN_COLUMNS}, t.fingerprint FROM turns t
+            WHERE agent_id = %s AND idempotency_key = %s""",
+        [agent_id, envelope.key],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise Conflict("The agent was deleted and made anew meanwhile.")
+    if row["fingerprint"] != envelope.fingerprint:
+        raise Conflict(
+            f"The idempotency key {envelope.key!r} was used with another request.",
+            hint="Take a fresh key for every new message.",
+        )
+    return turn_from_row(row)

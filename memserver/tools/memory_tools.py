@@ -1,0 +1,125 @@
+"""The eight tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from memserver.errors import InvalidInput, ToolError
+from memserver.memory import recall, working_context
+from memserver.memory.archival import PassageText
+from memserver.memory.dates import parse_range
+from memserver.memory.paging import Page
+from memserver.storage.recall import RecallQuery
+from memserver.tools.registry import Tool, ToolContext, make_tool
+
+SEND_MESSAGE = "send_message"
+
+Section = Annotated[str, Field(description="Name of the section.", max_length=100)]
+Text = Annotated[str, Field(max_length=2000)]
+Query = Annotated[str, Field(description="What to look for.", max_length=200)]
+Words = Annotated[str, Field(description="A word or phrase as it was written.", max_length=200)]
+PageNumber = Annotated[int, Field(description="Page of the results, from 1.")]
+Date = Annotated[str, Field(description="YYYY-MM-DD, or today, or now.", max_length=40)]
+
+
+async def send_message(
+    context: ToolContext,  # noqa: ARG001 - every tool takes it
+    message: Annotated[str, Field(description="What to say.", max_length=4000)],
+) -> str:
+    """Say something to the person. Nothing else reaches them."""
+    if not message.strip():
+        raise ToolError("The message is empty. Say something.")
+    return ""
+
+
+async def working_context_append(context: ToolContext, section: Section, content: Text) -> str:
+    """Add a line to a section of the working context, which you always see."""
+    tx = await context.transaction.get()
+    await working_context.append(tx, context.agent_id, section, content)
+    return ""
+
+
+async def working_context_replace(
+    context: ToolContext, section: Section, old_content: Text, new_content: Text
+) -> str:
+    """Replace a text in the working context. old_content must match exactly; empty new_content deletes it."""
+    tx = await context.transaction.get()
+    await working_context.replace(tx, context.agent_id, section, old_content, new_content)
+    return ""
+
+
+async def recall_memory_search(context: ToolContext, query: Words, page: PageNumber = 1) -> str:
+    """Search all earlier messages for a word or phrase, upper and lower case as written."""
+    return await _recall(context, RecallQuery(text=query, before=context.before), page)
+
+
+async def recall_memory_search_ignore_case(
+    context: ToolContext, query: Words, page: PageNumber = 1
+) -> str:
+    """Search all earlier messages for a word or phrase, upper or lower case alike."""
+    query_any_case = RecallQuery(text=query, ignore_case=True, before=context.before)
+    return await _recall(context, query_any_case, page)
+
+
+async def recall_memory_search_date(
+    context: ToolContext, start_date: Date, end_date: Date, page: PageNumber = 1
+) -> str:
+    """List the earlier messages of a range of dates, both ends included."""
+    try:
+        since, until = parse_range(start_date, end_date, context.now, context.zone)
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
+    return await _recall(
+        context, RecallQuery(since=since, until=until, before=context.before), page
+    )
+
+
+async def archival_memory_insert(context: ToolContext, content: Text) -> str:
+    """Keep a note or document in archival storage."""
+    texts = [PassageText(content)]
+    vectors = await _embed(context, content)
+    tx = await context.transaction.get()
+    await context.archival.insert(tx, context.agent_id, texts, vectors)
+    return ""
+
+
+async def archival_memory_search(context: ToolContext, query: Query, page: PageNumber = 1) -> str:
+    """Search archival storage by meaning."""
+    [vector] = await _embed(context, query)
+    tx = await context.transaction.get()
+    found = await context.archival.search(tx, context.agent_id, vector, Page(page))
+    return found.describe()
+
+
+def memory_tools() -> list[Tool]:
+    """The eight, in the order in which the model sees them."""
+    return [
+        make_tool(send_message, heartbeat=False, transactional=True),
+        *(
+            make_tool(function, transactional=True)
+            for function in (
+                working_context_append,
+                working_context_replace,
+                recall_memory_search,
+                recall_memory_search_ignore_case,
+                recall_memory_search_date,
+                archival_memory_insert,
+                archival_memory_search,
+            )
+        ),
+    ]
+
+
+async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
+    if query.text is not None and not query.text.strip():
+        raise ToolError("The query is empty. Name a word or phrase.")
+    tx = await context.transaction.get()
+    found = await recall.search(tx, context.agent_id, query, Page(page))
+    return found.describe()
+
+
+async def _embed(context: ToolContext, text: str) -> list[list[float]]:
+    try:
+        return await context.archival.embed([text])
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
