@@ -1,7 +1,7 @@
 """Every setting, read once from the environment (prefix MEMSERVER_) and an optional .env file."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr
@@ -23,8 +23,8 @@ class Settings(BaseSettings):
 
     database_url: SecretStr | None = None
     """An external Postgres (postgresql://…, as its owner role); unset means the embedded one."""
-    database_app_password: SecretStr | None = None
-    """Password of the application role on an external server; unset: drawn from the owner's URL."""
+    database_app_url: SecretStr | None = None
+    """The same database as the application role; unset: the owner's URL, with the role taken at start."""
     database_pool_size: int = Field(default=10, ge=2)
 
     llm_base_url: str | None = None
@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)
     llm_timeout: float = Field(default=120, gt=0)
+    llm_tokenizer: Path | None = None
+    """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
+    llm_body: dict[str, Any] = Field(default_factory=dict)
+    """More for the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
 
     embedding_base_url: str | None = None
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""

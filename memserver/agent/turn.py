@@ -95,6 +95,7 @@ class TurnRun:
         self._steps = work.turn.steps
         self._usage = work.turn.usage
         self._violations = 0
+        self._reserved = 0
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         self._model = faculties.models.get(work.agent.model)
@@ -377,11 +378,10 @@ class TurnRun:
         )
 
     async def _frame(self) -> Frame:
-        window = await self._model.context_window()
-        if self._options.context_window is not None:
-            window = min(window, self._options.context_window)
+        window, reserved = await window_and_reserve(self._model, self._options, self._with.limits)
+        self._reserved = reserved
         return await frame(
-            self._mind, self._model, self._with.prompts, window=window, reserved=self._reserved
+            self._mind, self._model, self._with.prompts, window=window, reserved=reserved
         )
 
     async def _counted(self, message: Message) -> Message:
@@ -401,10 +401,6 @@ class TurnRun:
     def _max_steps(self) -> int:
         return self._options.max_steps or self._with.limits.max_steps
 
-    @property
-    def _reserved(self) -> int:
-        return self._options.max_output_tokens or self._with.limits.max_output_tokens
-
     def _now(self) -> datetime:
         return self._with.clock()
 
@@ -414,6 +410,16 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
+
+
+async def window_and_reserve(
+    model: ChatModel, options: AgentOptions, limits: Limits
+) -> tuple[int, int]:
+    """The tokens that an agent may use in all, and those of them kept free for the output."""
+    window = await model.context_window()
+    if options.context_window is not None:
+        window = min(window, options.context_window)
+    return window, min(options.max_output_tokens or limits.max_output_tokens, window // 2)
 
 
 def as_json(error: MemserverError) -> JsonObject:

@@ -47,6 +47,12 @@ class ArchivalStorage:
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
 
+    async def dimension(self) -> int:
+        """Length of the embedder's vectors. Raises EmbeddingError when it can't be found out."""
+        if not self.embedder.dimension:
+            await self.embedder.embed(["dimension"])
+        return self.embedder.dimension
+
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Vectors for texts.
 

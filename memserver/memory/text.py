@@ -1,6 +1,7 @@
 """Text at the boundary: what can't be stored is cleaned, what is too long is shown shortened."""
 
 import re
+from typing import Any
 
 from memserver.llm.base import ChatModel
 
@@ -17,6 +18,17 @@ def clean(text: str) -> str:
     if _SURROGATE.search(text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """`clean` for every text in a JSON value, keys included."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [clean_json(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean_json(item) for key, item in value.items()}
+    return value
 
 
 def snippet(text: str, characters: int) -> str:

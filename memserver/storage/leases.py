@@ -99,7 +99,7 @@ CONTEXT_COLUMNS = """
                 'description', x.description) ORDER BY l.place), '[]')
      FROM agent_sections l JOIN sections x ON x.id = l.section_id
      WHERE l.agent_id = s.agent_id) AS sections,
-    (SELECT json_build_object('text', y.text, 'tokens', y.tokens) FROM summaries y
+    (SELECT json_build_object('text', y.text, 'failure', y.failure) FROM summaries y
      WHERE y.agent_id = s.agent_id ORDER BY y.until DESC LIMIT 1) AS summary
 """
 

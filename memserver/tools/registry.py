@@ -92,7 +92,6 @@ def make_tool(
     if heartbeat:
         properties["request_heartbeat"] = HEARTBEAT
     schema["properties"] = properties
-    schema["required"] = ["inner_thought", *schema.get("required", [])]
     schema["additionalProperties"] = False
     return Tool(ToolSpec(name, inspect.cleandoc(function.__doc__), schema), function, transactional)
 

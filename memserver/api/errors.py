@@ -1,0 +1,95 @@
+"""Errors to HTTP, once: our tree to statuses, and everything else to the same shape."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from memserver import errors
+from memserver.api.schemas import ErrorResponse
+
+logger = logging.getLogger(__name__)
+
+STATUS: dict[str, int] = {
+    errors.InvalidInput.code: 422,
+    errors.NotFound.code: 404,
+    errors.Conflict.code: 409,
+    errors.ToolError.code: 422,
+    errors.ModelError.code: 502,
+    errors.ModelUnavailable.code: 503,
+    errors.ModelTimeout.code: 504,
+    errors.ModelRejected.code: 502,
+    errors.ContextOverflow.code: 422,
+    errors.ProtocolViolation.code: 502,
+    errors.EmbeddingError.code: 503,
+    errors.DatabaseError.code: 503,
+    errors.LeaseLost.code: 503,
+    errors.SetupError.code: 503,
+    errors.MemserverError.code: 500,
+}
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": text}
+    for status, text in {
+        400: "The body is no JSON.",
+        404: "There is no such thing, or it isn't yours.",
+        409: "The thing is not in a state that allows this.",
+        422: "A field is missing or wrong; the message names it.",
+        500: "A fault of the server's; its log says more.",
+        502: "The model endpoint refused, or broke the protocol.",
+        503: "The model, the embedder or the database can't be reached.",
+        504: "The model gave no answer in time.",
+    }.items()
+}
+
+
+def body(code: str, message: str, hint: str = "") -> dict[str, Any]:
+    """The body of an error."""
+    return {"error": {"code": code, "message": message, "hint": hint}}
+
+
+def install(app: FastAPI) -> None:
+    """Give every error that leaves the app the one shape."""
+    app.add_exception_handler(errors.MemserverError, _ours)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _fault)
+
+
+async def _ours(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, errors.MemserverError)
+    status = STATUS[error.code]
+    return JSONResponse(body(error.code, error.message, error.hint), status)
+
+
+async def _validation(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems: Sequence[Any] = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return JSONResponse(body("invalid_json", "The body is not valid JSON."), 400)
+    message = "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc'][1:]) or problem['loc'][0]}: "
+        f"{problem['msg']}"
+        for problem in problems
+    )
+    return JSONResponse(body(errors.InvalidInput.code, message, "See /docs for the fields."), 422)
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    codes = {404: "not_found", 405: "method_not_allowed", 400: "invalid_json"}
+    code = codes.get(error.status_code, "http_error")
+    return JSONResponse(
+        body(code, str(error.detail)), error.status_code, headers=dict(error.headers or {})
+    )
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s failed.", request.method, request.url.path, exc_info=error)
+    return JSONResponse(
+        body("internal_error", "The server has a fault.", "Its log says more."), 500
+    )

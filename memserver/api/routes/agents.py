@@ -1,0 +1,132 @@
+"""Agents, and what their prompts hold."""
+
+import secrets
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from memserver.agent.mirror import look
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.schemas import (
+    AgentChange,
+    AgentIn,
+    AgentOut,
+    AgentPage,
+    ContextOut,
+    ContextPart,
+    MessageOut,
+)
+from memserver.errors import InvalidInput
+from memserver.memory.text import clean, clean_json
+from memserver.memory.working_context import default_sections
+from memserver.messages import Section
+from memserver.storage import agents
+from memserver.storage.agents import NewAgent
+
+router = APIRouter(prefix="/agents", tags=["agents"])
+
+
+@router.post("", status_code=201)
+async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -> AgentOut:
+    """Create an agent."""
+    dimension = await services.archival.dimension()
+    async with services.database.tenant(tenant) as tx:
+        agent = await agents.create(
+            tx,
+            tenant,
+            NewAgent(
+                name=clean(new.name or f"agent-{secrets.token_hex(4)}"),
+                sections=_sections(new),
+                embedding_model=services.archival.embedder.model,
+                dimension=dimension,
+                model=new.model,
+                system_prompt=clean(new.system_prompt) if new.system_prompt else None,
+                options=new.options.model_dump(exclude_none=True),
+                metadata=clean_json(new.metadata),
+            ),
+        )
+    return AgentOut.read(agent)
+
+
+@router.get("")
+async def list_agents(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+    name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
+) -> AgentPage:
+    """List agents, oldest first."""
+    async with services.database.tenant(tenant) as tx:
+        found = await agents.list_page(
+            tx, after=after, limit=limit + 1, name=clean(name) if name else None
+        )
+    more = found[limit - 1].id if len(found) > limit else None
+    return AgentPage(items=[AgentOut.read(agent) for agent in found[:limit]], next=more)
+
+
+@router.get("/{agent_id}")
+async def get_agent(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> AgentOut:
+    """Get one agent."""
+    async with services.database.tenant(tenant) as tx:
+        return AgentOut.read(await agents.get(tx, agent_id))
+
+
+@router.patch("/{agent_id}")
+async def update_agent(
+    agent_id: UUID, change: AgentChange, services: ServicesDep, tenant: TenantDep
+) -> AgentOut:
+    """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole."""
+    values = clean_json(change.model_dump(exclude_unset=True))
+    for field in ("name", "options", "metadata"):
+        if field in values and values[field] is None:
+            raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    if change.options is not None:
+        values["options"] = change.options.model_dump(exclude_none=True)
+    async with services.database.tenant(tenant) as tx:
+        return AgentOut.read(await agents.update(tx, agent_id, values))
+
+
+@router.delete("/{agent_id}", status_code=204)
+async def delete_agent(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete an agent with its whole memory."""
+    async with services.database.tenant(tenant) as tx:
+        await agents.delete(tx, agent_id)
+
+
+@router.get("/{agent_id}/context")
+async def get_context(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> ContextOut:
+    """What the agent's prompt holds now, part by part, in text and tokens."""
+    view = await look(services.faculties, tenant, agent_id)
+    budget = view.frame.budget
+    parts = [
+        ContextPart(name=part.name, tokens=part.tokens, text=part.text) for part in view.frame.parts
+    ]
+    queue = sum(budget.shown(message) for message in view.queue)
+    shown = "\n".join(f"{part.role}: {part.text}" for part in view.shown)
+    return ContextOut(
+        window=budget.window,
+        reserved=budget.reserved,
+        used=budget.used(view.queue),
+        parts=[*parts, ContextPart(name="queue", tokens=queue, text=shown)],
+        queue=[MessageOut.read(message) for message in view.queue],
+        summary_failure=view.summary_failure,
+    )
+
+
+def _sections(new: AgentIn) -> list[Section]:
+    if new.sections is None:
+        return list(default_sections())
+    names = [section.name for section in new.sections]
+    if len(set(names)) < len(names):
+        raise InvalidInput("sections: two sections have the same name.")
+    made = []
+    for given in new.sections:
+        text = clean(given.text)
+        if len(text) > given.limit:
+            raise InvalidInput(
+                f"sections.{given.name}.text: {len(text)} characters, but the limit is {given.limit}."
+            )
+        made.append(Section(given.name, text, given.limit, clean(given.description)))
+    return made

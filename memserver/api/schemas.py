@@ -1,0 +1,418 @@
+"""The API's resources as pydantic models, and how they are read from our own values."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from memserver.agent.events import TurnEnded
+from memserver.agent.options import AgentOptions
+from memserver.memory.working_context import DEFAULT_LIMIT
+from memserver.messages import Message, Passage, Section
+from memserver.storage.agents import Agent
+from memserver.storage.inbox import Turn
+
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00]+$"),
+]
+SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
+
+
+class Request(BaseModel):
+    """Base of request bodies: an unknown field is an error, not a typing mistake without effect."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorBody(BaseModel):
+    """What went wrong; `code` is stable, `message` and `hint` are for people."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ErrorResponse(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: ErrorBody
+
+
+class SectionIn(Request):
+    """A section of the working context, for a new agent."""
+
+    name: SectionName
+    text: LongText = ""
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=100_000, description="Characters.")
+    description: str = Field(default="", max_length=1000)
+
+
+class SectionOut(BaseModel):
+    """A section of the working context as it is now."""
+
+    name: str
+    text: str
+    limit: int
+    description: str
+
+    @classmethod
+    def read(cls, section: Section) -> Self:
+        """From a stored section."""
+        return cls(
+            name=section.name,
+            text=section.text,
+            limit=section.limit,
+            description=section.description,
+        )
+
+
+class SectionEdit(Request):
+    """A change of a section; what is left out stays."""
+
+    text: LongText | None = None
+    limit: int | None = Field(default=None, ge=1, le=100_000)
+
+
+class WorkingContext(BaseModel):
+    """All sections of an agent."""
+
+    sections: list[SectionOut]
+
+
+class AgentIn(Request):
+    """A new agent. Everything has a default."""
+
+    name: Name | None = Field(default=None, description="Unique; made up when left out.")
+    model: Name | None = Field(default=None, description="Left out: the server's.")
+    system_prompt: LongText | None = Field(
+        default=None, description="Instructions instead of prompts/system.md."
+    )
+    sections: list[SectionIn] | None = Field(
+        default=None, max_length=50, description="Left out: persona and human."
+    )
+    options: AgentOptions = AgentOptions()
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "sam",
+                    "sections": [
+                        {"name": "persona", "text": "I am Sam. I am curious and brief."},
+                        {"name": "human", "text": "Name: Ada"},
+                    ],
+                }
+            ]
+        },
+    )
+
+
+class AgentChange(Request):
+    """A change of an agent; what is left out stays."""
+
+    name: Name | None = None
+    model: Name | None = None
+    system_prompt: LongText | None = None
+    options: AgentOptions | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class AgentOut(BaseModel):
+    """An agent."""
+
+    id: UUID
+    name: str
+    model: str | None
+    system_prompt: str | None
+    options: AgentOptions
+    metadata: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def read(cls, agent: Agent) -> Self:
+        """From a stored agent."""
+        return cls(
+            id=agent.id,
+            name=agent.name,
+            model=agent.model,
+            system_prompt=agent.system_prompt,
+            options=AgentOptions.model_validate(agent.options),
+            metadata=agent.metadata,
+            created_at=agent.created_at,
+            updated_at=agent.updated_at,
+        )
+
+
+class AgentPage(BaseModel):
+    """A page of agents; `next` is the cursor of the following page, or null."""
+
+    items: list[AgentOut]
+    next: UUID | None
+
+
+class MessageIn(Request):
+    """Something a person says to the agent."""
+
+    text: LongText = Field(description="What they say.", examples=["Hi, I am Ada."])
+    stream: bool = Field(default=False, description="Answer as server-sent events.")
+
+
+class ToolCallOut(BaseModel):
+    """A call that the agent made, and what came of it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+    result: str | None
+    finished_at: datetime | None
+
+
+class MessageOut(BaseModel):
+    """One entry of the history. `position` identifies it within its agent and orders the history."""
+
+    position: int
+    role: Literal["user", "assistant", "system"]
+    text: str
+    thought: str
+    tool_call: ToolCallOut | None
+    tokens: int
+    created_at: datetime
+
+    @classmethod
+    def read(cls, message: Message) -> Self:
+        """From a stored message."""
+        record = message.call
+        return cls(
+            position=message.position,
+            role=message.role,
+            text=message.text,
+            thought=message.thought,
+            tool_call=None
+            if record is None
+            else ToolCallOut(
+                id=record.call.id,
+                name=record.call.name,
+                arguments=dict(record.call.arguments),
+                state=record.state,
+                result=record.result,
+                finished_at=record.finished_at,
+            ),
+            tokens=message.tokens,
+            created_at=message.created_at,
+        )
+
+
+class MessagePage(BaseModel):
+    """A page of the history; `next` is the cursor of the following page, or null."""
+
+    items: list[MessageOut]
+    next: int | None
+
+
+class UsageOut(BaseModel):
+    """Tokens of a turn's model calls, as the endpoint counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class TurnOut(BaseModel):
+    """A turn: one message (or one import) and what became of it."""
+
+    turn: int
+    kind: Literal["message", "import"]
+    state: Literal["waiting", "running", "done", "failed"]
+    steps: int
+    stop_reason: str | None = Field(
+        description="message_sent, no_heartbeat, max_steps, imported or error; null while it runs."
+    )
+    error: ErrorBody | None
+    usage: UsageOut
+    created_at: datetime
+    finished_at: datetime | None
+
+    @classmethod
+    def read(cls, turn: Turn) -> Self:
+        """From a stored turn."""
+        return cls(
+            turn=turn.turn,
+            kind=turn.kind,
+            state=turn.state,
+            steps=turn.steps,
+            stop_reason=turn.stop_reason,
+            error=ErrorBody(**turn.error) if turn.error else None,
+            usage=UsageOut(
+                prompt_tokens=turn.usage.prompt_tokens,
+                completion_tokens=turn.usage.completion_tokens,
+                cached_tokens=turn.usage.cached_tokens,
+            ),
+            created_at=turn.created_at,
+            finished_at=turn.finished_at,
+        )
+
+
+class Answer(BaseModel):
+    """What came of a message: the agent's text, and every step behind it."""
+
+    turn: int
+    text: str = Field(description="What the agent said; several messages are joined by newlines.")
+    stop_reason: str
+    steps: int
+    usage: UsageOut
+    messages: list[MessageOut]
+
+    @classmethod
+    def of(cls, ended: TurnEnded, messages: list[Message]) -> Self:
+        """From a turn that has ended."""
+        said = [
+            message.text for message in messages if message.role == "assistant" and message.text
+        ]
+        usage = ended.usage
+        return cls(
+            turn=ended.turn,
+            text="\n".join(said),
+            stop_reason=ended.stop_reason,
+            steps=ended.steps,
+            usage=UsageOut(
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                cached_tokens=usage.cached_tokens,
+            ),
+            messages=[MessageOut.read(message) for message in messages],
+        )
+
+
+class PastMessage(Request):
+    """A message from before, with its own time."""
+
+    role: Literal["user", "assistant"]
+    text: LongText
+    created_at: AwareDatetime | None = Field(
+        default=None, description="With a zone; left out: now."
+    )
+
+
+class ImportIn(Request):
+    """Past messages, oldest first."""
+
+    messages: list[PastMessage] = Field(min_length=1, max_length=10_000)
+
+
+class RecallResults(BaseModel):
+    """One page of a recall search; `total` counts all that match."""
+
+    items: list[MessageOut]
+    total: int
+    page: int
+    pages: int
+
+
+class PassageIn(Request):
+    """A passage for archival storage."""
+
+    text: LongText
+    tags: list[Name] = Field(default_factory=list, max_length=100)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    created_at: AwareDatetime | None = None
+
+
+class PassagesIn(Request):
+    """Passages to insert, all or none."""
+
+    passages: list[PassageIn] = Field(min_length=1, max_length=1000)
+
+
+class PassageOut(BaseModel):
+    """A passage; `score` is its cosine similarity to the query, in a search."""
+
+    id: UUID
+    text: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    created_at: datetime
+    score: float | None = None
+
+    @classmethod
+    def read(cls, passage: Passage) -> Self:
+        """From a stored passage."""
+        return cls(
+            id=UUID(passage.id),
+            text=passage.text,
+            tags=list(passage.tags),
+            metadata=dict(passage.metadata),
+            created_at=passage.created_at,
+            score=passage.score,
+        )
+
+
+class PassagesOut(BaseModel):
+    """Passages as they were stored, in the order of the request."""
+
+    items: list[PassageOut]
+
+
+class PassagePage(BaseModel):
+    """A page of passages; `next` is the cursor of the following page, or null."""
+
+    items: list[PassageOut]
+    next: UUID | None
+
+
+class ArchivalResults(BaseModel):
+    """One page of an archival search, best first; `total` is every searchable passage."""
+
+    items: list[PassageOut]
+    total: int
+    page: int
+    pages: int
+
+
+class ContextPart(BaseModel):
+    """One part of the prompt."""
+
+    name: str
+    tokens: int
+    text: str
+
+
+class ContextOut(BaseModel):
+    """What the prompt holds now."""
+
+    window: int = Field(description="Tokens of prompt and output together.")
+    reserved: int = Field(description="Tokens kept free for the output.")
+    used: int = Field(description="Tokens of the prompt.")
+    parts: list[ContextPart]
+    queue: list[MessageOut]
+    summary_failure: str | None = Field(
+        description="Why the newest summary is an extract and not the model's, if so."
+    )
+
+
+class Health(BaseModel):
+    """The server answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Component(BaseModel):
+    """One thing that the server needs."""
+
+    name: str
+    ready: bool
+    detail: str
+
+
+class Readiness(BaseModel):
+    """Whether turns can be answered now, and if not, what is missing."""
+
+    ready: bool
+    components: list[Component]

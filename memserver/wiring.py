@@ -1,0 +1,229 @@
+"""The composition root: from settings to collaborators. Nothing else builds anything."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from memserver.agent.conversation import Conversation
+from memserver.agent.events import EventBus
+from memserver.agent.turn import Faculties, Limits, ModelSource
+from memserver.agent.worker import Worker
+from memserver.embeddings.base import Embedder
+from memserver.embeddings.batching import BatchingEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.errors import MemserverError, SetupError
+from memserver.llm.base import ChatModel
+from memserver.llm.endpoint import Endpoint
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.tokens import TokenCounter, TokenizerFile
+from memserver.memory.archival import ArchivalStorage
+from memserver.prompts import Prompts
+from memserver.settings import Settings
+from memserver.storage.database import Database
+from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, prepare_embedded
+from memserver.tools.memory_tools import memory_tools
+from memserver.tools.registry import ToolRegistry
+
+EMBEDDED_DATABASE = "memserver"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether one thing that a turn needs is there."""
+
+    name: str
+    ready: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrls:
+    """How the database is reached: as the owner, who migrates, and as the application role."""
+
+    owner: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the API works with."""
+
+    database: Database
+    faculties: Faculties
+    worker: Worker
+    conversation: Conversation
+    archival: ArchivalStorage
+
+    async def readiness(self) -> list[Check]:
+        """Look at database, model and embedder, all at once."""
+        return list(
+            await asyncio.gather(
+                _check("database", self._ask_database()),
+                _check("model", self._ask_model()),
+                _check("embedder", self._ask_embedder()),
+            )
+        )
+
+    async def _ask_database(self) -> str:
+        async with self.database.across_tenants() as tx:
+            await tx.execute("SELECT 1")
+        return "answers"
+
+    async def _ask_model(self) -> str:
+        model = self.faculties.models.get(None)
+        await model.check()
+        return model.name
+
+    async def _ask_embedder(self) -> str:
+        await self.archival.embedder.check()
+        return self.archival.embedder.model
+
+
+class Models(ModelSource):
+    """One client for each model name, all at the endpoint of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._models: dict[str | None, ChatModel] = {}
+
+    def get(self, name: str | None) -> ChatModel:
+        """The model of this name; None is the settings' own."""
+        if name not in self._models:
+            self._models[name] = self._make(name)
+        return self._models[name]
+
+    async def aclose(self) -> None:
+        """Close every client."""
+        for model in self._models.values():
+            await model.aclose()
+
+    def _make(self, name: str | None) -> ChatModel:
+        settings = self._settings
+        if settings.llm_base_url is None:
+            raise SetupError(
+                "There is no model endpoint.",
+                hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
+                "local engine.",
+            )
+        key = settings.llm_api_key
+        endpoint = Endpoint(
+            settings.llm_base_url,
+            key.get_secret_value() if key else "",
+            settings.llm_timeout,
+        )
+        return OpenAICompatible(
+            endpoint,
+            model=name or settings.llm_model,
+            mode=settings.llm_mode,
+            context_window=settings.llm_context_window,
+            counter=_counter(settings),
+            body=settings.llm_body,
+        )
+
+
+@contextmanager
+def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
+    """The database of the settings, running and migrated while the block runs.
+
+    Raises:
+        SetupError: it can't be had; the hint says how to mend it.
+    """
+    with ExitStack() as stack:
+        if settings.database_url is not None:
+            owner = settings.database_url.get_secret_value()
+            urls = DatabaseUrls(owner, _app_url(settings, owner))
+        else:
+            server = stack.enter_context(EmbeddedPostgres(settings.home / "postgres"))
+            prepare_embedded(server.url(), EMBEDDED_DATABASE)
+            urls = DatabaseUrls(
+                server.url(EMBEDDED_DATABASE, OWNER_ROLE), server.url(EMBEDDED_DATABASE, APP_ROLE)
+            )
+        migrate(urls.owner)
+        yield urls
+
+
+@asynccontextmanager
+async def running_services(settings: Settings) -> AsyncIterator[Services]:
+    """Everything, built from the settings and running while the block runs."""
+    with database_urls(settings) as urls:
+        models = Models(settings)
+        embedder = BatchingEmbedder(_embedder(settings))
+        try:
+            async with assemble(urls.app, models, embedder, settings) as services:
+                yield services
+        finally:
+            await embedder.aclose()
+            await models.aclose()
+
+
+@asynccontextmanager
+async def assemble(
+    app_url: str, models: ModelSource, embedder: Embedder, settings: Settings
+) -> AsyncIterator[Services]:
+    """The services over a database, models and an embedder that the caller brings."""
+    database = Database(app_url, pool_size=settings.database_pool_size)
+    await database.open()
+    archival = ArchivalStorage(embedder)
+    faculties = Faculties(
+        database=database,
+        models=models,
+        archival=archival,
+        tools=ToolRegistry(memory_tools()),
+        prompts=Prompts(settings.prompts_dir),
+        events=EventBus(),
+        limits=Limits(settings.max_steps, settings.llm_max_output_tokens),
+    )
+    worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    conversation = Conversation(database, models, faculties.events, worker)
+    try:
+        async with worker.running():
+            yield Services(database, faculties, worker, conversation, archival)
+    finally:
+        await database.close()
+
+
+def _embedder(settings: Settings) -> Embedder:
+    if settings.embedding_base_url is None:
+        local = SentenceTransformersEmbedder()
+        local.warm_up()
+        return local
+    if settings.embedding_model is None:
+        raise SetupError(
+            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
+        )
+    key = settings.embedding_api_key
+    return OpenAICompatibleEmbedder(
+        settings.embedding_base_url,
+        settings.embedding_model,
+        api_key=key.get_secret_value() if key else "",
+    )
+
+
+async def _check(name: str, asked: Awaitable[str]) -> Check:
+    try:
+        return Check(name, True, await asked)
+    except MemserverError as error:
+        return Check(name, False, error.message)
+
+
+def _counter(settings: Settings) -> TokenCounter | None:
+    return TokenizerFile(settings.llm_tokenizer) if settings.llm_tokenizer else None
+
+
+def _app_url(settings: Settings, owner: str) -> str:
+    """An external server's URL as the application role, which the owner may become."""
+    if settings.database_app_url is not None:
+        return settings.database_app_url.get_secret_value()
+    separator = "&" if "?" in owner else "?"
+    return f"{owner}{separator}options=-c%20role%3D{APP_ROLE}"
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,123 @@
+"""What tests are written with: the whole server in this process, over a real database."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+
+from memserver.api.app import create_app
+from memserver.embeddings.hashing import HashingEmbedder
+from memserver.llm.base import ChatModel
+from memserver.llm.scripted import ScriptedModel
+from memserver.settings import Settings
+from memserver.wiring import Services, assemble
+
+
+@dataclass(frozen=True)
+class OneDatabase:
+    """A database of one test, by role."""
+
+    app: str
+    owner: str
+    superuser: str
+
+
+@dataclass
+class FixedModels:
+    """Every agent has the same model."""
+
+    model: ChatModel
+
+    def get(self, name: str | None) -> ChatModel:
+        return self.model
+
+
+@dataclass
+class Server:
+    """A server in this process, and its client."""
+
+    http: httpx2.AsyncClient
+    services: Services
+    model: ScriptedModel
+    database: OneDatabase
+
+    async def create_agent(self, **fields: Any) -> str:
+        answer = await self.http.post("/v1/agents", json=fields)
+        assert answer.status_code == 201, answer.text
+        agent_id: str = answer.json()["id"]
+        return agent_id
+
+    async def say(self, agent_id: str, text: str, **headers: str) -> dict[str, Any]:
+        answer = await self.http.post(
+            f"/v1/agents/{agent_id}/messages", json={"text": text}, headers=headers
+        )
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()
+        return result
+
+    async def get(self, path: str, **query: Any) -> dict[str, Any]:
+        answer = await self.http.get(f"/v1/agents/{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()
+        return result
+
+    async def events(self, agent_id: str, text: str) -> list[tuple[str, dict[str, Any]]]:
+        async with self.http.stream(
+            "POST", f"/v1/agents/{agent_id}/messages", json={"text": text, "stream": True}
+        ) as answer:
+            assert answer.status_code == 200
+            body = "".join([part async for part in answer.aiter_text()])
+        found = []
+        for frame in body.strip().split("\n\n"):
+            kind, data = frame.split("\n")
+            found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+        return found
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database.superuser) as connection:
+            return connection.execute(query.encode(), parameters).fetchall()
+
+
+@asynccontextmanager
+async def serving(
+    database: OneDatabase, model: ScriptedModel, **settings: Any
+) -> AsyncIterator[Server]:
+    """The whole server over a test's database, with a scripted model."""
+    merged = {"lease_seconds": 2, **settings}
+    options = Settings(_env_file=None, **merged)  # type: ignore[call-arg]
+    embedder = HashingEmbedder()
+    made = assemble(database.app, FixedModels(model), embedder, options)
+    app = create_app(made)
+    async with app.router.lifespan_context(app):
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://memserver", timeout=60
+        ) as http:
+            yield Server(http, app.state.services, model, database)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Texts that a reader can check, kept beside the tests."""
+
+    folder: Path
+
+    def check(self, name: str, text: str, *, renew: bool = False) -> None:
+        path = self.folder / name
+        if renew or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n", encoding="utf-8")
+        assert text + "\n" == path.read_text(encoding="utf-8")
+
+
+async def eventually(ready: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds, looking each time the loop is free."""
+    async with asyncio.timeout(30):
+        while not await ready():
+            await asyncio.sleep(0)
