@@ -101,7 +101,7 @@ class SentenceTransformersEmbedder(Embedder):
             )
 
             torch.set_num_threads(1)
-            disable_progress_bar()
+            disable_progress_bar()  # type: ignore[no-untyped-call]
             encoder = SentenceTransformer(str(self._path or _packaged_model()), device="cpu")
         except ImportError as error:
             raise EmbeddingError(

@@ -12,7 +12,7 @@ invalid first call is a violation even if a valid one follows, for the same reas
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memserver.errors import ProtocolViolation
@@ -52,6 +52,19 @@ class ParsedReply:
     text: str
 
 
+def without_reasoning(reply: RawReply) -> RawReply:
+    """The reply with the <think>…</think> in front of its content counted as reasoning.
+
+    Endpoints that don't take a model's reasoning apart leave it there. Reasoning that breaks off is
+    all there is.
+    """
+    if not reply.content.lstrip().startswith("<think>"):
+        return reply
+    thought, _, said = reply.content.partition("</think>")
+    thought = thought.replace("<think>", "", 1).strip()
+    return replace(reply, content=said, reasoning=reply.reasoning or thought)
+
+
 def new_call_id() -> str:
     """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
     return f"call_{secrets.token_hex(12)}"
@@ -67,6 +80,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     Raises:
         ProtocolViolation: no call, or not a valid one.
     """
+    reply = without_reasoning(reply)
     with_raw = _Complaint(reply)
     if reply.calls:
         first = reply.calls[0]
@@ -86,6 +100,7 @@ def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     Raises:
         ProtocolViolation: no call, or not a valid one.
     """
+    reply = without_reasoning(reply)
     with_raw = _Complaint(reply)
     found = _first_call(reply.content, with_raw)
     if found is None:

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
@@ -207,6 +207,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.text() | JSON_VALUES.map(json.dumps),
     JSON_VALUES,

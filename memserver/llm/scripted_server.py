@@ -1,0 +1,295 @@
+"""The scripted model as an OpenAI-compatible endpoint, for tests and benchmarks of many processes.
+
+Owns the server's side of the wire; steps and rules are those of `scripted` and `scripted_rules`.
+Run it: `python -m memserver.llm.scripted_server --port 8000 --rule echo`.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from memserver.errors import (
+    ContextOverflow,
+    MemserverError,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from memserver.llm.reply_parser import RawReply
+from memserver.llm.scripted import (
+    Broken,
+    Call,
+    Held,
+    Rule,
+    Step,
+    Summariser,
+    as_raw,
+    count_words,
+    fragments,
+)
+from memserver.llm.scripted_rules import RULES
+from memserver.llm.wire import RESULT_MARK
+from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+
+_RESULT = re.compile(re.escape(RESULT_MARK) + r"([^\]\n]*)\]\n(.*)", re.DOTALL)
+_STATUS: dict[type[Exception], int] = {
+    ContextOverflow: 400,
+    ModelRejected: 400,
+    ModelUnavailable: 503,
+}
+
+
+def create_scripted_app(
+    rule: Rule,
+    *,
+    model: str = "scripted",
+    context_window: int = 8192,
+    api_key: str = "",
+    summary: str | Summariser = "They talked.",
+) -> Starlette:
+    """Make the app.
+
+    Args:
+        rule: makes the step that answers a prompt. An error becomes its HTTP status, and a
+            ModelTimeout an answer that never comes.
+        model: the one model that is listed.
+        context_window: what is said of it, as vLLM says it.
+        api_key: what is asked for; empty asks for none.
+        summary: what is answered where neither tools nor a response format are given.
+    """
+    endpoint = _Endpoint(rule, model, context_window, api_key, summary)
+    return Starlette(
+        routes=[
+            Route("/health", endpoint.health),
+            Route("/v1/models", endpoint.models),
+            Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
+            Route("/tokenize", endpoint.tokenize, methods=["POST"]),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    rule: Rule
+    model: str
+    window: int
+    api_key: str
+    summary: str | Summariser
+
+    async def health(self, _request: Request) -> Response:
+        return Response()
+
+    async def models(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        card = {"id": self.model, "object": "model", "max_model_len": self.window}
+        return JSONResponse({"object": "list", "data": [card]})
+
+    async def tokenize(self, request: Request) -> Response:
+        count = count_words((await request.json())["prompt"])
+        answer = {"count": count, "max_model_len": self.window, "tokens": list(range(count))}
+        return JSONResponse(answer)
+
+    async def complete(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        asked = json.loads(await request.body())
+        if asked["model"] != self.model:
+            return _failure(404, f"The model {asked['model']} does not exist.")
+        prompt = [_prompt_message(message) for message in asked["messages"]]
+        step = await _due(self._step(prompt, asked))
+        if isinstance(step, Exception):
+            return _error_response(step)
+        error = step.error if isinstance(step, Broken) else None
+        call = step.call if isinstance(step, Broken) else step
+        native = "tools" in asked or "response_format" not in asked
+        message = _message(call, native=native)
+        usage = _usage(prompt, message)
+        if asked.get("stream"):
+            events = _events(message, usage, error)
+            return StreamingResponse(events, media_type="text/event-stream")
+        if error is not None:
+            return _error_response(error)
+        return JSONResponse(_completion(self.model, message, usage))
+
+    def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
+        tools = _offered(asked)
+        if tools:
+            return self.rule(prompt, tools)
+        text = self.summary(prompt) if callable(self.summary) else self.summary
+        return text if isinstance(text, Exception) else RawReply(text)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
+            return None
+        return _failure(401, "The API key is wrong.")
+
+
+async def _due(step: Step) -> Step:
+    """The step when its time has come; never, for a model that times out."""
+    while isinstance(step, Held):
+        step.reached.set()
+        await step.release.wait()
+        step = step.step
+    if isinstance(step, ModelTimeout):
+        await asyncio.Event().wait()
+    return step
+
+
+def _offered(asked: JsonObject) -> list[ToolSpec]:
+    """The tools in a request, whichever way it tells of them."""
+    if "tools" in asked:
+        functions = [tool["function"] for tool in asked["tools"]]
+        return [
+            ToolSpec(function["name"], function.get("description", ""), function["parameters"])
+            for function in functions
+        ]
+    if "response_format" not in asked:
+        return []
+    answers = asked["response_format"]["json_schema"]["schema"]["anyOf"]
+    shapes = [answer["properties"] for answer in answers]
+    return [ToolSpec(shape["tool"]["const"], "", shape["arguments"]) for shape in shapes]
+
+
+def _prompt_message(message: JsonObject) -> PromptMessage:
+    """A message as it was before the wire form, as far as that can be told."""
+    text = message.get("content") or ""
+    result = _RESULT.fullmatch(text) if message["role"] == "user" else None
+    if result is not None:
+        return PromptMessage("tool", result[2], ToolCall("", result[1], {}))
+    if message["role"] == "tool":
+        return PromptMessage("tool", text, ToolCall(message["tool_call_id"], "", {}))
+    if message.get("tool_calls"):
+        asked = message["tool_calls"][0]
+        function = asked["function"]
+        call = ToolCall(asked["id"], function["name"], json.loads(function["arguments"]))
+        return PromptMessage("assistant", text, call)
+    return PromptMessage(message["role"], text)
+
+
+def _message(step: Step, *, native: bool) -> JsonObject:
+    """The answer's message; a call in JSON mode is text."""
+    if isinstance(step, Call) and not native:
+        text = json.dumps({"tool": step.name, "arguments": dict(step.arguments)})
+        return {"content": step.text + text, "finish_reason": "stop"}
+    if not isinstance(step, Call | RawReply | str):
+        raise TypeError(f"{step!r} is no answer")
+    raw = as_raw(step)
+    message: JsonObject = {"content": raw.content, "finish_reason": raw.finish_reason or "stop"}
+    if raw.reasoning:
+        message["reasoning_content"] = raw.reasoning
+    if raw.calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(raw.calls)
+        ]
+    return message
+
+
+def _usage(prompt: Sequence[PromptMessage], message: JsonObject) -> JsonObject:
+    read = sum(count_words(asked.text) + 4 for asked in prompt)
+    written = count_words(json.dumps(message))
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": read // 2},
+    }
+
+
+def _completion(model: str, message: JsonObject, usage: JsonObject) -> JsonObject:
+    finish_reason = message.pop("finish_reason")
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": finish_reason,
+    }
+    return {
+        "id": "chatcmpl-scripted",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+async def _events(
+    message: JsonObject, usage: JsonObject, error: Exception | None
+) -> AsyncIterator[bytes]:
+    """The answer in pieces; one that breaks ends with an error instead of its last pieces."""
+    yield _event({"role": "assistant", "content": ""})
+    for key in ("reasoning_content", "content"):
+        for piece in fragments(message.get(key) or ""):
+            yield _event({key: piece})
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call["function"]
+        named = {**function, "arguments": ""}
+        yield _event({"tool_calls": [{**call, "index": index, "function": named}]})
+        arguments = function["arguments"]
+        pieces = fragments(arguments) if isinstance(arguments, str) else [arguments]
+        for piece in pieces:
+            yield _event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    if error is not None:
+        yield _data({"error": _error_body(error)})
+        return
+    yield _event({}, finish_reason=message["finish_reason"])
+    yield _data({"object": "chat.completion.chunk", "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(delta: JsonObject, finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return _data({"object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _data(value: JsonObject) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def _error_body(error: Exception) -> JsonObject:
+    message = error.message if isinstance(error, MemserverError) else str(error)
+    code: Any = _STATUS.get(type(error), 500)
+    kind = "context_length_exceeded" if isinstance(error, ContextOverflow) else "scripted"
+    return {"message": message, "type": kind, "code": code}
+
+
+def _error_response(error: Exception) -> Response:
+    body = _error_body(error)
+    return JSONResponse({"error": body}, body["code"])
+
+
+def _failure(status: int, message: str) -> Response:
+    return JSONResponse({"error": {"message": message, "type": "scripted", "code": status}}, status)
+
+
+def main() -> None:
+    """Serve a rule until interrupted."""
+    parser = argparse.ArgumentParser(
+        description="A scripted model as an OpenAI-compatible endpoint."
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--rule", choices=sorted(RULES), default="echo")
+    parser.add_argument("--context-window", type=int, default=8192)
+    asked = parser.parse_args()
+    app = create_scripted_app(RULES[asked.rule], context_window=asked.context_window)
+    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", lifespan="off")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Counting tokens: exactly from a tokenizer file or the endpoint, or an upper bound from bytes.
+
+Owns the counts of texts. Leaves to the model what its chat template adds around a message.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from tokenizers import Tokenizer
+from typing_extensions import override
+
+from memserver.errors import ModelUnavailable, SetupError
+from memserver.llm.endpoint import Endpoint, EndpointClient
+from memserver.llm.lossless import clean_text
+from memserver.llm.wire import joined
+
+_INLINE_CHARACTERS = 20_000
+"""Up to here tokenizing takes a few milliseconds; more goes to a thread."""
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of texts, special tokens around them not included."""
+
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        """Count each text: never fewer tokens than the model will see."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections."""
+        ...
+
+
+class ByteBound(TokenCounter):
+    """The number of UTF-8 bytes.
+
+    A true upper bound for byte-level BPE (GPT, Llama 3, Qwen, SmolLM), whose every token is at least
+    one byte. It is a loose one: English has about four bytes in a token. A tokenizer that puts a space
+    in front of a text may need one more; `message_overhead` covers that.
+    """
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        return [len(clean_text(text).encode()) for text in texts]
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+
+class TokenizerFile(TokenCounter):
+    """Counts with the tokenizer.json of a model's folder, read at the first count."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path / "tokenizer.json" if path.is_dir() else path
+        self._tokenizer: Tokenizer | None = None
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        """Count each text.
+
+        Raises:
+            SetupError: there is no such file, or it is no tokenizer.
+        """
+        tokenizer = self._tokenizer
+        if tokenizer is None:
+            tokenizer = await asyncio.to_thread(self._load)
+        readable = [clean_text(text) for text in texts]
+        if sum(map(len, readable)) <= _INLINE_CHARACTERS:
+            return _counts(tokenizer, readable)
+        return await asyncio.to_thread(_counts, tokenizer, readable)
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+    def _load(self) -> Tokenizer:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise SetupError(f"The tokenizer {self._path} can't be read: {error}") from error
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception as error:
+            raise SetupError(f"{self._path} is no tokenizer.json: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        return tokenizer
+
+
+class EndpointTokenizer(TokenCounter):
+    """Counts by asking vLLM's POST /tokenize, which stands beside /v1; texts go concurrently."""
+
+    def __init__(
+        self, endpoint: Endpoint, model: str, *, remembered: int = 4096, at_once: int = 8
+    ) -> None:
+        """Make it; nothing is asked yet.
+
+        Args:
+            endpoint: the model's, ending in /v1.
+            model: what the endpoint calls the model.
+            remembered: counts that are kept, of the texts used last.
+            at_once: requests that run at the same time, at most.
+        """
+        self._client = EndpointClient(replace(endpoint, base_url=_without_v1(endpoint.base_url)))
+        self._model = model
+        self._remembered = remembered
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._turn = asyncio.Semaphore(at_once)
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        """Count each text.
+
+        Raises:
+            ModelError: the endpoint can't be asked.
+        """
+        keyed = [(_key(text), clean_text(text)) for text in texts]
+        unknown = {key: text for key, text in keyed if text and key not in self._known}
+        counts = await asyncio.gather(*(self._ask(text) for text in unknown.values()))
+        fresh = dict(zip(unknown, counts, strict=True))
+        result = [fresh.get(key, self._known.get(key, 0)) for key, _ in keyed]
+        self._remember(fresh, [key for key, text in keyed if text])
+        return result
+
+    @override
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _ask(self, text: str) -> int:
+        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        async with self._turn:
+            answer = await self._client.post(
+                "/tokenize", joined([json.dumps(body, ensure_ascii=False)])
+            )
+        count = answer.get("count")
+        if not isinstance(count, int):
+            raise ModelUnavailable("The endpoint's /tokenize gave no count.")
+        return count
+
+    def _remember(self, fresh: dict[bytes, int], used: Sequence[bytes]) -> None:
+        self._known.update(fresh)
+        for key in used:
+            if key in self._known:
+                self._known.move_to_end(key)
+        while len(self._known) > self._remembered:
+            self._known.popitem(last=False)
+
+
+def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
+    return [len(found.ids) for found in tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
+
+
+def _without_v1(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")))

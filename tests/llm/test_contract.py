@@ -1,0 +1,64 @@
+"""Every chat model against the one contract; the HTTP ones over a real socket."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+
+from memserver.llm.endpoint import Endpoint
+from memserver.llm.openai_compatible import Mode, OpenAICompatible
+from memserver.llm.scripted import Rule, ScriptedModel, Step
+from memserver.llm.scripted_server import create_scripted_app
+from memserver.messages import PromptMessage, ToolSpec
+from tests.llm.contract import Make, ModelContract
+from tests.llm.serving import serving
+
+
+class Switch:
+    """A rule that a test exchanges while the server runs."""
+
+    rule: Rule
+
+    def __call__(self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        return self.rule(prompt, tools)
+
+
+@pytest.fixture(scope="module")
+def switch() -> Switch:
+    return Switch()
+
+
+@pytest.fixture(scope="module")
+def url(switch: Switch) -> Iterator[str]:
+    with serving(create_scripted_app(switch, context_window=4096)) as base:
+        yield f"{base}/v1"
+
+
+class TestScripted(ModelContract):
+    @pytest.fixture
+    def make(self) -> Make:
+        return lambda rule: ScriptedModel(rule, context_window=4096)
+
+
+class OverHttp(ModelContract):
+    mode: Mode
+
+    @pytest.fixture
+    async def make(self, switch: Switch, url: str) -> AsyncIterator[Make]:
+        made: list[OpenAICompatible] = []
+
+        def make(rule: Rule) -> OpenAICompatible:
+            switch.rule = rule
+            made.append(OpenAICompatible(Endpoint(url, max_retries=0), mode=self.mode))
+            return made[-1]
+
+        yield make
+        for model in made:
+            await model.aclose()
+
+
+class TestNativeTools(OverHttp):
+    mode = "tools"
+
+
+class TestJsonSchema(OverHttp):
+    mode = "json_schema"
