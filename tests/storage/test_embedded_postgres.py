@@ -210,14 +210,15 @@ def test_a_socket_directory_that_someone_laid_in_wait_is_refused(home: Path, tra
 # --- what can be missing
 
 
-def test_missing_binaries_are_named_with_the_way_to_install_them(root: Path) -> None:
+def test_missing_binaries_are_named_with_the_way_to_install_them(home: Path) -> None:
+    _copy_launcher(home / "package")
     program = HOLDER.replace(
         "server.acquire()",
         "try: server.acquire()\nexcept Exception as e: sys.exit(e.code + e.hint)",
     )
     bare = subprocess.run(
-        [sys.executable, "-S", "-c", program, str(root)],
-        env={"PYTHONPATH": str(Path(memserver.__file__).parents[1])},
+        [sys.executable, "-S", "-c", program, str(home / "postgres")],
+        env={"PYTHONPATH": str(home / "package")},
         capture_output=True,
         text=True,
         check=False,
@@ -437,11 +438,19 @@ def test_an_ordinary_user_is_told_that_a_database_is_not_theirs(home: Path) -> N
     assert "SetupError" in refused.stderr
 
 
-def _copy_package(target: Path) -> None:
-    """What a process needs to run the launcher: the package and the binaries, nothing else."""
-    source = Path(memserver.__file__).parent
+def _copy_launcher(target: Path) -> None:
+    """What a process needs to run the launcher, except for the binaries; nothing else from the environment."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(source, target / "memserver", ignore=ignored)
+    shutil.copytree(Path(memserver.__file__).parent, target / "memserver", ignore=ignored)
+    metadata = target / "memserver-0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: memserver\nVersion: 0\n")
+
+
+def _copy_package(target: Path) -> None:
+    """The launcher and the binaries."""
+    _copy_launcher(target)
+    ignored = shutil.ignore_patterns("__pycache__")
     package = usable_binaries(target, None).tree.parent
     shutil.copytree(package, target / package.name, ignore=ignored)
     (target / package.name / "__init__.py").write_text("raise ImportError('never import it')")
