@@ -1,0 +1,258 @@
+"""Make .venv and install all that memserver needs; what `make install` runs.
+
+Needs Python 3.11 or newer with pip, nothing else. Running it again when nothing changed takes a moment:
+a stamp in .venv remembers what each step was done for.
+
+Variables it reads:
+    MEMSERVER_TORCH_INDEX  where CPU builds of torch are, if the default package index has none
+    MEMSERVER_SKIP_ENGINE  set to 1 to leave out the local model engine
+    MEMSERVER_HOME         where the engine goes (the engine's own default otherwise)
+"""
+
+# Parsed by any Python 3, so that an old one can say what is wrong.
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+VENV = REPOSITORY / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "memserver-setup.json"
+TORCH = "2.13.0"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+OLDEST = (3, 11)
+SHOWN_LINES = 25
+
+
+class StepError(Exception):
+    """A step that can't go on; says what to do about it."""
+
+    def __init__(self, output: str, advice: str) -> None:
+        super().__init__(output)
+        self.output = output
+        self.advice = advice
+
+
+def main() -> int:
+    """Run the steps that aren't done yet; 0 if all is well."""
+    if sys.version_info < OLDEST:
+        found = ".".join(map(str, sys.version_info[:3]))
+        print(f"memserver needs Python 3.11 or newer; this is {found} ({sys.executable}).")
+        print("Install a newer one, or name it: make install PYTHON=/path/to/python3.12")
+        return 1
+    if os.name == "nt":
+        print("memserver runs on Linux and macOS; on Windows use WSL.")
+        return 1
+    started = time.monotonic()
+    steps = [
+        ("virtual environment", environment_key, make_environment),
+        ("torch", torch_key, install_torch),
+        ("memserver and its dependencies", packages_key, install_memserver),
+        ("local model engine", engine_key, install_engine),
+    ]
+    done = read_stamp()
+    ran = 0
+    for number, (name, key_of, action) in enumerate(steps, start=1):
+        key = key_of()
+        if done.get(name) == key:
+            continue
+        if not run_step(f"[{number}/{len(steps)}] {name}", action):
+            return 1
+        ran += 1
+        done = {**read_stamp(), name: key_of()}
+        STAMP.write_text(json.dumps(done, indent=1), encoding="utf-8")
+    seconds = time.monotonic() - started
+    print(f"Installed in {seconds:.0f} s." if ran else f"All installed ({seconds:.1f} s).")
+    return 0
+
+
+def run_step(title: str, action: Callable[[], str | None]) -> bool:
+    """Run one step with a line about it; false if it failed, having said how."""
+    print(f"{title} …", end=" ", flush=True)
+    started = time.monotonic()
+    try:
+        note = action()
+    except StepError as failure:
+        print(f"failed after {time.monotonic() - started:.1f} s")
+        tail = failure.output.strip().splitlines()[-SHOWN_LINES:]
+        print("\n".join(f"    {line}" for line in tail))
+        print(f"Step failed: {title}\nWhat to do: {failure.advice}")
+        return False
+    print(f"{note or 'done'} ({time.monotonic() - started:.1f} s)")
+    return True
+
+
+# --- what each step was done for
+
+
+def read_stamp() -> dict[str, str]:
+    """What was done before, by step; nothing if the environment was removed or can't run."""
+    try:
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) and environment_key() else {}
+
+
+def environment_key() -> str:
+    """The version of the environment's Python; empty if it has none that is usable."""
+    check = "import sys, pip; print('.'.join(map(str, sys.version_info[:3])))"
+    try:
+        version = subprocess.run(
+            [str(PYTHON), "-c", check], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return version if tuple(map(int, version.split(".")))[:2] >= OLDEST else ""
+
+
+def torch_key() -> str:
+    """The torch that is wanted."""
+    return TORCH
+
+
+def packages_key() -> str:
+    """Changes with what is declared and what is locked."""
+    files = [REPOSITORY / "pyproject.toml", REPOSITORY / "constraints" / "server.txt"]
+    return digest(files) + environment_key()
+
+
+def engine_key() -> str:
+    """Changes with the engine's lock and its home."""
+    if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
+        return read_stamp().get("local model engine", "skipped")
+    files = [*sorted((REPOSITORY / "constraints").glob("engine*")), Path(__file__)]
+    return digest(files) + os.environ.get("MEMSERVER_HOME", "")
+
+
+def digest(files: list[Path]) -> str:
+    """A short hash of the files' contents."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+# --- the steps
+
+
+def make_environment() -> str:
+    """Create .venv with the venv module, or with virtualenv where the system's Python lacks ensurepip."""
+    if environment_key():
+        return f"kept, Python {environment_key()}"
+    if VENV.exists() and not (VENV / "pyvenv.cfg").exists() and any(VENV.iterdir()):
+        raise StepError(f"{VENV} exists and is no virtual environment.", "Move it away.")
+    shutil.rmtree(VENV, ignore_errors=True)
+    first = attempt(sys.executable, "-m", "venv", VENV)
+    if first.returncode or not environment_key():
+        shutil.rmtree(VENV, ignore_errors=True)
+        make_with_virtualenv(first.stdout)
+    return f"Python {environment_key()}"
+
+
+def make_with_virtualenv(first_output: str) -> None:
+    """Create .venv with a virtualenv that is installed for this once, in a private directory."""
+    with tempfile.TemporaryDirectory(prefix="memserver-virtualenv-") as private:
+        second = attempt(sys.executable, "-m", "pip", "install", "--target", private, "virtualenv")
+        if second.returncode == 0:
+            second = attempt(
+                sys.executable, "-m", "virtualenv", VENV, environment={"PYTHONPATH": private}
+            )
+    if second.returncode or not environment_key():
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise StepError(
+            f"{first_output}\n{second.stdout}",
+            f"Install Python's venv module (Debian, Ubuntu: apt install python{version}-venv) or pip, "
+            "and run make install again.",
+        )
+
+
+def install_torch() -> str:
+    """Install torch's CPU build first: plain torch brings gigabytes of CUDA on Linux."""
+    present = attempt(
+        PYTHON, "-c", "import importlib.metadata as m; print(m.version('torch'))"
+    ).stdout.strip()
+    if present.split("+")[0] == TORCH:
+        return f"kept, {present}"
+    if sys.platform == "darwin":
+        pip("Check the connection to the package index.", f"torch=={TORCH}")
+        return TORCH
+    wanted = f"torch=={TORCH}+cpu"
+    if attempt(*pip_install(wanted)).returncode:
+        index = os.environ.get("MEMSERVER_TORCH_INDEX", TORCH_INDEX)
+        advice = (
+            f"{wanted} is neither on your default package index nor on {index}. Set MEMSERVER_TORCH_INDEX to an "
+            f"index that has it, or install any build yourself: .venv/bin/pip install torch=={TORCH}"
+        )
+        pip(advice, "--extra-index-url", index, wanted)
+    return f"{TORCH}+cpu"
+
+
+def install_memserver() -> None:
+    """Install this checkout, editable, with the locked versions of what it needs."""
+    pip(
+        "See what pip says above: it needs a package index that answers, and versions that fit (make lock).",
+        "--editable",
+        f"{REPOSITORY}[local,dev]",
+        "--constraint",
+        REPOSITORY / "constraints" / "server.txt",
+    )
+
+
+def install_engine() -> str | None:
+    """Install the engine that runs the local model, in its own environment."""
+    if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
+        return "skipped (MEMSERVER_SKIP_ENGINE=1)"
+    outcome = attempt(VENV / "bin" / "memserver", "engine", "install")
+    if outcome.returncode:
+        raise StepError(
+            outcome.stdout,
+            "Mend what it names and run make install again; or use a model served elsewhere "
+            "(MEMSERVER_LLM_BASE_URL) and set MEMSERVER_SKIP_ENGINE=1.",
+        )
+    return None
+
+
+# --- running commands
+
+
+def pip_install(*arguments: str | Path) -> list[str | Path]:
+    """Pip's command line; byte code is left to the first import, which saves much time on torch."""
+    return [PYTHON, "-m", "pip", "install", "--no-compile", "--progress-bar=off", *arguments]
+
+
+def pip(advice: str, *arguments: str | Path) -> None:
+    """Install, or fail with pip's last words and the advice."""
+    outcome = attempt(*pip_install(*arguments))
+    if outcome.returncode:
+        raise StepError(outcome.stdout, advice)
+
+
+def attempt(
+    *command: str | Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output kept."""
+    try:
+        return subprocess.run(
+            [str(word) for word in command],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            cwd=REPOSITORY,
+            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(environment or {})},
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess([], 127, stdout=str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
