@@ -209,10 +209,24 @@ def install_engine() -> str | None:
     """Install the engine that runs the local model, in its own environment."""
     if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
         return "skipped (MEMSERVER_SKIP_ENGINE=1)"
-    outcome = attempt(VENV / "bin" / "memserver", "engine", "install")
-    if outcome.returncode:
+    print(flush=True)
+    command = [str(VENV / "bin" / "memserver"), "engine", "install"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        cwd=REPOSITORY,
+        env=environment,
+    ) as process:
+        for line in process.stdout or ():  # it takes minutes and tells how far it is
+            print(f"    {line.rstrip()}", flush=True)
+    if process.returncode:
         raise StepError(
-            outcome.stdout,
+            "",
             "Mend what it names and run make install again; or use a model served elsewhere "
             "(MEMSERVER_LLM_BASE_URL) and set MEMSERVER_SKIP_ENGINE=1.",
         )
