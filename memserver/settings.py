@@ -45,7 +45,12 @@ class Settings(BaseSettings):
     embedding_base_url: str | None = None
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""
     embedding_model: str | None = None
+    embedding_dimension: int = Field(default=0, ge=0, le=4000)
+    """Length of the endpoint's vectors; 0: found out by a first call."""
     embedding_api_key: SecretStr | None = None
+
+    torch_index: str | None = None
+    """Where pip finds torch for the CPU, if not where PyTorch publishes it."""
 
     max_steps: int = Field(default=10, ge=1, le=100)
     """Model steps in one turn."""

@@ -5,8 +5,10 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+
+from typing_extensions import override
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
@@ -92,6 +94,7 @@ class Models(ModelSource):
         self._settings = settings
         self._models: dict[str | None, ChatModel] = {}
 
+    @override
     def get(self, name: str | None) -> ChatModel:
         """The model of this name; None is the settings' own."""
         if name not in self._models:
@@ -134,18 +137,47 @@ def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
     Raises:
         SetupError: it can't be had; the hint says how to mend it.
     """
-    with ExitStack() as stack:
-        if settings.database_url is not None:
-            owner = settings.database_url.get_secret_value()
-            urls = DatabaseUrls(owner, _app_url(settings, owner))
-        else:
-            server = stack.enter_context(EmbeddedPostgres(settings.home / "postgres"))
-            prepare_embedded(server.url(), EMBEDDED_DATABASE)
-            urls = DatabaseUrls(
-                server.url(EMBEDDED_DATABASE, OWNER_ROLE), server.url(EMBEDDED_DATABASE, APP_ROLE)
-            )
+    with reachable_database(settings) as urls:
         migrate(urls.owner)
         yield urls
+
+
+@contextmanager
+def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
+    """The database of the settings as it is; the embedded one is started.
+
+    Raises:
+        SetupError: the embedded one can't run here; the hint says how to mend it.
+    """
+    if settings.database_url is not None:
+        owner = settings.database_url.get_secret_value()
+        yield DatabaseUrls(owner, _app_url(settings, owner))
+        return
+    with EmbeddedPostgres(settings.home / "postgres") as server:
+        prepare_embedded(server.url(), EMBEDDED_DATABASE)
+        yield DatabaseUrls(
+            server.url(EMBEDDED_DATABASE, OWNER_ROLE), server.url(EMBEDDED_DATABASE, APP_ROLE)
+        )
+
+
+def make_embedder(settings: Settings) -> Embedder:
+    """The embedder of the settings, loading where it is local. Raises SetupError."""
+    if settings.embedding_base_url is None:
+        local = SentenceTransformersEmbedder()
+        local.warm_up()
+        return local
+    if settings.embedding_model is None:
+        raise SetupError(
+            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
+        )
+    key = settings.embedding_api_key
+    return OpenAICompatibleEmbedder(
+        settings.embedding_base_url,
+        settings.embedding_model,
+        api_key=key.get_secret_value() if key else "",
+        dimension=settings.embedding_dimension,
+    )
 
 
 @asynccontextmanager
@@ -153,7 +185,7 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
     """Everything, built from the settings and running while the block runs."""
     with database_urls(settings) as urls:
         models = Models(settings)
-        embedder = BatchingEmbedder(_embedder(settings))
+        embedder = BatchingEmbedder(make_embedder(settings))
         try:
             async with assemble(urls.app, models, embedder, settings) as services:
                 yield services
@@ -180,30 +212,12 @@ async def assemble(
         limits=Limits(settings.max_steps, settings.llm_max_output_tokens),
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
-    conversation = Conversation(database, models, faculties.events, worker)
+    conversation = Conversation(faculties, worker)
     try:
         async with worker.running():
             yield Services(database, faculties, worker, conversation, archival)
     finally:
         await database.close()
-
-
-def _embedder(settings: Settings) -> Embedder:
-    if settings.embedding_base_url is None:
-        local = SentenceTransformersEmbedder()
-        local.warm_up()
-        return local
-    if settings.embedding_model is None:
-        raise SetupError(
-            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
-            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
-        )
-    key = settings.embedding_api_key
-    return OpenAICompatibleEmbedder(
-        settings.embedding_base_url,
-        settings.embedding_model,
-        api_key=key.get_secret_value() if key else "",
-    )
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

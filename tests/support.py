@@ -1,8 +1,7 @@
 """What tests are written with: the whole server in this process, over a real database."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """The whole server over a test's database, with a scripted model."""
     merged = {"lease_seconds": 2, **settings}
-    options = Settings(_env_file=None, **merged)  # type: ignore[call-arg]
+    options = Settings(_env_file=None, **merged)
     embedder = HashingEmbedder()
     made = assemble(database.app, FixedModels(model), embedder, options)
     app = create_app(made)
@@ -114,10 +113,3 @@ class Golden:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text + "\n", encoding="utf-8")
         assert text + "\n" == path.read_text(encoding="utf-8")
-
-
-async def eventually(ready: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until a condition holds, looking each time the loop is free."""
-    async with asyncio.timeout(30):
-        while not await ready():
-            await asyncio.sleep(0)

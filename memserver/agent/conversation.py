@@ -5,25 +5,22 @@ import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from uuid import UUID
 
 from memserver.agent.context import user_text
 from memserver.agent.events import (
     Event,
-    EventBus,
     StepCommitted,
     Stirred,
     TurnEnded,
 )
-from memserver.agent.turn import ModelSource
+from memserver.agent.turn import Faculties
 from memserver.agent.worker import Worker
 from memserver.errors import InvalidInput
 from memserver.llm.base import ChatModel
 from memserver.memory.text import clean
 from memserver.messages import Message
 from memserver.storage import inbox, recall
-from memserver.storage.database import Database
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 
 POLL_SECONDS = 2.0
@@ -43,12 +40,11 @@ class TurnResult:
 class Conversation:
     """Posts messages to agents and follows their turns."""
 
-    def __init__(
-        self, database: Database, models: ModelSource, events: EventBus, worker: Worker
-    ) -> None:
-        self._database = database
-        self._models = models
-        self._events = events
+    def __init__(self, faculties: Faculties, worker: Worker) -> None:
+        self._database = faculties.database
+        self._models = faculties.models
+        self._events = faculties.events
+        self._clock = faculties.clock
         self._worker = worker
 
     async def post(self, tenant: str, agent_id: UUID, text: str, *, key: str | None = None) -> Turn:
@@ -59,7 +55,7 @@ class Conversation:
             NotFound: no such agent.
             Conflict: the idempotency key was used with another text.
         """
-        message = NewMessage(clean(text), 0)
+        message = NewMessage(clean(text), 0, created_at=self._clock())
         _check_text(message)
         [tokens] = await self._count([message], self._models.get(None))
         return await inbox.post(
@@ -67,7 +63,7 @@ class Conversation:
             tenant,
             agent_id,
             replace(message, tokens=tokens),
-            self._envelope(key, [message]),
+            self._envelope(key, [replace(message, created_at=None)]),
         )
 
     async def import_messages(
@@ -159,7 +155,7 @@ class Conversation:
     async def _count(self, messages: Sequence[NewMessage], model: ChatModel) -> list[int]:
         """Tokens of each message as a prompt will show it."""
         shown = [
-            user_text(message.text, message.created_at or datetime.now(UTC))
+            user_text(message.text, message.created_at or self._clock())
             if message.role == "user"
             else message.text
             for message in messages

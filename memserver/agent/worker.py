@@ -103,7 +103,7 @@ class Worker:
             else:
                 released = await TurnRun(self._with, work, queue).run()
             if released:
-                del self._leases[agent_id]
+                self._leases.pop(agent_id, None)
 
     async def _take(self, tx: Transaction, agent_id: UUID) -> Work | None:
         work = await leases.take(tx, agent_id, self.name, self._lease_seconds)
@@ -155,14 +155,15 @@ class Worker:
             self.kick(agent_id, tenant)
 
     async def _renew(self) -> None:
-        held = [agent_id for agent_id in self._leases if agent_id in self._serving]
+        held = {agent: self._leases[agent] for agent in self._serving if agent in self._leases}
         if not held:
             return
         async with self._with.database.across_tenants() as tx:
-            still = await leases.renew(tx, self.name, held, self._lease_seconds)
-        for agent_id in held:
-            if agent_id not in still:
-                self._leases.pop(agent_id, None)
+            still = await leases.renew(tx, self.name, list(held), self._lease_seconds)
+        for agent_id, lease in held.items():
+            # Meanwhile the agent may have been given up and taken again: that is another lease.
+            if agent_id not in still and self._leases.get(agent_id) is lease:
+                del self._leases[agent_id]
 
     async def _hear(self) -> None:
         """Pass on that another worker has moved a turn that somebody here waits for."""

@@ -77,7 +77,10 @@ async def insert(
                UPDATE collections SET passage_count = passage_count + %(count)s
                WHERE id = %(collection)s
            ), noted AS (
-               UPDATE agent_state s SET passage_count = s.passage_count + %(count)s
+               UPDATE agent_state s SET passage_count = s.passage_count + %(count)s,
+                   memory_edited_at = now(), stats_edited_at = now(),
+                   stats_passages = s.passage_count + %(count)s,
+                   stats_messages = s.message_count
                FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
            )
            SELECT id, content, created_at, tags, metadata, NULL::float8 AS score
@@ -158,7 +161,9 @@ async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None
                UPDATE collections SET passage_count = passage_count - 1
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM gone)
            ), noted AS (
-               UPDATE agent_state s SET passage_count = s.passage_count - 1
+               UPDATE agent_state s SET passage_count = s.passage_count - 1,
+                   memory_edited_at = now(), stats_edited_at = now(),
+                   stats_passages = s.passage_count - 1, stats_messages = s.message_count
                FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
                  AND EXISTS (SELECT 1 FROM gone)
            )

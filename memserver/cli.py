@@ -1,0 +1,185 @@
+"""The command line: serve, migrate, doctor, engine."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Thread
+from typing import Annotated
+
+import typer
+import uvicorn
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from memserver import __version__
+from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
+from memserver.errors import MemserverError, ModelError, SetupError
+from memserver.llm.engine.install import TORCH_INDEX, install_engine
+from memserver.llm.engine.paths import EnginePaths
+from memserver.llm.engine.process import LocalEngine
+from memserver.settings import Settings
+from memserver.storage.migrate import newest_revision
+from memserver.wiring import Models, database_urls, make_embedder, reachable_database
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this machine's CPU.")
+app.add_typer(engine, name="engine")
+console = Console(highlight=False, soft_wrap=True)
+
+ENGINE_BODY = {"temperature": 0}
+ENGINE_START_SECONDS = 600
+
+
+def main() -> None:
+    """Run the command; an error of ours is two lines on stderr and exit status 1."""
+    try:
+        app()
+    except MemserverError as error:
+        say_error(error)
+        sys.exit(1)
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "_".join(["MEMSERVER", *(str(part).upper() for part in problem["loc"])])
+            print(f"memserver: {name}: {problem['msg']}", file=sys.stderr)
+        sys.exit(1)
+
+
+def say_error(error: MemserverError) -> None:
+    """An error as a person reads it."""
+    print(f"memserver: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  {error.hint}", file=sys.stderr)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve.")] = None,
+) -> None:
+    """Serve agents over HTTP, with the embedded Postgres and the local model unless others are set."""
+    settings = _settings(host=host, port=port, workers=workers)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+    # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with ExitStack() as stack:
+        stack.enter_context(database_urls(settings))
+        if settings.llm_base_url is None:
+            local = stack.enter_context(_local_engine(settings))
+            Thread(target=_announce, args=[local], daemon=True).start()
+        console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
+        uvicorn.run(
+            "memserver.api.app:create_app",
+            factory=True,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            log_level="warning",
+        )
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to the newest schema."""
+    with database_urls(_settings()):
+        console.print(f"The database is at {newest_revision()}.")
+
+
+@app.command()
+def doctor() -> None:
+    """Ask database, embedder and model for real; print what is wrong and how to mend it."""
+    settings = _settings()
+    table = Table("", "what", "found", "what to do")
+    wrong = 0
+    for finding in _examine(settings):
+        wrong += not finding.well
+        mend = "" if finding.well else finding.mend
+        table.add_row("✓" if finding.well else "✗", finding.name, finding.detail, mend)
+    console.print(table)
+    console.print("All is well." if not wrong else f"{wrong} of {table.row_count} need mending.")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@engine.command("install")
+def engine_install() -> None:
+    """Install the local model's engine in an environment of its own; quick when it is there."""
+    settings = _settings()
+    install_engine(
+        settings.home, say=console.print, torch_index=settings.torch_index or TORCH_INDEX
+    )
+
+
+def _settings(**overrides: object) -> Settings:
+    """The settings, the command line's before the environment's; children read the same ones."""
+    for name, value in overrides.items():
+        if value is not None:
+            os.environ[f"MEMSERVER_{name.upper()}"] = str(value)
+    return Settings()
+
+
+def _examine(settings: Settings) -> Iterator[Finding]:
+    try:
+        with reachable_database(settings) as urls:
+            yield from examine_database(urls.owner)
+    except SetupError as error:
+        yield Finding("database", False, error.message, error.hint)
+    yield from asyncio.run(_examine_models(settings))
+
+
+async def _examine_models(settings: Settings) -> list[Finding]:
+    embedder = make_embedder(settings)
+    findings = [await examine_embedder(embedder)]
+    await embedder.aclose()
+    with ExitStack() as stack:
+        try:
+            if settings.llm_base_url is None:
+                local = stack.enter_context(_local_engine(settings))
+                console.print("Starting the local engine …")
+                await local.wait_until_ready(within=ENGINE_START_SECONDS)
+        except (SetupError, ModelError) as error:
+            return [*findings, Finding("model", False, error.message, error.hint)]
+        models = Models(Settings())
+        findings += [finding async for finding in examine_model(models.get(None))]
+        await models.aclose()
+    return findings
+
+
+@contextmanager
+def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
+    """The local engine, loading or ready; our settings and our children's point to it."""
+    local = LocalEngine(settings.home)
+    local.start()
+    try:
+        os.environ.update(
+            MEMSERVER_LLM_BASE_URL=local.base_url,
+            MEMSERVER_LLM_MODEL=local.model,
+            MEMSERVER_LLM_TOKENIZER=str(EnginePaths(settings.home).model / "tokenizer.json"),
+        )
+        if settings.llm_mode == "auto":
+            os.environ["MEMSERVER_LLM_MODE"] = "json_schema"
+        if not settings.llm_body:
+            os.environ["MEMSERVER_LLM_BODY"] = json.dumps(ENGINE_BODY)
+        yield local
+    finally:
+        local.stop()
+
+
+def _announce(local: LocalEngine) -> None:
+    """Say when the engine is ready, or why it isn't."""
+    try:
+        asyncio.run(local.wait_until_ready(within=ENGINE_START_SECONDS))
+    except ModelError as error:
+        say_error(error)
+    else:
+        console.print("The local model is ready.")
+
+
+if __name__ == "__main__":
+    main()

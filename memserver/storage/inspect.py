@@ -1,0 +1,48 @@
+"""What a database server is and how far its schema is; changes nothing."""
+
+from dataclasses import dataclass
+
+import psycopg
+
+from memserver.errors import DatabaseError
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseReport:
+    """Versions, as the server tells them; None where a thing is missing."""
+
+    server: str
+    server_number: int
+    pgvector: str | None
+    revision: str | None
+
+
+def inspect(url: str) -> DatabaseReport:
+    """Ask a database for its versions.
+
+    Raises:
+        DatabaseError: it can't be reached.
+    """
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            version = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('server_version_num')"
+            ).fetchone()
+            extension = connection.execute(
+                "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+            ).fetchone()
+            migrated = connection.execute(
+                "SELECT to_regclass('memserver_migrations') IS NOT NULL"
+            ).fetchone()
+            revision = None
+            if migrated and migrated[0]:
+                found = connection.execute(
+                    "SELECT version_num FROM memserver_migrations"
+                ).fetchone()
+                revision = found[0] if found else None
+    except psycopg.Error as error:
+        raise DatabaseError(f"The database can't be reached: {error}".strip()) from error
+    assert version is not None
+    return DatabaseReport(
+        version[0], int(version[1]), extension[0] if extension else None, revision
+    )
