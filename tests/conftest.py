@@ -1,5 +1,7 @@
 """Fixtures that all tests share: a real Postgres, and a database of its own for each test."""
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,14 +18,17 @@ TEMPLATE = "memserver_template"
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def postgres() -> Iterator[EmbeddedPostgres]:
     """A server for the whole run, with a migrated template database."""
-    root = tmp_path_factory.mktemp("postgres")
+    # Not pytest's own folder: as root the server runs as another account, which may not pass there.
+    home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
+    home.chmod(0o711)
     fast = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-    with EmbeddedPostgres(root, settings=fast) as server:
+    with EmbeddedPostgres(home / "postgres", settings=fast) as server:
         prepare_embedded(server.url(), TEMPLATE)
         migrate(server.url(TEMPLATE, OWNER_ROLE))
         yield server
+    shutil.rmtree(home)
 
 
 @pytest.fixture

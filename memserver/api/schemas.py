@@ -4,10 +4,18 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
+from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.messages import Message, Passage, Section
 from memserver.storage.agents import Agent
@@ -15,16 +23,24 @@ from memserver.storage.inbox import Turn
 
 Name = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00]+$"),
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
 ]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 
 
 class Request(BaseModel):
-    """Base of request bodies: an unknown field is an error, not a typing mistake without effect."""
+    """Base of request bodies: an unknown field is an error, not a typing mistake without effect.
+
+    Text is cleaned here, at the boundary, before anything looks at it.
+    """
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cleaned(cls, body: Any) -> Any:  # noqa: ANN401 - not validated yet
+        return clean_json(body)
 
 
 class ErrorBody(BaseModel):

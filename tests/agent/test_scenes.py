@@ -47,7 +47,7 @@ async def test_birthday_facts_saved_under_pressure_outlive_two_evictions(
         found = await server.get(f"{agent}/recall/search", query="James baked")
         context = await server.get(f"{agent}/context")
     assert len(summaries) >= 2
-    assert {row for row in summaries} == {("model", None)}
+    assert set(summaries) == {("model", None)}
     instructions = model.last_prompt[0].text
     assert "Birthday is February 7" in instructions
     assert "Boyfriend named James" in instructions
@@ -76,7 +76,9 @@ async def test_the_nobel_question_is_answered_from_the_second_page(
 ) -> None:
     def search(page: int) -> Call:
         arguments = {"query": "nobel physics", "page": page, "request_heartbeat": True}
-        return Call("archival_memory_search", {"inner_thought": f"Look at page {page}.", **arguments})
+        return Call(
+            "archival_memory_search", {"inner_thought": f"Look at page {page}.", **arguments}
+        )
 
     script = [search(1), search(2), say("It was laureate 72.", thought="Page 2 has it.")]
     model = ScriptedModel(script)

@@ -18,7 +18,7 @@ from memserver.api.schemas import (
     MessageOut,
 )
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean, clean_json
+from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
 from memserver.messages import Section
 from memserver.storage import agents
@@ -36,14 +36,14 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
             tx,
             tenant,
             NewAgent(
-                name=clean(new.name or f"agent-{secrets.token_hex(4)}"),
+                name=new.name or f"agent-{secrets.token_hex(4)}",
                 sections=_sections(new),
                 embedding_model=services.archival.embedder.model,
                 dimension=dimension,
                 model=new.model,
-                system_prompt=clean(new.system_prompt) if new.system_prompt else None,
+                system_prompt=new.system_prompt or None,
                 options=new.options.model_dump(exclude_none=True),
-                metadata=clean_json(new.metadata),
+                metadata=new.metadata,
             ),
         )
     return AgentOut.read(agent)
@@ -78,7 +78,7 @@ async def update_agent(
     agent_id: UUID, change: AgentChange, services: ServicesDep, tenant: TenantDep
 ) -> AgentOut:
     """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole."""
-    values = clean_json(change.model_dump(exclude_unset=True))
+    values = change.model_dump(exclude_unset=True)
     for field in ("name", "options", "metadata"):
         if field in values and values[field] is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
@@ -123,10 +123,9 @@ def _sections(new: AgentIn) -> list[Section]:
         raise InvalidInput("sections: two sections have the same name.")
     made = []
     for given in new.sections:
-        text = clean(given.text)
-        if len(text) > given.limit:
+        if len(given.text) > given.limit:
             raise InvalidInput(
-                f"sections.{given.name}.text: {len(text)} characters, but the limit is {given.limit}."
+                f"sections.{given.name}.text: {len(given.text)} characters, but the limit is {given.limit}."
             )
-        made.append(Section(given.name, text, given.limit, clean(given.description)))
+        made.append(Section(given.name, given.text, given.limit, given.description))
     return made

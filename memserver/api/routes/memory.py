@@ -23,7 +23,7 @@ from memserver.memory import recall, working_context
 from memserver.memory.archival import PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import Page
-from memserver.memory.text import clean, clean_json
+from memserver.memory.text import clean
 from memserver.storage import agents, passages, sections
 from memserver.storage.recall import RecallQuery
 
@@ -49,10 +49,9 @@ async def edit_section(
     agent_id: UUID, section: str, edit: SectionEdit, services: ServicesDep, tenant: TenantDep
 ) -> SectionOut:
     """Give a section a new text or limit. A running turn sees it at its next step."""
-    text = None if edit.text is None else clean(edit.text)
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        edited = await working_context.rewrite(tx, agent_id, clean(section), text, edit.limit)
+        edited = await working_context.rewrite(tx, agent_id, clean(section), edit.text, edit.limit)
     return SectionOut.read(edited)
 
 
@@ -100,9 +99,9 @@ async def insert_passages(
     """Insert passages, all or none."""
     texts = [
         PassageText(
-            text=clean(passage.text),
-            tags=[clean(tag) for tag in passage.tags],
-            metadata=clean_json(passage.metadata),
+            text=passage.text,
+            tags=passage.tags,
+            metadata=passage.metadata,
             created_at=passage.created_at,
         )
         for passage in new.passages
