@@ -4,16 +4,18 @@ Owns the wire and the translation of its errors. Leaves batching across requests
 what to do about another dimension to the collection that meets it.
 """
 
+import json
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, TypeGuard
 
+import httpx2
 import openai
 from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable
-from memserver.errors import EmbeddingError
+from memserver.errors import EmbeddingError, SetupError
 
 _HINTS = {
     401: "Set MEMSERVER_EMBEDDING_API_KEY to a key that this endpoint takes.",
@@ -48,12 +50,27 @@ class OpenAICompatibleEmbedder(Embedder):
             dimension: of the vectors; 0 takes what the first answer has.
             timeout: seconds for one request.
             max_retries: of a request that failed on the way or with a 5xx.
+
+        Raises:
+            SetupError: the address is no URL.
         """
         self.model = model
         self.dimension = dimension
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url, api_key=api_key or "none", timeout=timeout, max_retries=max_retries
-        )
+        try:
+            self._client = openai.AsyncOpenAI(
+                base_url=base_url,
+                api_key=api_key or "none",
+                timeout=timeout,
+                max_retries=max_retries,
+            )
+        except httpx2.InvalidURL as error:
+            raise SetupError(
+                f"The address of the embedding endpoint is no URL: {error}",
+                hint="Mend MEMSERVER_EMBEDDING_BASE_URL: http://host:port/v1.",
+            ) from error
+        # The SDK takes these from the environment; they are OpenAI's own, not every endpoint's.
+        self._client.organization = None
+        self._client.project = None
 
     async def connected(self) -> Self:
         """This embedder, its dimension known.
@@ -70,25 +87,24 @@ class OpenAICompatibleEmbedder(Embedder):
         if not texts:
             return []
         readable = [embeddable(text) or " " for text in texts]
+        asked = {"input": readable, "model": self.model, "encoding_format": "float"}
         try:
-            answer = await self._client.embeddings.create(
-                input=readable, model=self.model, encoding_format="float"
-            )
-        except openai.OpenAIError as error:
+            answer = await self._client.post("/embeddings", body=asked, cast_to=httpx2.Response)
+        except (openai.OpenAIError, httpx2.HTTPError) as error:
             raise _translated(error) from error
-        data = sorted(answer.data or (), key=lambda item: item.index)
-        if len(data) != len(texts):
+        vectors = _vectors(answer.content)
+        if len(vectors) != len(texts):
             raise EmbeddingError(
-                f"The embedding endpoint gave {len(data)} vectors for {len(texts)} texts."
+                f"The embedding endpoint gave {len(vectors)} vectors for {len(texts)} texts."
             )
-        return [self._unit(item.embedding) for item in data]
+        return [self._unit(vector) for vector in vectors]
 
     @override
     async def aclose(self) -> None:
         await self._client.close()
 
-    def _unit(self, vector: Sequence[float]) -> Vector:
-        if not vector or not all(isinstance(value, int | float) for value in vector):
+    def _unit(self, vector: object) -> Vector:
+        if not _is_vector(vector):
             raise EmbeddingError(
                 "The embedding endpoint's answer holds no vector of numbers.",
                 hint="The model may not be one for sentence embeddings (pooling is off).",
@@ -105,7 +121,28 @@ class OpenAICompatibleEmbedder(Embedder):
         return [value / length for value in vector]
 
 
-def _translated(error: openai.OpenAIError) -> EmbeddingError:
+def _vectors(content: bytes) -> list[object]:
+    """What stands for the vectors in an answer, in the order of the texts, not yet checked."""
+    try:
+        answer = json.loads(content)
+        items = sorted(answer["data"], key=lambda item: item["index"])
+        return [item["embedding"] for item in items]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise EmbeddingError(
+            "The answer is not what an OpenAI-compatible embedding endpoint sends.",
+            hint="Check that MEMSERVER_EMBEDDING_BASE_URL ends in /v1.",
+        ) from error
+
+
+def _is_vector(value: object) -> TypeGuard[list[float]]:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(part) in {int, float} for part in value)
+    )
+
+
+def _translated(error: Exception) -> EmbeddingError:
     if isinstance(error, openai.APITimeoutError):
         return EmbeddingError("The embedding endpoint did not answer in time.")
     if isinstance(error, openai.APIStatusError):

@@ -21,6 +21,7 @@ from memserver.errors import (
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
+    SetupError,
 )
 from memserver.messages import JsonObject
 
@@ -71,13 +72,24 @@ class EndpointClient:
     """Speaks JSON with an endpoint over connections that it keeps."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        """Make it; nothing is asked yet.
+
+        Raises:
+            SetupError: the address is no URL.
+        """
         self._endpoint = endpoint
-        self._client = openai.AsyncOpenAI(
-            base_url=endpoint.base_url,
-            api_key=endpoint.api_key or "none",
-            timeout=httpx2.Timeout(endpoint.timeout, connect=min(10, endpoint.timeout)),
-            max_retries=endpoint.max_retries,
-        )
+        try:
+            self._client = openai.AsyncOpenAI(
+                base_url=endpoint.base_url,
+                api_key=endpoint.api_key or "none",
+                timeout=httpx2.Timeout(endpoint.timeout, connect=min(10, endpoint.timeout)),
+                max_retries=endpoint.max_retries,
+            )
+        except httpx2.InvalidURL as error:
+            raise SetupError(
+                f"The address of the model's endpoint is no URL: {error}",
+                hint="Mend MEMSERVER_LLM_BASE_URL: http://host:port/v1.",
+            ) from error
         # The SDK takes these from the environment; they are OpenAI's own, not every endpoint's.
         self._client.organization = None
         self._client.project = None

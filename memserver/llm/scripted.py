@@ -126,6 +126,11 @@ class ScriptedModel(ChatModel):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [self._count(text) for text in texts]
 
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        """What these tools add to a prompt, as text, for counting: nothing here."""
+        del tools
+        return ""
+
     @override
     async def call_tool(
         self,

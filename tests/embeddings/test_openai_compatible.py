@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
-from memserver.errors import EmbeddingError
-from tests.llm.serving import serving
+from memserver.errors import EmbeddingError, SetupError
+from tests.llm.serving import Current, serving
 
 
 class Stub:
@@ -21,11 +21,14 @@ class Stub:
         self.copies = 1
         self.key = ""
         self.hang = False
+        self.raw: bytes | None = None
 
     async def answer(self, request: Request) -> Response:
         self.key = request.headers["authorization"]
         if self.hang:
             await asyncio.Event().wait()
+        if self.raw is not None:
+            return Response(self.raw)
         if self.status != 200:
             return JSONResponse({"error": {"message": "no"}}, self.status)
         count = len((await request.json())["input"]) * self.copies
@@ -38,12 +41,21 @@ def stub() -> Stub:
     return Stub()
 
 
-@pytest.fixture
-def url(stub: Stub) -> Iterator[str]:
-    with serving(
-        Starlette(routes=[Route("/v1/embeddings", stub.answer, methods=["POST"])])
-    ) as base:
+@pytest.fixture(scope="module")
+def current() -> Current:
+    return Current()
+
+
+@pytest.fixture(scope="module")
+def served(current: Current) -> Iterator[str]:
+    with serving(current) as base:
         yield f"{base}/v1"
+
+
+@pytest.fixture
+def url(stub: Stub, current: Current, served: str) -> str:
+    current.app = Starlette(routes=[Route("/v1/embeddings", stub.answer, methods=["POST"])])
+    return served
 
 
 def embedder(url: str, **options) -> OpenAICompatibleEmbedder:
@@ -75,6 +87,23 @@ async def test_a_changed_dimension_is_an_error_with_a_hint(url: str, stub: Stub,
     assert caught.value.code == "embedding_error"
     assert caught.value.hint
     await made.aclose()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"<html>", b"[]", b"{}", b'{"data": [{"embedding": [1.0]}]}', b'{"data": 3}', b"\xff"]
+)
+async def test_an_answer_of_another_shape_says_where_to_look(url: str, stub: Stub, raw: bytes):
+    stub.raw = raw
+    made = embedder(url)
+    with pytest.raises(EmbeddingError) as caught:
+        await made.embed(["x"])
+    assert "MEMSERVER_EMBEDDING_BASE_URL" in caught.value.hint
+    await made.aclose()
+
+
+def test_an_address_that_is_no_url_is_a_set_up_error():
+    with pytest.raises(SetupError):
+        embedder("http://[::1/v1")
 
 
 @pytest.mark.parametrize("vector", [[], [0.0, 0.0], [[1.0], [2.0]], ["a"], None])

@@ -1,4 +1,8 @@
-"""Serves an app on a real socket in a thread, for tests of what speaks HTTP."""
+"""Serves an app on a real socket in a thread, for tests of what speaks HTTP.
+
+Starting and stopping a server takes a tenth of a second: a module keeps one, with a `Current` app that
+each test exchanges.
+"""
 
 import contextlib
 import socket
@@ -6,7 +10,16 @@ import threading
 from collections.abc import Iterator
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Current:
+    """An app that answers as the app which is set."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 @contextlib.contextmanager
