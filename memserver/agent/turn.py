@@ -279,7 +279,7 @@ class TurnRun:
         """Why the turn ends after this step, or None if there is another one."""
         assert ended.call is not None
         self._replied = self._replied or _sent(ended)
-        if _sent(ended) and (last or self._alert is None):
+        if _sent(ended):
             return "message_sent"
         if last:
             return "max_steps"
