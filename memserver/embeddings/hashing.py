@@ -25,6 +25,9 @@ class HashingEmbedder(Embedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         return [self._vector(embeddable(text)) for text in texts]
 
+    async def check(self) -> None:
+        """Is always there."""
+
     @override
     async def aclose(self) -> None:
         return None

@@ -82,6 +82,10 @@ class OpenAICompatibleEmbedder(Embedder):
             await self.embed(["dimension"])
         return self
 
+    async def check(self) -> None:
+        """Embed one word. Raises EmbeddingError where that fails."""
+        await self.embed(["check"])
+
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if not texts:

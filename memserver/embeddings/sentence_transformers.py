@@ -64,6 +64,16 @@ class SentenceTransformersEmbedder(Embedder):
         """Start loading, and return at once. After a failure this tries again."""
         self._start(again=True)
 
+    async def check(self) -> None:
+        """Say whether the model is loaded, without waiting for it.
+
+        Raises:
+            EmbeddingError: it is not, or not yet.
+        """
+        if self.state in {"idle", "loading"}:
+            raise EmbeddingError("The local embedding model is not loaded yet.")
+        await asyncio.wrap_future(self._start())
+
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         loading = self._start()

@@ -94,14 +94,21 @@ class EndpointClient:
         self._client.organization = None
         self._client.project = None
 
-    async def get(self, path: str) -> JsonObject:
-        """Ask for a JSON object.
+    async def models(self) -> list[JsonObject] | None:
+        """The cards of the models that the endpoint lists; None where it has no such list.
 
         Raises:
             ModelError: of the kind that `translated` says.
         """
         async with self._limits():
-            return _object(await self._client.get(path, cast_to=httpx2.Response))
+            try:
+                answer = await self._client.get("/models", cast_to=httpx2.Response)
+            except openai.NotFoundError:
+                return None
+            listed = _object(answer).get("data")
+        if not isinstance(listed, list):
+            raise _not_json()
+        return [card for card in listed if isinstance(card, dict)]
 
     async def post(self, path: str, body: bytes) -> JsonObject:
         """Send JSON and wait for a JSON object.

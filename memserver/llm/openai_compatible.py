@@ -80,6 +80,19 @@ class OpenAICompatible(ChatModel):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return await self._counter.count(texts)
 
+    async def check(self) -> None:
+        """Ask the endpoint whether it is there and has the model; nothing is generated.
+
+        Raises:
+            ModelError: it is not there, refuses the key, or has other models only.
+        """
+        cards = await self._client.models()
+        if cards is None or (self.name and self.name not in {card.get("id") for card in cards}):
+            raise ModelRejected(
+                f"The endpoint does not list the model {self.name or '(any)'}.",
+                hint="Check MEMSERVER_LLM_MODEL, and that MEMSERVER_LLM_BASE_URL ends in /v1.",
+            )
+
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting."""
         return native_tools_json(tools) if self._mode == "tools" else tools_as_text(tools)
@@ -178,18 +191,7 @@ class OpenAICompatible(ChatModel):
         async with self._asking:
             if self.name and self._window is not None:
                 return
-            try:
-                answer = await self._client.get("/models")
-            except ModelRejected:
-                if not self.name:
-                    raise
-                answer = {}
-            listed = answer.get("data")
-            cards = (
-                [card for card in listed if isinstance(card, dict)]
-                if isinstance(listed, list)
-                else []
-            )
+            cards = await self._client.models() or []
             if not self.name and cards:
                 self.name = str(cards[0].get("id", ""))
             if self._window is None and self.name:

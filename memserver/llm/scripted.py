@@ -126,6 +126,9 @@ class ScriptedModel(ChatModel):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [self._count(text) for text in texts]
 
+    async def check(self) -> None:
+        """Is always there."""
+
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting: nothing here."""
         del tools

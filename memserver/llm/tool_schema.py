@@ -78,23 +78,27 @@ def native_tools_json(tools: Sequence[ToolSpec]) -> str:
 
 
 def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
-    """The schema of a JSON answer: any of `{"tool": name, "arguments": that tool's parameters}`."""
-    return {
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": {
-                    "tool": {"const": spec.name},
-                    "arguments": _rooted(
-                        _closed(spec.parameters), f"#/anyOf/{index}/properties/arguments"
-                    ),
-                },
-                "required": ["tool", "arguments"],
-                "additionalProperties": False,
-            }
-            for index, spec in enumerate(tools)
-        ]
-    }
+    """The schema of a JSON answer: any of `{"tool": name, "arguments": that tool's parameters}`.
+
+    Parameters with references in them stand under `$defs`: xgrammar, which vLLM uses, follows a
+    reference through objects only, not through the list of `anyOf`.
+    """
+    parameters = {spec.name: _closed(spec.parameters) for spec in tools}
+    referring = {name for name, schema in parameters.items() if _refers(schema)}
+    answers = [
+        {
+            "type": "object",
+            "properties": {
+                "tool": {"const": name},
+                "arguments": {"$ref": _def(name)} if name in referring else schema,
+            },
+            "required": ["tool", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, schema in parameters.items()
+    ]
+    defs = {name: _rooted(parameters[name], _def(name)) for name in sorted(referring)}
+    return {"anyOf": answers, **({"$defs": defs} if defs else {})}
 
 
 def response_format_json(tools: Sequence[ToolSpec]) -> str:
@@ -180,7 +184,7 @@ def _native_tool(spec: ToolSpec) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-class _NotStrict(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+class _NotStrict(Exception):
     """This schema has no form that OpenAI's strict mode takes."""
 
 
@@ -217,6 +221,16 @@ def _or_null(schema: Any) -> JsonObject:  # noqa: ANN401 - a schema may also be 
     inner = {key: value for key, value in schema.items() if key != "description"}
     said = {"description": schema["description"]} if "description" in schema else {}
     return {"anyOf": [inner, {"type": "null"}], **said}
+
+
+def _def(name: str) -> str:
+    return f"#/$defs/{name.replace('~', '~0').replace('/', '~1')}"
+
+
+def _refers(schema: Any) -> bool:  # noqa: ANN401 - a schema, or any value inside one
+    if isinstance(schema, list):
+        return any(map(_refers, schema))
+    return isinstance(schema, dict) and ("$ref" in schema or any(map(_refers, schema.values())))
 
 
 def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any value inside one

@@ -108,3 +108,8 @@ async def test_no_text_crashes_it(embedder: Embedder):
 async def test_it_can_be_closed_twice(embedder: Embedder):
     await embedder.aclose()
     await embedder.aclose()
+
+
+async def test_a_check_passes_when_it_can_embed(embedder: Embedder):
+    await embedder.embed(["x"])
+    await embedder.check()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.errors import EmbeddingError
 
@@ -18,6 +19,8 @@ async def test_the_state_of_loading_can_be_seen(monkeypatch: pytest.MonkeyPatch)
     embedder.warm_up()
     embedder.warm_up()
     assert embedder.state == "loading"
+    with pytest.raises(EmbeddingError, match="not loaded yet"):
+        await BatchingEmbedder(embedder).check()
     proceed.set()
     await embedder.embed(["ready"])
     assert embedder.state == "ready"
@@ -32,6 +35,8 @@ async def test_a_model_that_is_not_there_fails_with_a_hint_and_can_be_tried_agai
             await embedder.embed(["x"])
         assert embedder.state == "failed"
         assert "MEMSERVER_EMBEDDING_BASE_URL" in caught.value.hint
+        with pytest.raises(EmbeddingError, match="can't be loaded"):
+            await embedder.check()
     await embedder.aclose()
 
 

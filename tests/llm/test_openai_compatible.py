@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from memserver.errors import ModelUnavailable, ProtocolViolation
+from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.scripted_rules import RULES
+from memserver.llm.scripted_server import create_scripted_app
 from tests.llm.contract import CALL, NOW, PROMPT, TOOLS
 from tests.llm.serving import Current, serving
 
@@ -291,3 +293,25 @@ async def test_a_listener_that_fails_ends_the_stream_with_its_own_error(made, st
 def test_what_tools_add_to_a_prompt_can_be_counted(mode):
     model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), mode=mode)
     assert "Say something to the user." in model.tools_text(TOOLS)
+
+
+async def test_a_check_asks_nothing_of_the_model(made, stub: Stub):
+    await made(model="m").check()
+    await made().check()
+    assert (stub.listings, stub.bodies) == (2, [])
+
+
+@pytest.mark.parametrize("cards", [None, [], [{"id": "other"}]])
+async def test_a_check_fails_where_the_model_is_not_listed(made, stub: Stub, cards):
+    stub.cards = cards
+    with pytest.raises(ModelRejected) as caught:
+        await made(model="m").check()
+    assert "MEMSERVER_LLM_MODEL" in caught.value.hint
+
+
+async def test_a_refused_key_is_not_taken_for_an_unknown_window():
+    with serving(create_scripted_app(RULES["echo"], api_key="right")) as base:
+        model = OpenAICompatible(Endpoint(f"{base}/v1", api_key="wrong"), model="scripted")
+        with pytest.raises(ModelRejected):
+            await model.context_window()
+        await model.aclose()
