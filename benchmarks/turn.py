@@ -1,0 +1,230 @@
+"""One plain turn, end to end: a user's message comes in, the model calls send_message, the answer goes out.
+
+Everything is what a user runs: `memserver serve` on the embedded Postgres as the application role, the
+model behind the OpenAI adapter (scripted, in a process of its own), an Idempotency-Key on every post.
+One client posts one message after the other over one connection. Nothing is evicted from the queue.
+
+Run it: `python -m benchmarks.turn [--turns N] [--seed S] [--json]`.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.servers import (
+    ServerProcess,
+    memserver,
+    scripted_model,
+    settings_for,
+    temporary_folder,
+)
+from benchmarks.statements import (
+    LOG_SETTINGS,
+    logging_statements,
+    per_turn,
+    shortened,
+)
+from memserver.storage.embedded_postgres import EmbeddedPostgres
+
+CONTEXT_WINDOW = 1_000_000
+"""So large that no turn has to evict."""
+TURNS_PER_AGENT = 50
+"""Turns that are timed on one agent; the next one goes on, so that queues don't grow with --turns."""
+WARM_UP_TURNS = 10
+COUNTED_TURNS = 30
+IDLE_SECONDS = 12.0
+"""Longer than two of the worker's looks for abandoned work."""
+WORDS = "a map of seven rivers shows where old bridges once stood near my quiet town".split()  # noqa: SIM905 - reads better
+BUDGET = {"sql_statements": 8.0, "cpu_ms": 8.0}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured: statements in a phase of their own, since logging them costs time."""
+
+    sql_statements: float
+    cpu_ms: float
+    p50_ms: float
+    p95_ms: float
+    turns: int
+    idle_cpu_ms_per_s: float
+    load_average: float
+
+
+@dataclass
+class Talker:
+    """A client that talks to agents, one message after the other, over one connection."""
+
+    connection: http.client.HTTPConnection
+    random: random.Random
+    agent: str = ""
+    said: int = 0
+
+    def meet_agent(self) -> None:
+        """Create an agent and talk with it until it and everything else is warm."""
+        self.connection.close()  # the server may have closed it while we idled; this opens it anew
+        self.agent = self._post("/v1/agents", {"name": f"agent after {self.said}"})["id"]
+        for _ in range(WARM_UP_TURNS):
+            self.turn()
+
+    def turn(self) -> float:
+        """Say something and take the answer; the seconds that it took."""
+        text = " ".join(self.random.choices(WORDS, k=12))
+        self.said += 1
+        start = time.perf_counter()
+        answer = self._post(
+            f"/v1/agents/{self.agent}/messages", {"text": text}, key=f"turn-{self.said}"
+        )
+        took = time.perf_counter() - start
+        if answer["text"] != f"echo: {text}":
+            raise RuntimeError(f"Not the answer of a plain turn: {answer}")
+        return took
+
+    def _post(
+        self, path: str, content: dict[str, str], *, key: str | None = None
+    ) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        self.connection.request("POST", path, json.dumps(content).encode(), headers)
+        response = self.connection.getresponse()
+        body = response.read()
+        if response.status not in {200, 201}:
+            raise RuntimeError(f"{response.status} from {path}: {body!r}")
+        answer: dict[str, str] = json.loads(body)
+        return answer
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All that runs while turns are measured."""
+
+    server: ServerProcess
+    postgres: EmbeddedPostgres
+    log: Path
+    talker: Talker
+
+
+@contextmanager
+def stage(seed: int) -> Iterator[Stage]:
+    """Postgres, the model and memserver, all freshly started; statements are logged on demand."""
+    with temporary_folder() as home:
+        postgres = EmbeddedPostgres(home / "postgres", settings=LOG_SETTINGS)
+        with (
+            postgres,
+            scripted_model(home, context_window=CONTEXT_WINDOW) as model,
+            memserver(home, settings_for(model, home=home)) as server,
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            talker = Talker(connection, random.Random(seed))
+            yield Stage(server, postgres, home / "postgres" / "server.log", talker)
+            connection.close()
+
+
+def count_statements(on: Stage, console: Console) -> Counter[str]:
+    """Statements of COUNTED_TURNS turns; what an idle server sends is left out, whenever it comes."""
+    with logging_statements(on.postgres.url(), on.log) as log:
+        rest(console, "idle, to know the background's statements")
+        background = frozenset(log.read())
+        on.talker.meet_agent()
+        log.skip()
+        turns = []
+        for _ in progress(range(COUNTED_TURNS), console, "counting statements"):
+            on.talker.turn()
+            turns.append(log.read())
+    return per_turn(turns, background)
+
+
+def time_turns(on: Stage, turns: int, console: Console) -> tuple[list[float], float]:
+    """Seconds of each turn, and the server's CPU seconds in all of them together."""
+    took: list[float] = []
+    cpu = 0.0
+    for first in progress(range(0, turns, TURNS_PER_AGENT), console, "timing turns"):
+        on.talker.meet_agent()
+        before = on.server.cpu_seconds()
+        took += [on.talker.turn() for _ in range(min(TURNS_PER_AGENT, turns - first))]
+        cpu += on.server.cpu_seconds() - before
+    return took, cpu
+
+
+def idle_cpu(on: Stage, console: Console) -> float:
+    """CPU seconds that the server takes in a second without work."""
+    before, start = on.server.cpu_seconds(), time.monotonic()
+    rest(console, "idle, to know the background's CPU")
+    return (on.server.cpu_seconds() - before) / (time.monotonic() - start)
+
+
+def rest(console: Console, why: str) -> None:
+    """Let the server idle for IDLE_SECONDS."""
+    for _ in progress(range(round(IDLE_SECONDS * 2)), console, why):
+        time.sleep(0.5)
+
+
+def measure(turns: int, seed: int, console: Console) -> tuple[Figures, Counter[str]]:
+    """All figures, and how often each statement came in COUNTED_TURNS turns."""
+    with stage(seed) as on:
+        statements = count_statements(on, console)
+        idle = idle_cpu(on, console)
+        took, cpu = time_turns(on, turns, console)
+    figures = Figures(
+        sql_statements=round(statements.total() / COUNTED_TURNS, 2),
+        cpu_ms=round(1000 * (cpu - idle * sum(took)) / turns, 2),
+        p50_ms=round(1000 * statistics.median(took), 2),
+        p95_ms=round(1000 * statistics.quantiles(took, n=20, method="inclusive")[-1], 2),
+        turns=turns,
+        idle_cpu_ms_per_s=round(1000 * idle, 2),
+        load_average=round(os.getloadavg()[0], 2),
+    )
+    return figures, statements
+
+
+def show(figures: Figures, statements: Counter[str], console: Console) -> None:
+    """The figures beside their budgets, and a turn's statements."""
+    table = Table("figure", "measured", "budget", title=f"One plain turn, of {figures.turns}")
+    for name, value in asdict(figures).items():
+        budget = BUDGET.get(name)
+        mark = "" if budget is None else f"≤ {budget:g} {'✓' if value <= budget else '✗'}"
+        table.add_row(name, f"{value:g}", mark)
+    console.print(table)
+    listed = Table("in a turn", "statement", title="What Postgres logged for the application role")
+    for statement, count in statements.items():
+        listed.add_row(f"{count / COUNTED_TURNS:.3g} times", shortened(statement))
+    console.print(listed)
+
+
+def progress(items: range, console: Console, what: str) -> Iterable[int]:
+    """The items, with a bar that shows how far we are."""
+    return track(items, what, console=console, transient=True, disable=not console.is_terminal)
+
+
+def main() -> None:
+    """Measure, and print a table; with --json one JSON object is the last line."""
+    parser = argparse.ArgumentParser(description="Measures one plain turn, end to end.")
+    parser.add_argument("--json", action="store_true", help="end with the figures as JSON")
+    parser.add_argument("--turns", type=int, default=300, help="turns that are timed")
+    parser.add_argument("--seed", type=int, default=0, help="of the messages' words")
+    asked = parser.parse_args()
+    if asked.turns < 2:
+        parser.error("--turns must be 2 or more")
+    console = Console()
+    figures, statements = measure(asked.turns, asked.seed, console)
+    show(figures, statements, console)
+    if asked.json:
+        print(json.dumps(asdict(figures)))
+
+
+if __name__ == "__main__":
+    main()
