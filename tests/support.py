@@ -61,7 +61,7 @@ class Server:
         return result
 
     async def get(self, path: str, **query: Any) -> dict[str, Any]:
-        answer = await self.http.get(f"/v1/agents/{path}", params=query)
+        answer = await self.http.get(f"/v1/agents/{path}".rstrip("/"), params=query)
         assert answer.status_code == 200, answer.text
         result: dict[str, Any] = answer.json()
         return result
