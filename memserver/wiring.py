@@ -22,7 +22,7 @@ from memserver.errors import MemserverError, SetupError
 from memserver.llm.base import ChatModel
 from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import OpenAICompatible
-from memserver.llm.tokens import TokenCounter, TokenizerFile
+from memserver.llm.tokens import EndpointOrBound, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -125,9 +125,15 @@ class Models(ModelSource):
             model=name or settings.llm_model,
             mode=settings.llm_mode,
             context_window=settings.llm_context_window,
-            counter=_counter(settings),
+            counter=self._counter(endpoint, name),
             body=settings.llm_body,
         )
+
+    def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter | None:
+        if self._settings.llm_tokenizer is not None:
+            return TokenizerFile(self._settings.llm_tokenizer)
+        model = name or self._settings.llm_model
+        return EndpointOrBound(endpoint, model) if model else None
 
 
 @contextmanager
@@ -225,10 +231,6 @@ async def _check(name: str, asked: Awaitable[str]) -> Check:
         return Check(name, True, await asked)
     except MemserverError as error:
         return Check(name, False, error.message)
-
-
-def _counter(settings: Settings) -> TokenCounter | None:
-    return TokenizerFile(settings.llm_tokenizer) if settings.llm_tokenizer else None
 
 
 def _app_url(settings: Settings, owner: str) -> str:

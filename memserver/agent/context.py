@@ -76,7 +76,7 @@ async def frame(
         "summary": prompts.render("summary_in_context.md", summary=mind.summary)
         if mind.summary
         else "",
-        "tools": described(mind.tools),
+        "tools": model.tools_text(mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
     parts = tuple(
@@ -160,10 +160,3 @@ async def _shortened_text(
         [tokens] = await model.count_tokens([text])
         _shortened[key] = await shorten(text, tokens, limit, model)
     return _shortened[key]
-
-
-def described(tools: Sequence[ToolSpec]) -> str:
-    """The tools as text, for counting and for people to read."""
-    return "\n".join(
-        f"{tool.name}: {tool.description} {json.dumps(tool.parameters)}" for tool in tools
-    )

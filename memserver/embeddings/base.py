@@ -11,7 +11,7 @@ class Embedder(Protocol):
 
     Attributes:
         model: the name stored with every collection, so that vectors of two models never meet.
-        dimension: length of its vectors.
+        dimension: length of its vectors; 0 while an endpoint has not been asked yet.
     """
 
     model: str
@@ -23,6 +23,10 @@ class Embedder(Protocol):
         Raises:
             EmbeddingError: the embedder failed, or answered with another dimension.
         """
+        ...
+
+    async def check(self) -> None:
+        """Ask whether texts could be embedded now. Raises EmbeddingError if not."""
         ...
 
     async def aclose(self) -> None:

@@ -60,9 +60,10 @@ class BatchingEmbedder(Embedder):
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
 
+    @override
     async def check(self) -> None:
         """Ask the inner embedder. Raises EmbeddingError where it can't be used now."""
-        await self._inner.check()  # type: ignore[attr-defined]
+        await self._inner.check()
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:

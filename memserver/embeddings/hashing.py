@@ -25,6 +25,7 @@ class HashingEmbedder(Embedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         return [self._vector(embeddable(text)) for text in texts]
 
+    @override
     async def check(self) -> None:
         """Is always there."""
 

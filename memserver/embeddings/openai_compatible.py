@@ -82,6 +82,7 @@ class OpenAICompatibleEmbedder(Embedder):
             await self.embed(["dimension"])
         return self
 
+    @override
     async def check(self) -> None:
         """Embed one word. Raises EmbeddingError where that fails."""
         await self.embed(["check"])

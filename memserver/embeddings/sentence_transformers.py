@@ -64,6 +64,7 @@ class SentenceTransformersEmbedder(Embedder):
         """Start loading, and return at once. After a failure this tries again."""
         self._start(again=True)
 
+    @override
     async def check(self) -> None:
         """Say whether the model is loaded, without waiting for it.
 

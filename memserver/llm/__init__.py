@@ -1,0 +1,1 @@
+"""Models behind one protocol, and what it takes to talk to them."""

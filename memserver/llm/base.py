@@ -50,6 +50,14 @@ class ChatModel(Protocol):
         """Count each text with the model's own tokenizer, or a stated upper bound."""
         ...
 
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        """What these tools add to a prompt, as text, for counting and for people to read."""
+        ...
+
+    async def check(self) -> None:
+        """Ask whether the endpoint answers. Raises a ModelError if it doesn't."""
+        ...
+
     async def call_tool(
         self,
         prompt: Sequence[PromptMessage],

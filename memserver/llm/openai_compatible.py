@@ -80,6 +80,7 @@ class OpenAICompatible(ChatModel):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return await self._counter.count(texts)
 
+    @override
     async def check(self) -> None:
         """Ask the endpoint whether it is there and has the model; nothing is generated.
 
@@ -93,6 +94,7 @@ class OpenAICompatible(ChatModel):
                 hint="Check MEMSERVER_LLM_MODEL, and that MEMSERVER_LLM_BASE_URL ends in /v1.",
             )
 
+    @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting."""
         return native_tools_json(tools) if self._mode == "tools" else tools_as_text(tools)

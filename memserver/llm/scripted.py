@@ -16,6 +16,7 @@ from typing_extensions import override
 from memserver.errors import ContextOverflow
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native
+from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import PromptMessage, ToolSpec, Usage
 
 
@@ -126,13 +127,14 @@ class ScriptedModel(ChatModel):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [self._count(text) for text in texts]
 
+    @override
     async def check(self) -> None:
         """Is always there."""
 
+    @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        """What these tools add to a prompt, as text, for counting: nothing here."""
-        del tools
-        return ""
+        """What these tools add to a prompt, as text, for counting."""
+        return tools_as_text(tools)
 
     @override
     async def call_tool(

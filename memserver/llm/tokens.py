@@ -6,6 +6,7 @@ Owns the counts of texts. Leaves to the model what its chat template adds around
 import asyncio
 import hashlib
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,10 +17,12 @@ from urllib.parse import urlsplit, urlunsplit
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from memserver.errors import ModelUnavailable, SetupError
+from memserver.errors import ModelError, ModelRejected, ModelUnavailable, SetupError
 from memserver.llm.endpoint import Endpoint, EndpointClient
 from memserver.llm.lossless import clean_text
 from memserver.llm.wire import joined
+
+logger = logging.getLogger(__name__)
 
 _INLINE_CHARACTERS = 20_000
 """Up to here tokenizing takes a few milliseconds; more goes to a thread."""
@@ -152,6 +155,36 @@ class EndpointTokenizer(TokenCounter):
                 self._known.move_to_end(key)
         while len(self._known) > self._remembered:
             self._known.popitem(last=False)
+
+
+class EndpointOrBound(TokenCounter):
+    """Asks the endpoint, and takes the bound in bytes where that can't be: it never fails.
+
+    So a message can be counted and stored while the model is down.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        """Make it. `model`: what the endpoint calls the model."""
+        quick = replace(endpoint, timeout=min(5, endpoint.timeout), max_retries=0)
+        self._asked = EndpointTokenizer(quick, model)
+        self._bound = ByteBound()
+        self._has_tokenize = True
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        if self._has_tokenize:
+            try:
+                return await self._asked.count(texts)
+            except ModelRejected:
+                self._has_tokenize = False
+                logger.info("The endpoint has no /tokenize: tokens are bounded by bytes.")
+            except ModelError as error:
+                logger.info("Tokens are bounded by bytes for now: %s", error.message)
+        return await self._bound.count(texts)
+
+    @override
+    async def aclose(self) -> None:
+        await self._asked.aclose()
 
 
 def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:

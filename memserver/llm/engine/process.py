@@ -30,7 +30,7 @@ _TELLING = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
 _TELLING_LINES = 5
 
 # Free whitespace lets a small model pad JSON up to max_tokens, which cuts it off.
-_STRUCTURED_OUTPUTS = {"backend": "xgrammar", "disable_any_whitespace": True}
+_STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
 
 
 class EnginePhase(StrEnum):
