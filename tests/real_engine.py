@@ -1,0 +1,29 @@
+"""The real local engine for tests marked `model`: installed under the default home, started once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memserver.llm.engine.install import install_engine
+from memserver.llm.engine.process import LocalEngine
+from memserver.settings import Settings
+
+START_SECONDS = 300
+
+
+def engine_home() -> Path:
+    """The default MEMSERVER_HOME, with the engine installed in it."""
+    home = Settings().home
+    install_engine(home, say=print)
+    return home
+
+
+@contextmanager
+def running_engine(*, context_window: int = 8192) -> Iterator[LocalEngine]:
+    """A started engine; callers await `wait_until_ready(within=START_SECONDS)` before they use it."""
+    engine = LocalEngine(engine_home(), context_window=context_window)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
