@@ -22,7 +22,7 @@ from memserver.errors import MemserverError, SetupError
 from memserver.llm.base import ChatModel
 from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import OpenAICompatible
-from memserver.llm.tokens import EndpointOrBound, TokenCounter, TokenizerFile
+from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -131,7 +131,7 @@ class Models(ModelSource):
 
     def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter | None:
         if self._settings.llm_tokenizer is not None:
-            return TokenizerFile(self._settings.llm_tokenizer)
+            return Remembered(TokenizerFile(self._settings.llm_tokenizer))
         model = name or self._settings.llm_model
         return EndpointOrBound(endpoint, model) if model else None
 

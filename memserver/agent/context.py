@@ -126,20 +126,27 @@ def result_text(record: CallRecord) -> str:
     return f"Failed: {record.result}"
 
 
-def entry_texts(message: Message) -> list[str]:
-    """The texts of an entry whose tokens count, as the prompt holds them."""
-    texts = []
-    for part in prompt_messages(message):
-        call = json.dumps(dict(part.call.arguments), ensure_ascii=False) if part.call else ""
-        name = part.call.name if part.call else ""
-        texts.append(part.text if part.role != "assistant" else f"{name} {call}")
-    return texts
+async def count_entry(message: Message, model: ChatModel, *, written: int = 0) -> int:
+    """Tokens of an entry as it stands in a prompt, with what the template puts around it.
+
+    Args:
+        message: the entry, a call's result included.
+        model: counts.
+        written: tokens that the endpoint says the model wrote for this call, if it said so; they save
+            asking for a count, unless they are more than the call can have (then it was thinking).
+    """
+    parts = prompt_messages(message)
+    texts = [_counted_text(part) for part in parts]
+    around = model.message_overhead * len(parts)
+    if 0 < written <= len(texts[0].encode()):
+        texts, around = texts[1:], around + written
+    return sum(await model.count_tokens(["\n".join(texts)])) + around
 
 
-async def count_entry(message: Message, model: ChatModel) -> int:
-    """Tokens of an entry as it stands in a prompt, with what the template puts around it."""
-    counts = await model.count_tokens(entry_texts(message))
-    return sum(counts) + model.message_overhead * len(counts)
+def _counted_text(part: PromptMessage) -> str:
+    if part.role != "assistant" or part.call is None:
+        return part.text
+    return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
 
 
 def _as_call(message: Message) -> CallRecord:

@@ -96,6 +96,7 @@ class TurnRun:
         self._usage = work.turn.usage
         self._violations = 0
         self._reserved = 0
+        self._written = 0
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         self._model = faculties.models.get(work.agent.model)
@@ -195,6 +196,7 @@ class TurnRun:
             on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
         )
         self._usage += reply.usage
+        self._written = reply.usage.completion_tokens
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -385,7 +387,9 @@ class TurnRun:
         )
 
     async def _counted(self, message: Message) -> Message:
-        return replace(message, tokens=await count_entry(message, self._model))
+        written = self._written if message.call is not None else 0
+        tokens = await count_entry(message, self._model, written=written)
+        return replace(message, tokens=tokens)
 
     def _specs(self, work: Work) -> tuple[ToolSpec, ...]:
         return self._with.tools.specs({"section": [section.name for section in work.sections]})

@@ -101,21 +101,16 @@ class TokenizerFile(TokenCounter):
 class EndpointTokenizer(TokenCounter):
     """Counts by asking vLLM's POST /tokenize, which stands beside /v1; texts go concurrently."""
 
-    def __init__(
-        self, endpoint: Endpoint, model: str, *, remembered: int = 4096, at_once: int = 8
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, model: str, *, at_once: int = 8) -> None:
         """Make it; nothing is asked yet.
 
         Args:
             endpoint: the model's, ending in /v1.
             model: what the endpoint calls the model.
-            remembered: counts that are kept, of the texts used last.
             at_once: requests that run at the same time, at most.
         """
         self._client = EndpointClient(replace(endpoint, base_url=_without_v1(endpoint.base_url)))
         self._model = model
-        self._remembered = remembered
-        self._known: OrderedDict[bytes, int] = OrderedDict()
         self._turn = asyncio.Semaphore(at_once)
 
     @override
@@ -125,19 +120,15 @@ class EndpointTokenizer(TokenCounter):
         Raises:
             ModelError: the endpoint can't be asked.
         """
-        keyed = [(_key(text), clean_text(text)) for text in texts]
-        unknown = {key: text for key, text in keyed if text and key not in self._known}
-        counts = await asyncio.gather(*(self._ask(text) for text in unknown.values()))
-        fresh = dict(zip(unknown, counts, strict=True))
-        result = [fresh.get(key, self._known.get(key, 0)) for key, _ in keyed]
-        self._remember(fresh, [key for key, text in keyed if text])
-        return result
+        return list(await asyncio.gather(*(self._ask(clean_text(text)) for text in texts)))
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
 
     async def _ask(self, text: str) -> int:
+        if not text:
+            return 0
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         async with self._turn:
             answer = await self._client.post(
@@ -148,13 +139,41 @@ class EndpointTokenizer(TokenCounter):
             raise ModelUnavailable("The endpoint's /tokenize gave no count.")
         return count
 
-    def _remember(self, fresh: dict[bytes, int], used: Sequence[bytes]) -> None:
-        self._known.update(fresh)
-        for key in used:
-            if key in self._known:
-                self._known.move_to_end(key)
-        while len(self._known) > self._remembered:
+
+class Remembered(TokenCounter):
+    """Another counter's counts of the texts used last: a prompt's head is the same turn after turn."""
+
+    def __init__(self, inner: TokenCounter, *, texts: int = 4096) -> None:
+        """Make it.
+
+        Args:
+            inner: counts what is not known yet; closed with this one.
+            texts: how many are remembered.
+        """
+        self._inner = inner
+        self._most = texts
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        """Count each text. Raises what the inner counter raises."""
+        keys = [_key(text) for text in texts]
+        unknown = {
+            key: text for key, text in zip(keys, texts, strict=True) if key not in self._known
+        }
+        counts = await self._inner.count(list(unknown.values())) if unknown else []
+        fresh = dict(zip(unknown, counts, strict=True))
+        result = [fresh[key] if key in fresh else self._known[key] for key in keys]
+        self._known |= fresh
+        for key in keys:
+            self._known.move_to_end(key)
+        while len(self._known) > self._most:
             self._known.popitem(last=False)
+        return result
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 class EndpointOrBound(TokenCounter):
@@ -166,7 +185,7 @@ class EndpointOrBound(TokenCounter):
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         """Make it. `model`: what the endpoint calls the model."""
         quick = replace(endpoint, timeout=min(5, endpoint.timeout), max_retries=0)
-        self._asked = EndpointTokenizer(quick, model)
+        self._asked = Remembered(EndpointTokenizer(quick, model))
         self._bound = ByteBound()
         self._has_tokenize = True
 

@@ -124,7 +124,10 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(database: OneDatabase
         slow = asyncio.create_task(one.say(agent, "hello"))
         await held.reached.wait()
         # As after a long pause of the whole process: the lease is over, somebody else takes it.
-        one.rows("UPDATE agent_state SET lease_expires_at = now() - interval '1 hour' RETURNING 1")
+        one.rows(
+            """UPDATE agent_state SET lease_owner = 'nobody',
+                   lease_expires_at = now() - interval '1 hour' RETURNING 1"""
+        )
         async with serving(database, model) as two:
             answer = await two.say(agent, "again")
             release.set()

@@ -12,7 +12,13 @@ from tokenizers import ByteLevelBPETokenizer
 
 from memserver.errors import ModelUnavailable, SetupError
 from memserver.llm.endpoint import Endpoint
-from memserver.llm.tokens import ByteBound, EndpointTokenizer, TokenCounter, TokenizerFile
+from memserver.llm.tokens import (
+    ByteBound,
+    EndpointTokenizer,
+    Remembered,
+    TokenCounter,
+    TokenizerFile,
+)
 from tests.llm.serving import Current, serving
 
 HOSTILE = ["", " ", "\x00", "\ud83d", "a\ude00b", "😀", "你好", "שלום", "word " * 10_000]
@@ -111,7 +117,7 @@ async def test_a_longer_text_never_has_fewer_tokens(counter: TokenCounter):
 
 
 async def test_the_endpoint_is_asked_once_for_each_text(url: str, stub: Stub):
-    counter = EndpointTokenizer(Endpoint(url), "m", remembered=2)
+    counter = Remembered(EndpointTokenizer(Endpoint(url), "m"), texts=2)
     await counter.count(["a", "b", "a"])
     await counter.count(["b", "a"])
     assert sorted(stub.asked) == ["a", "b"]
@@ -122,7 +128,7 @@ async def test_the_endpoint_is_asked_once_for_each_text(url: str, stub: Stub):
 
 
 async def test_more_texts_at_once_than_are_remembered_are_all_counted(url: str):
-    counter = EndpointTokenizer(Endpoint(url), "m", remembered=1)
+    counter = Remembered(EndpointTokenizer(Endpoint(url), "m"), texts=1)
     assert await counter.count(["a" * length for length in (4, 8, 12, 16)]) == [1, 2, 3, 4]
     await counter.aclose()
 
