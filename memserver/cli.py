@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,13 @@ from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
 from memserver.settings import Settings
 from memserver.storage.migrate import newest_revision
-from memserver.wiring import Models, database_urls, make_embedder, reachable_database
+from memserver.wiring import (
+    Models,
+    check_settings,
+    database_urls,
+    make_embedder,
+    reachable_database,
+)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this machine's CPU.")
@@ -34,6 +41,10 @@ console = Console(highlight=False, soft_wrap=True)
 
 ENGINE_BODY = {"temperature": 0}
 ENGINE_START_SECONDS = 600
+GRACE_SECONDS = 5
+"""What running requests get when the server is told to end; their turns go on elsewhere."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
 
 def main() -> None:
@@ -47,6 +58,7 @@ def main() -> None:
         for problem in error.errors():
             name = "_".join(["MEMSERVER", *(str(part).upper() for part in problem["loc"])])
             print(f"memserver: {name}: {problem['msg']}", file=sys.stderr)
+        print("  Mend it in the environment, in .env or on the command line.", file=sys.stderr)
         sys.exit(1)
 
 
@@ -65,6 +77,8 @@ def serve(
 ) -> None:
     """Serve agents over HTTP, with the embedded Postgres and the local model unless others are set."""
     settings = _settings(host=host, port=port, workers=workers)
+    check_settings(settings)
+    _check_address(settings.host, settings.port)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -81,6 +95,8 @@ def serve(
             port=settings.port,
             workers=settings.workers,
             log_level="warning",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
 
 
@@ -124,6 +140,18 @@ def _settings(**overrides: object) -> Settings:
     return Settings()
 
 
+def _check_address(host: str, port: int) -> None:
+    """Find out whether we can listen there, before anything is started for it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise SetupError(
+            f"Can't listen on {host}, port {port}: {error.strerror}.",
+            hint="End what uses it, or choose another one: memserver serve --port 8284.",
+        ) from error
+
+
 def _examine(settings: Settings) -> Iterator[Finding]:
     try:
         with reachable_database(settings) as urls:
@@ -134,9 +162,13 @@ def _examine(settings: Settings) -> Iterator[Finding]:
 
 
 async def _examine_models(settings: Settings) -> list[Finding]:
-    embedder = make_embedder(settings)
-    findings = [await examine_embedder(embedder)]
-    await embedder.aclose()
+    try:
+        embedder = make_embedder(settings)
+    except SetupError as error:
+        findings = [Finding("embedder", False, error.message, error.hint)]
+    else:
+        findings = [await examine_embedder(embedder)]
+        await embedder.aclose()
     with ExitStack() as stack:
         try:
             if settings.llm_base_url is None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from memserver.agent.conversation import Conversation
@@ -136,6 +138,22 @@ class Models(ModelSource):
         return EndpointOrBound(endpoint, model) if model else None
 
 
+def check_settings(settings: Settings) -> None:
+    """Find what is wrong with the settings in themselves, before anything is started.
+
+    Raises:
+        SetupError: something is missing, or names what is not there.
+    """
+    _embedding_model(settings)
+    for name in ("prompts_dir", "llm_tokenizer"):
+        path = getattr(settings, name)
+        if path is not None and not path.exists():
+            raise SetupError(
+                f"MEMSERVER_{name.upper()} names {path}, which is not there.",
+                hint="Mend the path, or unset it.",
+            )
+
+
 @contextmanager
 def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
     """The database of the settings, running and migrated while the block runs.
@@ -153,10 +171,10 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
     """The database of the settings as it is; the embedded one is started.
 
     Raises:
-        SetupError: the embedded one can't run here; the hint says how to mend it.
+        SetupError: its URL is none, or the embedded one can't run here; the hint says how to mend it.
     """
     if settings.database_url is not None:
-        owner = settings.database_url.get_secret_value()
+        owner = _checked_url(settings.database_url.get_secret_value())
         yield DatabaseUrls(owner, _app_url(settings, owner))
         return
     with EmbeddedPostgres(settings.home / "postgres") as server:
@@ -172,15 +190,10 @@ def make_embedder(settings: Settings) -> Embedder:
         local = SentenceTransformersEmbedder()
         local.warm_up()
         return local
-    if settings.embedding_model is None:
-        raise SetupError(
-            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
-            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
-        )
     key = settings.embedding_api_key
     return OpenAICompatibleEmbedder(
         settings.embedding_base_url,
-        settings.embedding_model,
+        _embedding_model(settings),
         api_key=key.get_secret_value() if key else "",
         dimension=settings.embedding_dimension,
     )
@@ -231,6 +244,29 @@ async def _check(name: str, asked: Awaitable[str]) -> Check:
         return Check(name, True, await asked)
     except MemserverError as error:
         return Check(name, False, error.message)
+
+
+def _embedding_model(settings: Settings) -> str:
+    if settings.embedding_base_url is not None and settings.embedding_model is None:
+        raise SetupError(
+            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
+        )
+    return settings.embedding_model or ""
+
+
+def _checked_url(url: str) -> str:
+    """The URL, if it is one; the message doesn't repeat it, since it may hold a password."""
+    try:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise psycopg.ProgrammingError("it does not begin with postgresql://")
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise SetupError(
+            f"MEMSERVER_DATABASE_URL is no URL of a Postgres: {error}",
+            hint="It looks like postgresql://user:password@host:5432/database.",
+        ) from error
+    return url
 
 
 def _app_url(settings: Settings, owner: str) -> str:
