@@ -114,10 +114,10 @@ class Conversation:
         """
         seen = turn.first_position if turn.kind == "message" else turn.first_position + 999
         with self._events.subscribe(turn.agent_id, turn.turn, text=text) as queue:
-            if turn.ended:
+            fresh = not turn.ended and self._worker.kick(turn.agent_id, tenant)
+            if not fresh or turn.state != "waiting":
+                # Something may have happened before we listened: the database knows.
                 queue.put_nowait(Stirred())
-            else:
-                self._worker.kick(turn.agent_id, tenant)
             while True:
                 event = await self._next(queue)
                 found = (

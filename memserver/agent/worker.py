@@ -56,14 +56,19 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._give_up_all()
 
-    def kick(self, agent_id: UUID, tenant: str) -> None:
-        """See to it that the agent's inbox is worked; returns at once."""
+    def kick(self, agent_id: UUID, tenant: str) -> bool:
+        """See to it that the agent's inbox is worked; returns at once.
+
+        Returns:
+            Whether that begins only now; else a turn may be under way already.
+        """
         if agent_id in self._serving:
             self._again.add(agent_id)
-            return
+            return False
         task = asyncio.create_task(self._work_inbox(agent_id, tenant), name=f"agent {agent_id}")
         self._serving[agent_id] = task
         task.add_done_callback(partial(self._served, agent_id, tenant))
+        return True
 
     def _served(self, agent_id: UUID, tenant: str, task: asyncio.Task[None]) -> None:
         """What follows when the task that served an agent has ended, one way or the other."""
