@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
-from memserver.tools.registry import ToolRegistry
+from memserver.tools.registry import Tool, ToolRegistry
 
 EMBEDDED_DATABASE = "memserver"
 
@@ -215,9 +215,13 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
 
 @asynccontextmanager
 async def assemble(
-    app_url: str, models: ModelSource, embedder: Embedder, settings: Settings
+    app_url: str,
+    models: ModelSource,
+    embedder: Embedder,
+    settings: Settings,
+    tools: Sequence[Tool] = (),
 ) -> AsyncIterator[Services]:
-    """The services over a database, models and an embedder that the caller brings."""
+    """The services over a database, models, an embedder and further tools that the caller brings."""
     database = Database(app_url, pool_size=settings.database_pool_size)
     await database.open()
     archival = ArchivalStorage(embedder)
@@ -225,7 +229,7 @@ async def assemble(
         database=database,
         models=models,
         archival=archival,
-        tools=ToolRegistry(memory_tools()),
+        tools=ToolRegistry([*memory_tools(), *tools]),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(settings.max_steps, settings.llm_max_output_tokens),

@@ -1,7 +1,7 @@
 """What tests are written with: the whole server in this process, over a real database."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
 from memserver.llm.scripted import ScriptedModel
 from memserver.settings import Settings
+from memserver.tools.registry import Tool
 from memserver.wiring import Services, assemble
 
 
@@ -85,13 +86,13 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    database: OneDatabase, model: ScriptedModel, **settings: Any
+    database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
     """The whole server over a test's database, with a scripted model."""
     merged = {"lease_seconds": 2, **settings}
     options = Settings(_env_file=None, **merged)
     embedder = HashingEmbedder()
-    made = assemble(database.app, FixedModels(model), embedder, options)
+    made = assemble(database.app, FixedModels(model), embedder, options, tools)
     app = create_app(made)
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)

@@ -23,11 +23,11 @@ from memserver.agent.events import (
 )
 from memserver.agent.options import AgentOptions
 from memserver.errors import (
+    DatabaseError,
     EmbeddingError,
     InvalidInput,
     LeaseLost,
     MemserverError,
-    ModelError,
     NotFound,
     ProtocolViolation,
     ToolError,
@@ -128,7 +128,9 @@ class TurnRun:
                 await self._make_room()
                 return await self._end("imported")
             return await self._answer()
-        except ModelError as error:
+        except DatabaseError:  # a lost lease among them
+            raise
+        except MemserverError as error:
             return await self._end("error", error)
 
     async def _answer(self) -> bool:

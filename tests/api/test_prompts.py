@@ -1,0 +1,33 @@
+"""The texts a model reads can be a user's own."""
+
+from pathlib import Path
+
+from memserver.llm.scripted import ScriptedModel, say
+from tests.support import OneDatabase, serving
+
+
+async def test_a_users_own_prompt_takes_the_place_of_ours(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    (tmp_path / "system.md").write_text("You are a pirate.")
+    model = ScriptedModel([say("Arr!"), say("Beep.")])
+    async with serving(database, model, prompts_dir=tmp_path) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "hello")
+        assert model.last_prompt[0].text.startswith("You are a pirate.\n\n### Memory")
+        robot = await server.create_agent(system_prompt="You are a robot. {{ 7 * 7 }}")
+        await server.say(robot, "hello")
+    assert model.last_prompt[0].text.startswith("You are a robot. {{ 7 * 7 }}\n\n### Memory")
+
+
+async def test_a_prompt_that_asks_for_too_much_is_a_clear_error(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    (tmp_path / "system.md").write_text("Hello {{ nobody }}")
+    async with serving(database, ScriptedModel([]), prompts_dir=tmp_path) as server:
+        agent = await server.create_agent()
+        failed = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "hello"})
+    error = failed.json()["error"]
+    assert (failed.status_code, error["code"]) == (503, "setup_error")
+    assert "system.md" in error["message"]
+    assert "MEMSERVER_PROMPTS_DIR" in error["hint"]
