@@ -1,0 +1,142 @@
+"""Runs the examples of a document, in order, against a real server process with a scripted model."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from benchmarks.servers import (
+    free_port,
+    memserver,
+    plain_environment,
+    scripted_model,
+    settings_for,
+)
+from memserver.embeddings.hashing import HashingEmbedder
+from tests.docs.blocks import REPOSITORY, Block
+from tests.llm.serving import serving
+from tests.support import OneDatabase
+
+DOCUMENTED_PORT = "8283"
+SECONDS = 60
+
+PYTHON_SIDE = """
+import contextlib, io, json, sys, traceback
+namespace = {"__name__": "__main__"}
+for line in sys.stdin:
+    block = json.loads(line)
+    printed, failed = io.StringIO(), False
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            exec(compile(block["text"], block["place"], "exec"), namespace)
+        except BaseException:
+            failed = True
+            traceback.print_exc()
+    print(json.dumps([failed, printed.getvalue()]), flush=True)
+"""
+
+
+@dataclass
+class Reader:
+    """Somebody who types a document's examples: one shell's variables, one Python."""
+
+    folder: Path
+    port: int
+    environment: dict[str, str]
+    python: "subprocess.Popen[str]"
+
+    def run(self, block: Block) -> str:
+        """What the block prints; an AssertionError if it fails."""
+        text = self.here(block.text)
+        failed, printed = (
+            self._run_bash(text) if block.language == "bash" else self._run_python(block, text)
+        )
+        assert not failed, f"{block.place} failed:\n{text}\n{printed}"
+        return printed
+
+    def here(self, text: str) -> str:
+        """A text of the document with this server's port."""
+        return text.replace(DOCUMENTED_PORT, str(self.port))
+
+    def _run_bash(self, text: str) -> tuple[bool, str]:
+        kept = self.folder / "variables"
+        kept.touch()
+        whole = f"source {kept}\nset -a\n{text}\nexport -p > {kept}\n"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", whole],
+            cwd=self.folder,
+            env=self.environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=SECONDS,
+        )
+        failed = done.returncode != 0
+        return failed, done.stdout + (done.stderr if failed else "")
+
+    def _run_python(self, block: Block, text: str) -> tuple[bool, str]:
+        assert self.python.stdin is not None
+        assert self.python.stdout is not None
+        # Empty lines, so that a traceback counts the document's lines.
+        asked = {"text": "\n" * (block.line - 1) + text, "place": block.place}
+        self.python.stdin.write(json.dumps(asked) + "\n")
+        self.python.stdin.flush()
+        failed, printed = json.loads(self.python.stdout.readline())
+        return failed, printed
+
+
+@contextmanager
+def reading(folder: Path, database: OneDatabase) -> Iterator[Reader]:
+    """A reader with a server: an empty database, a scripted model, and no embedding model to load."""
+    with serving(_embeddings()) as embedder, scripted_model(folder) as model:
+        settings = settings_for(
+            model,
+            llm_model="scripted",
+            home=folder / "home",
+            database_url=database.owner,
+            database_app_url=database.app,
+            embedding_base_url=f"{embedder}/v1",
+        )
+        port = free_port()
+        with memserver(folder, settings, port=port) as server:
+            yield from _with_python(folder, server.port, plain_environment(folder, settings))
+
+
+def _with_python(folder: Path, port: int, environment: dict[str, str]) -> Iterator[Reader]:
+    shutil.copytree(REPOSITORY / "prompts", folder / "prompts")
+    (folder / ".venv").symlink_to(sys.prefix)
+    scripts = folder / ".venv" / "bin"
+    environment["PATH"] = f"{scripts}{os.pathsep}{environment['PATH']}"
+    environment["COLUMNS"] = "200"
+    with subprocess.Popen(
+        [sys.executable, "-c", PYTHON_SIDE],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as python:
+        yield Reader(folder, port, environment, python)
+        python.kill()
+
+
+def _embeddings() -> Starlette:
+    embedder = HashingEmbedder()
+
+    async def embed(request: Request) -> JSONResponse:
+        vectors = await embedder.embed((await request.json())["input"])
+        data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+        return JSONResponse({"data": data, "model": embedder.model})
+
+    return Starlette(routes=[Route("/v1/embeddings", embed, methods=["POST"])])
