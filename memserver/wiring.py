@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
 
 from memserver.agent.conversation import Conversation
@@ -260,16 +260,16 @@ def _embedding_model(settings: Settings) -> str:
 
 
 def _checked_url(url: str) -> str:
-    """The URL, if it is one; the message doesn't repeat it, since it may hold a password."""
+    """The URL, if it is one; the message repeats nothing of it, since it may hold a password."""
     try:
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise psycopg.ProgrammingError("it does not begin with postgresql://")
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
+        backend = make_url(url).get_backend_name()
+    except (ArgumentError, ValueError):
+        backend = ""
+    if backend not in {"postgresql", "postgres"}:
         raise SetupError(
-            f"MEMSERVER_DATABASE_URL is no URL of a Postgres: {error}",
+            "MEMSERVER_DATABASE_URL is not the URL of a Postgres database.",
             hint="It looks like postgresql://user:password@host:5432/database.",
-        ) from error
+        )
     return url
 
 
