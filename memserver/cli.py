@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import logging
+import logging.config
 import os
 import signal
 import socket
@@ -39,6 +39,15 @@ engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this m
 app.add_typer(engine, name="engine")
 console = Console(highlight=False, soft_wrap=True)
 
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"level": "WARNING", "handlers": ["stderr"]},
+    "loggers": {"memserver": {"level": "INFO"}},
+}
+"""For this process and its workers alike."""
 ENGINE_BODY = {"temperature": 0}
 ENGINE_START_SECONDS = 600
 GRACE_SECONDS = 5
@@ -79,7 +88,7 @@ def serve(
     settings = _settings(host=host, port=port, workers=workers)
     check_settings(settings)
     _check_address(settings.host, settings.port)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+    logging.config.dictConfig(LOGGING)
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
@@ -94,7 +103,7 @@ def serve(
             host=settings.host,
             port=settings.port,
             workers=settings.workers,
-            log_level="warning",
+            log_config=LOGGING,
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )

@@ -54,6 +54,5 @@ class Settings(BaseSettings):
 
     max_steps: int = Field(default=10, ge=1, le=100)
     """Model steps in one turn."""
-    max_message_characters: int = Field(default=1_000_000, ge=1)
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""

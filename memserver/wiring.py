@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
@@ -131,11 +132,10 @@ class Models(ModelSource):
             body=settings.llm_body,
         )
 
-    def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter | None:
+    def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter:
         if self._settings.llm_tokenizer is not None:
             return Remembered(TokenizerFile(self._settings.llm_tokenizer))
-        model = name or self._settings.llm_model
-        return EndpointOrBound(endpoint, model) if model else None
+        return EndpointOrBound(endpoint, name or self._settings.llm_model)
 
 
 def check_settings(settings: Settings) -> None:
@@ -277,8 +277,8 @@ def _app_url(settings: Settings, owner: str) -> str:
     """An external server's URL as the application role, which the owner may become."""
     if settings.database_app_url is not None:
         return settings.database_app_url.get_secret_value()
-    separator = "&" if "?" in owner else "?"
-    return f"{owner}{separator}options=-c%20role%3D{APP_ROLE}"
+    options = str(conninfo_to_dict(owner).get("options") or "")
+    return make_conninfo(owner, options=f"{options} -c role={APP_ROLE}".strip())
 
 
 def _worker_name() -> str:

@@ -48,7 +48,6 @@ MEANINGS = {
     "llm_timeout": "How long an answer of the endpoint may take.",
     "embedding_model": "The embedding model's name at the endpoint; needed with its URL.",
     "embedding_api_key": "Key for the embedding endpoint.",
-    "max_message_characters": "Not in effect yet: the API takes 1,000,000 characters whatever this says.",
 }
 """For the fields that have no text of their own, since their names say it to a reader of the code."""
 

@@ -4,6 +4,7 @@ New start of the queue and new summary are committed together, or neither is.
 """
 
 from dataclasses import dataclass
+from datetime import tzinfo
 
 from memserver.agent.context import Frame
 from memserver.agent.events import Compacted
@@ -32,6 +33,7 @@ class Compacting:
     frame: Frame
     summary: str
     queue_start: int
+    zone: tzinfo
 
 
 class Compactor:
@@ -56,7 +58,9 @@ class Compactor:
         count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
         evicted = queue[:count]
         limit = max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
-        summary = await Summarizer(model, self._prompts).fold(task.summary, evicted, limit)
+        summary = await Summarizer(model, self._prompts, task.zone).fold(
+            task.summary, evicted, limit
+        )
         eviction = Eviction(
             old_start=task.queue_start,
             new_start=queue[count].position,

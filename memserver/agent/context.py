@@ -7,12 +7,12 @@ summary, then the queue; what changes least comes first.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from uuid import UUID
 
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget
-from memserver.memory.text import shorten
+from memserver.memory.text import shorten, stamp
 from memserver.messages import CallRecord, Message, PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
@@ -32,6 +32,7 @@ class Mind:
     sections: tuple[Section, ...]
     summary: str
     tools: tuple[ToolSpec, ...]
+    zone: tzinfo = UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ async def frame(
             sections=mind.sections,
             messages=mind.state.stats_messages,
             passages=mind.state.stats_passages,
-            edited_at=mind.state.stats_edited_at.strftime("%Y-%m-%d %H:%M"),
+            edited_at=stamp(mind.state.stats_edited_at, mind.zone),
         ),
         "summary": prompts.render("summary_in_context.md", summary=mind.summary)
         if mind.summary
@@ -86,21 +87,21 @@ async def frame(
 
 
 async def render_queue(
-    agent_id: UUID, queue: Sequence[Message], largest: int, model: ChatModel
+    mind: Mind, queue: Sequence[Message], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that is larger than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
     for message in queue:
-        for part in prompt_messages(message):
+        for part in prompt_messages(message, mind.zone):
             if message.tokens > largest:
-                text = await _shortened_text(agent_id, message, part.text, largest, model)
+                text = await _shortened_text(mind.agent.id, message, part.text, largest, model)
                 rendered.append(PromptMessage(part.role, text, part.call))
             else:
                 rendered.append(part)
     return rendered
 
 
-def prompt_messages(message: Message) -> list[PromptMessage]:
+def prompt_messages(message: Message, zone: tzinfo = UTC) -> list[PromptMessage]:
     """One entry of the history as the model sees it; a call always stands with its result."""
     if message.role == "assistant":
         record = message.call or _as_call(message)
@@ -111,12 +112,12 @@ def prompt_messages(message: Message) -> list[PromptMessage]:
     if message.role == "system":
         # Many chat templates take a system message in first place only.
         return [PromptMessage("user", f"[system] {message.text}")]
-    return [PromptMessage("user", user_text(message.text, message.created_at))]
+    return [PromptMessage("user", user_text(message.text, message.created_at, zone))]
 
 
-def user_text(text: str, at: datetime) -> str:
+def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
     """What a person said, with the time at which it came."""
-    return f"[{at:%Y-%m-%d %H:%M}] {text}"
+    return f"[{stamp(at, zone)}] {text}"
 
 
 def result_text(record: CallRecord) -> str:

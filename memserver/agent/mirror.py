@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from memserver.agent.context import Frame, Mind, frame, render_queue
 from memserver.agent.options import AgentOptions
@@ -34,6 +35,7 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
             raise no_agent(agent_id)
         queue = await recall.queue(tx, agent_id, row["queue_start"], row["queue_end"])
     agent = leases.agent_from_row(row)
+    options = AgentOptions.model_validate(agent.options)
     sections = leases.sections_from_row(row)
     mind = Mind(
         agent=agent,
@@ -41,11 +43,11 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
         sections=sections,
         summary=leases.summary_from_row(row),
         tools=faculties.tools.specs({"section": [section.name for section in sections]}),
+        zone=ZoneInfo(options.timezone),
     )
     model = faculties.models.get(agent.model)
-    options = AgentOptions.model_validate(agent.options)
     window, reserved = await window_and_reserve(model, options, faculties.limits)
     shape = await frame(mind, model, faculties.prompts, window=window, reserved=reserved)
-    shown = await render_queue(agent_id, queue, shape.budget.largest, model)
+    shown = await render_queue(mind, queue, shape.budget.largest, model)
     failure = (row["summary"] or {}).get("failure")
     return View(shape, queue, shown, failure)

@@ -109,6 +109,7 @@ class TurnRun:
             sections=work.sections,
             summary=work.summary,
             tools=self._specs(work),
+            zone=ZoneInfo(self._options.timezone),
         )
 
     async def run(self) -> bool:
@@ -159,6 +160,7 @@ class TurnRun:
                 frame=shape,
                 summary=self._mind.summary,
                 queue_start=self._queue_start,
+                zone=self._mind.zone,
             )
             count, compacted = await self._compactor.evict(task, self._queue, self._model)
             del self._queue[:count]
@@ -185,7 +187,7 @@ class TurnRun:
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
-        queue = await render_queue(work.agent.id, self._queue, shape.budget.largest, self._model)
+        queue = await render_queue(self._mind, self._queue, shape.budget.largest, self._model)
         tools = self._mind.tools
         if last and self._must_still_reply():
             tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
@@ -255,7 +257,7 @@ class TurnRun:
             archival=self._with.archival,
             before=self._first,
             now=message.created_at,
-            zone=ZoneInfo(self._options.timezone),
+            zone=self._mind.zone,
         )
         try:
             result = await self._call(tool, context, arguments)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.turn import Faculties, TurnRun, as_json
-from memserver.errors import DatabaseError, LeaseLost, MemserverError
+from memserver.errors import DatabaseError, MemserverError
 from memserver.storage import inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
@@ -37,6 +37,7 @@ class Worker:
         self._serving: dict[UUID, asyncio.Task[None]] = {}
         self._again: set[UUID] = set()
         self._leases: dict[UUID, leases.Lease] = {}
+        self._background: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -50,7 +51,7 @@ class Worker:
         try:
             yield
         finally:
-            tasks = [*background, *self._serving.values()]
+            tasks = [*background, *self._background, *self._serving.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -82,8 +83,10 @@ class Worker:
             if again:
                 self.kick(agent_id, tenant)
         elif isinstance(error, MemserverError):
-            # The turn stays in the inbox; the next sweep takes it up.
+            # The turn stays in the inbox; the next sweep takes it up, here or elsewhere.
             logger.warning("Agent %s: %s", agent_id, error.message)
+            self._background.add(giving_up := asyncio.create_task(self._give_up(agent_id)))
+            giving_up.add_done_callback(self._background.discard)
         else:
             logger.error("Agent %s: a turn failed by a fault of ours.", agent_id, exc_info=error)
             failing = asyncio.create_task(self._fail_turn(agent_id, tenant))
@@ -177,9 +180,15 @@ class Worker:
             self._with.events.publish(UUID(agent_id), int(turn), Stirred())
 
     async def _give_up_all(self) -> None:
-        for lease in self._leases.values():
-            try:
-                async with self._with.database.tenant(lease.tenant) as tx:
-                    await leases.give_up(tx, lease)
-            except (DatabaseError, LeaseLost):
-                logger.info("The lease of agent %s is left to expire.", lease.agent_id)
+        for agent_id in list(self._leases):
+            await self._give_up(agent_id)
+
+    async def _give_up(self, agent_id: UUID) -> None:
+        lease = self._leases.pop(agent_id, None)
+        if lease is None:
+            return
+        try:
+            async with self._with.database.tenant(lease.tenant) as tx:
+                await leases.give_up(tx, lease)
+        except DatabaseError:  # a lost lease among them
+            logger.info("The lease of agent %s is left to expire.", agent_id)

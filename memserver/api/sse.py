@@ -55,7 +55,9 @@ def _message(message: Message) -> Iterator[str]:
             "tool_result",
             {**place, "id": call["id"], "state": call["state"], "result": call["result"]},
         )
-    if message.text:
+    if message.role == "system":
+        yield frame("system_note", {**place, "text": message.text})
+    elif message.text:
         yield frame("message", whole)
 
 

@@ -101,12 +101,12 @@ class TokenizerFile(TokenCounter):
 class EndpointTokenizer(TokenCounter):
     """Counts by asking vLLM's POST /tokenize, which stands beside /v1; texts go concurrently."""
 
-    def __init__(self, endpoint: Endpoint, model: str, *, at_once: int = 8) -> None:
+    def __init__(self, endpoint: Endpoint, model: str | None, *, at_once: int = 8) -> None:
         """Make it; nothing is asked yet.
 
         Args:
             endpoint: the model's, ending in /v1.
-            model: what the endpoint calls the model.
+            model: what the endpoint calls the model; None lets it choose.
             at_once: requests that run at the same time, at most.
         """
         self._client = EndpointClient(replace(endpoint, base_url=_without_v1(endpoint.base_url)))
@@ -129,7 +129,9 @@ class EndpointTokenizer(TokenCounter):
     async def _ask(self, text: str) -> int:
         if not text:
             return 0
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        body = {"prompt": text, "add_special_tokens": False}
+        if self._model is not None:
+            body["model"] = self._model
         async with self._turn:
             answer = await self._client.post(
                 "/tokenize", joined([json.dumps(body, ensure_ascii=False)])
@@ -182,8 +184,8 @@ class EndpointOrBound(TokenCounter):
     So a message can be counted and stored while the model is down.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        """Make it. `model`: what the endpoint calls the model."""
+    def __init__(self, endpoint: Endpoint, model: str | None) -> None:
+        """Make it. `model`: what the endpoint calls the model; None lets it choose."""
         quick = replace(endpoint, timeout=min(5, endpoint.timeout), max_retries=0)
         self._asked = Remembered(EndpointTokenizer(quick, model))
         self._bound = ByteBound()

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.paging import Page, describe
-from memserver.memory.text import snippet
+from memserver.memory.text import snippet, stamp
 from memserver.messages import Passage
 from memserver.storage import passages
 from memserver.storage.database import Transaction
@@ -36,9 +36,10 @@ class ArchivalPage:
     total: int
     page: Page
 
-    def describe(self) -> str:
-        """The answer of a search tool."""
-        return describe([_line(passage) for passage in self.passages], self.page, self.total)
+    def describe(self, zone: tzinfo) -> str:
+        """The answer of a search tool, its times in this zone."""
+        lines = [_line(passage, zone) for passage in self.passages]
+        return describe(lines, self.page, self.total)
 
 
 class ArchivalStorage:
@@ -111,6 +112,6 @@ class ArchivalStorage:
         return collection
 
 
-def _line(passage: Passage) -> str:
-    time = passage.created_at.strftime("%Y-%m-%d")
-    return f"[{time}] {snippet(passage.text, RESULT_CHARACTERS)}"
+def _line(passage: Passage, zone: tzinfo) -> str:
+    text = snippet(passage.text, RESULT_CHARACTERS)
+    return f"[{stamp(passage.created_at, zone)}] {text}"

@@ -1,10 +1,11 @@
 """Recall storage as a tool and a caller search it: by substring, by date, page by page."""
 
 from dataclasses import dataclass
+from datetime import tzinfo
 from uuid import UUID
 
 from memserver.memory.paging import Page, describe
-from memserver.memory.text import snippet
+from memserver.memory.text import snippet, stamp
 from memserver.messages import Message
 from memserver.storage import recall
 from memserver.storage.database import Transaction
@@ -21,9 +22,10 @@ class RecallPage:
     total: int
     page: Page
 
-    def describe(self) -> str:
-        """The answer of a search tool."""
-        return describe([_line(message) for message in self.messages], self.page, self.total)
+    def describe(self, zone: tzinfo) -> str:
+        """The answer of a search tool, its times in this zone."""
+        lines = [_line(message, zone) for message in self.messages]
+        return describe(lines, self.page, self.total)
 
 
 async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page) -> RecallPage:
@@ -35,6 +37,6 @@ async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page
     return RecallPage(found.messages, found.total, page)
 
 
-def _line(message: Message) -> str:
-    time = message.created_at.strftime("%Y-%m-%d %H:%M")
-    return f"[{time}] {message.role}: {snippet(message.text, RESULT_CHARACTERS)}"
+def _line(message: Message, zone: tzinfo) -> str:
+    text = snippet(message.text, RESULT_CHARACTERS)
+    return f"[{stamp(message.created_at, zone)}] {message.role}: {text}"

@@ -8,11 +8,12 @@ lost either way: what is evicted stays in recall storage.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Literal
 
 from memserver.errors import ModelError
 from memserver.llm.base import ChatModel
-from memserver.memory.text import cut_middle, shorten, snippet
+from memserver.memory.text import cut_middle, shorten, snippet, stamp
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
 
@@ -39,9 +40,10 @@ class Summary:
 class Summarizer:
     """Folds messages into a summary."""
 
-    def __init__(self, model: ChatModel, prompts: Prompts) -> None:
+    def __init__(self, model: ChatModel, prompts: Prompts, zone: tzinfo = UTC) -> None:
         self._model = model
         self._prompts = prompts
+        self._zone = zone
 
     async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
         """Make the new summary.
@@ -67,7 +69,7 @@ class Summarizer:
         instructions = self._instructions(limit)
         [fixed] = await self._model.count_tokens([instructions])
         room = max(64, window - 2 * limit - fixed - PROMPT_SLACK)
-        lines = [line for message in evicted if (line := transcript_line(message))]
+        lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
         pieces: list[list[str]] = [[]]
         used = 0
         for line, size in zip(lines, await self._model.count_tokens(lines), strict=True):
@@ -109,11 +111,11 @@ class Summarizer:
         return self._prompts.render("summary.md", words=int(limit * WORDS_PER_TOKEN))
 
 
-def transcript_line(message: Message) -> str:
+def transcript_line(message: Message, zone: tzinfo) -> str:
     """A message as the summariser reads it; empty for what holds nothing to remember."""
     if message.role == "system":
         return ""
-    day = message.created_at.strftime("%Y-%m-%d")
+    day = stamp(message.created_at, zone)[:10]
     if message.text:
         return f"[{day}] {message.role}: {message.text}"
     if message.call is None or message.call.call.name.startswith("recall_"):

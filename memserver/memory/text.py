@@ -1,6 +1,7 @@
 """Text at the boundary: what can't be stored is cleaned, what is too long is shown shortened."""
 
 import re
+from datetime import datetime, tzinfo
 from typing import Any
 
 from memserver.llm.base import ChatModel
@@ -29,6 +30,11 @@ def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, dict):
         return {clean(key): clean_json(item) for key, item in value.items()}
     return value
+
+
+def stamp(at: datetime, zone: tzinfo) -> str:
+    """A time as a model reads it, in the agent's zone: 2026-02-07 14:03."""
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
 def snippet(text: str, characters: int) -> str:

@@ -5,7 +5,7 @@ An edit locks its section for the rest of the transaction, so that two edits nev
 
 from uuid import UUID
 
-from memserver.errors import NotFound, ToolError
+from memserver.errors import InvalidInput
 from memserver.messages import Section
 from memserver.storage import sections
 from memserver.storage.database import Transaction
@@ -29,11 +29,12 @@ async def append(
     """Add a line to a section; returns the section's new text.
 
     Raises:
-        ToolError: no such section, nothing to add, or the limit would be exceeded.
+        NotFound: no such section.
+        InvalidInput: nothing to add, or the limit would be exceeded.
     """
-    stored = await _lock(tx, agent_id, name)
+    stored = await sections.lock(tx, agent_id, name)
     if not content.strip():
-        raise ToolError("There is nothing to append: content is empty.")
+        raise InvalidInput("There is nothing to append: content is empty.")
     old = stored.section.text
     return await _store(tx, agent_id, stored, f"{old}\n{content}" if old else content, actor)
 
@@ -44,14 +45,17 @@ async def replace(
     """Replace every occurrence of `old`; an empty `new` deletes. Returns the section's new text.
 
     Raises:
-        ToolError: no such section, `old` isn't in it, or the limit would be exceeded.
+        NotFound: no such section.
+        InvalidInput: `old` isn't in it, or the limit would be exceeded.
     """
-    stored = await _lock(tx, agent_id, name)
+    stored = await sections.lock(tx, agent_id, name)
     text = stored.section.text
     if not old:
-        raise ToolError("old_content is empty. Name the exact text to replace, or append instead.")
+        raise InvalidInput(
+            "old_content is empty. Name the exact text to replace, or append instead."
+        )
     if old not in text:
-        raise ToolError(
+        raise InvalidInput(
             f"{old!r} was not found in section {name!r}. It must match the text exactly."
         )
     replaced = text.replace(old, new)
@@ -66,9 +70,10 @@ async def rewrite(
     """Give a section a whole new text or another limit, as the API does.
 
     Raises:
-        ToolError: no such section, or the text is longer than the limit.
+        NotFound: no such section.
+        InvalidInput: the text is longer than the limit.
     """
-    stored = await _lock(tx, agent_id, name)
+    stored = await sections.lock(tx, agent_id, name)
     section = stored.section
     if limit is not None:
         _check_limit(name, section.text if text is None else text, limit)
@@ -78,13 +83,6 @@ async def rewrite(
         await _store(tx, agent_id, StoredSection(stored.id, section), text, "api")
         section = Section(section.name, text, section.limit, section.description)
     return section
-
-
-async def _lock(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    try:
-        return await sections.lock(tx, agent_id, name)
-    except NotFound as error:
-        raise ToolError(error.message) from error
 
 
 async def _store(
@@ -97,7 +95,7 @@ async def _store(
 
 def _check_limit(name: str, text: str, limit: int) -> None:
     if len(text) > limit:
-        raise ToolError(
+        raise InvalidInput(
             f"Section {name!r} holds at most {limit} characters; with this edit it would have "
             f"{len(text)}. Shorten it, replace older content, or use archival_memory_insert."
         )

@@ -88,7 +88,7 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
     [vector] = await _embed(context, query)
     tx = await context.transaction.get()
     found = await context.archival.search(tx, context.agent_id, vector, Page(page))
-    return found.describe()
+    return found.describe(context.zone)
 
 
 def memory_tools() -> list[Tool]:
@@ -115,7 +115,7 @@ async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
         raise ToolError("The query is empty. Name a word or phrase.")
     tx = await context.transaction.get()
     found = await recall.search(tx, context.agent_id, query, Page(page))
-    return found.describe()
+    return found.describe(context.zone)
 
 
 async def _embed(context: ToolContext, text: str) -> list[list[float]]:

@@ -88,6 +88,22 @@ async def test_a_call_that_ran_when_its_worker_died_is_closed_and_the_model_is_t
     assert said == ["Go!", "It was interrupted.", "Are you there?", "Yes."]
 
 
+async def test_times_in_the_prompt_and_in_results_are_in_the_agents_zone(
+    database: OneDatabase,
+) -> None:
+    past = {"role": "user", "text": "Happy new year!", "created_at": "2025-12-31T15:30:00+00:00"}
+    search = Call(
+        "recall_memory_search_date", {"start_date": "2026-01-01", "end_date": "2026-01-01"}
+    )
+    model = ScriptedModel([search, say("Found it.")])
+    async with serving(database, model) as server:
+        agent = await server.create_agent(options={"timezone": "Asia/Tokyo"})
+        await server.http.post(f"/v1/agents/{agent}/messages/import", json={"messages": [past]})
+        await server.say(agent, "What did I say on New Year's Day?")
+    assert model.last_prompt[1].text == "[2026-01-01 00:30] Happy new year!"
+    assert "[2026-01-01 00:30] user: Happy new year!" in model.last_prompt[-1].text
+
+
 def test_a_schema_comes_from_the_functions_signature() -> None:
     spec = make_tool(weather).spec
     assert (spec.name, spec.description) == ("weather", "The weather of a city.")

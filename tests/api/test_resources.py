@@ -130,6 +130,7 @@ async def test_a_section_edit_over_the_limit_is_refused_with_the_figures(
     assert "11" in refused.json()["error"]["message"]
     assert larger.json()["limit"] == 20
     assert smaller.status_code == 422
+    assert unknown.status_code == 404
     assert "there are: human" in unknown.json()["error"]["message"]
     assert history == [(1, "", "api"), (2, "x" * 11, "api")]
 

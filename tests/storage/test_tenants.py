@@ -3,7 +3,9 @@
 import psycopg
 import pytest
 
+from memserver.errors import SetupError
 from memserver.llm.scripted import Call, ScriptedModel, say
+from memserver.storage.database import Database
 from tests.support import OneDatabase, serving
 
 EVERYTHING = [
@@ -56,3 +58,9 @@ def test_the_application_role_owns_nothing_and_can_not_bypass(database: OneDatab
             connection.execute("CREATE TABLE mine (x int)")
     assert role == (False, False, False)
     assert owned == (0,)
+
+
+async def test_a_connection_that_sees_every_tenant_is_refused(database: OneDatabase) -> None:
+    for url in (database.owner, database.superuser):
+        with pytest.raises(SetupError, match="not bound by row-level security"):
+            await Database(url).open()

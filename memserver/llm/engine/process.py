@@ -29,8 +29,11 @@ _POLL_INTERVAL = 0.25
 _TELLING = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
 _TELLING_LINES = 5
 
-# Free whitespace lets a small model pad JSON up to max_tokens, which cuts it off.
-_STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
+# How grammars are enforced. Free whitespace would let a small model pad JSON up to max_tokens, which
+# cuts it off. guidance lets a schema choose its separators (see docs/local_model.md) but refuses
+# vLLM's grammar for strict native tools; xgrammar takes those and writes JSON without any space.
+_FOR_JSON = {"backend": "guidance", "disable_any_whitespace": True}
+_FOR_NATIVE_TOOLS = {"backend": "xgrammar", "disable_any_whitespace": True}
 
 
 class EnginePhase(StrEnum):
@@ -64,6 +67,7 @@ class LocalEngine:
         port: int = 0,
         context_window: int = 8192,
         threads: int | None = None,
+        native_tools: bool = False,
     ) -> None:
         """Describe the engine; nothing starts yet.
 
@@ -72,11 +76,14 @@ class LocalEngine:
             port: where to listen on the loopback; 0 takes a free one.
             context_window: tokens of prompt and output together.
             threads: of computation; by default all cores but one, which the server needs.
+            native_tools: be ready for native tool calling; JSON schemas are then kept to as well,
+                but the model writes better with the separators that only the default has.
         """
         self._paths = EnginePaths(home)
         self._port = port or _free_port()
         self._context_window = context_window
         self._threads = threads or max(1, len(_usable_cores()) - 1)
+        self._structured_outputs = _FOR_NATIVE_TOOLS if native_tools else _FOR_JSON
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -172,7 +179,7 @@ class LocalEngine:
             "--enforce-eager",
             "--enable-prefix-caching",
             *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-            *("--structured-outputs-config", json.dumps(_STRUCTURED_OUTPUTS)),
+            *("--structured-outputs-config", json.dumps(self._structured_outputs)),
             *("--uvicorn-log-level", "warning"),
         ]
 
