@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from pathlib import Path
 START_SECONDS = 60
 STOP_SECONDS = 20
 
-Settings = Mapping[str, object]
+Settings = dict[str, object]
 """memserver's settings by the names in `memserver.settings`."""
 
 PROC = Path("/proc")
@@ -105,7 +105,7 @@ class ServerProcess:
         self.process.wait()
 
 
-def wait_for(condition: Callable[[], bool], within: float) -> bool:
+def wait_for(condition: Callable[[], object], within: float) -> bool:
     """Look again and again until the condition holds; false when the time is over."""
     deadline = time.monotonic() + within
     while not condition():
@@ -129,10 +129,10 @@ def plain_environment(folder: Path, settings: Settings) -> dict[str, str]:
     return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", **named}
 
 
-def settings_for(model: ServerProcess, **more: object) -> Settings:
+def settings_for(model_url: str, **more: object) -> Settings:
     """Settings for this model, by which no embedding model is loaded: nothing may ask for a vector."""
     return {
-        "llm_base_url": f"{model.url}/v1",
+        "llm_base_url": f"{model_url}/v1",
         "embedding_base_url": "http://127.0.0.1:9/v1",
         "embedding_model": "hashing",
         "embedding_dimension": 384,

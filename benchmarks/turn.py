@@ -126,7 +126,7 @@ def stage(seed: int) -> Iterator[Stage]:
         with (
             postgres,
             scripted_model(home, context_window=CONTEXT_WINDOW) as model,
-            memserver(home, settings_for(model, home=home)) as server,
+            memserver(home, settings_for(model.url, home=home)) as server,
         ):
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             talker = Talker(connection, random.Random(seed))
