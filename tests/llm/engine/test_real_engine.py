@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from memserver.llm.engine.process import LocalEngine
-from tests.real_engine import START_SECONDS, engine_home
+from tests.real_engine import START_SECONDS, engine_home, running_engine
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(2 * START_SECONDS)]
 
@@ -78,17 +78,35 @@ def test_a_json_schema_holds_and_its_lengths_end_the_answer(real_engine: LocalEn
     assert len(call["arguments"]["message"]) <= 60
 
 
-def test_a_required_call_keeps_its_schema(real_engine: LocalEngine) -> None:
+async def test_set_to_native_tools_a_required_call_keeps_its_schema() -> None:
     function = {"name": "send_message", "strict": True, "parameters": ARGUMENTS}
-    choice = ask(
-        real_engine,
-        "Hi",
-        tools=[{"type": "function", "function": function}],
-        tool_choice="required",
-    )
+    with running_engine(native_tools=True) as engine:
+        await engine.wait_until_ready(within=START_SECONDS)
+        choice = ask(
+            engine,
+            "Hi",
+            tools=[{"type": "function", "function": function}],
+            tool_choice="required",
+        )
     (call,) = choice["message"]["tool_calls"]
     assert call["function"]["name"] == "send_message"
     assert set(json.loads(call["function"]["arguments"])) == {"inner_thought", "message"}
+
+
+def test_a_schema_chooses_its_separators(real_engine: LocalEngine) -> None:
+    spaced = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
+    schema = ARGUMENTS | {"x-guidance": spaced}
+    choice = ask(
+        real_engine,
+        "Say hello in JSON.",
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "tool_call", "strict": True, "schema": schema},
+        },
+    )
+    text = choice["message"]["content"]
+    assert text.startswith('{"inner_thought": "')
+    assert '", "message": "' in text
 
 
 def test_past_calls_and_results_are_accepted(real_engine: LocalEngine) -> None:
