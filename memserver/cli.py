@@ -24,6 +24,7 @@ from memserver.errors import MemserverError, ModelError, SetupError
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
+from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.storage.migrate import newest_revision
 from memserver.wiring import (
@@ -48,7 +49,25 @@ LOGGING = {
     "loggers": {"memserver": {"level": "INFO"}},
 }
 """For this process and its workers alike."""
-ENGINE_BODY = {"temperature": 0}
+LOCAL_MODEL = {
+    "llm_mode": "json_schema",
+    "llm_context_window": "8192",
+    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3}),
+    "llm_schema": json.dumps(
+        {
+            "x-guidance": {
+                "whitespace_flexible": False,
+                "key_separator": ": ",
+                "item_separator": ", ",
+            }
+        }
+    ),
+    "llm_list_tools": "false",
+    "llm_thought_last": "true",
+    "llm_longest_text": "300",
+    "prompts_dir": str(shipped_prompts() / "small_model"),
+}
+"""What suits the untrained local model, measured in docs/local_model.md; what a user sets stays."""
 ENGINE_START_SECONDS = 600
 GRACE_SECONDS = 5
 """What running requests get when the server is told to end; their turns go on elsewhere."""
@@ -203,10 +222,9 @@ def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
             MEMSERVER_LLM_MODEL=local.model,
             MEMSERVER_LLM_TOKENIZER=str(EnginePaths(settings.home).model / "tokenizer.json"),
         )
-        if settings.llm_mode == "auto":
-            os.environ["MEMSERVER_LLM_MODE"] = "json_schema"
-        if not settings.llm_body:
-            os.environ["MEMSERVER_LLM_BODY"] = json.dumps(ENGINE_BODY)
+        for name, value in LOCAL_MODEL.items():
+            if name not in settings.model_fields_set:
+                os.environ[f"MEMSERVER_{name.upper()}"] = value
         yield local
     finally:
         local.stop()

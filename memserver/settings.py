@@ -36,6 +36,15 @@ class Settings(BaseSettings):
     llm_context_window: int | None = Field(default=None, ge=512)
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)
+    llm_schema: dict[str, Any] = Field(default_factory=dict)
+    """More for the root of a JSON-schema answer's schema, as JSON, such as vLLM's x-guidance."""
+    llm_list_tools: bool = True
+    """Whether the system message tells the tools in JSON-schema mode; the schema holds them anyway."""
+    llm_thought_last: bool = False
+    """Whether the inner thought comes behind a call's other arguments, for a model too small to think."""
+    llm_longest_text: int | None = Field(default=None, ge=20)
+    """Characters in one argument of a call; unset: what the tool allows. Keeps a weak model's call
+    from running into llm_max_output_tokens."""
     llm_timeout: float = Field(default=120, gt=0)
     llm_tokenizer: Path | None = None
     """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""

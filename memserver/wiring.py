@@ -24,7 +24,7 @@ from memserver.embeddings.sentence_transformers import SentenceTransformersEmbed
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.base import ChatModel
 from memserver.llm.endpoint import Endpoint
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
@@ -33,7 +33,7 @@ from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
-from memserver.tools.registry import Tool, ToolRegistry
+from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 
 EMBEDDED_DATABASE = "memserver"
 
@@ -130,6 +130,7 @@ class Models(ModelSource):
             context_window=settings.llm_context_window,
             counter=self._counter(endpoint, name),
             body=settings.llm_body,
+            answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
         )
 
     def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter:
@@ -229,7 +230,10 @@ async def assemble(
         database=database,
         models=models,
         archival=archival,
-        tools=ToolRegistry([*memory_tools(), *tools]),
+        tools=ToolRegistry(
+            [*memory_tools(), *tools],
+            SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
+        ),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(settings.max_steps, settings.llm_max_output_tokens),

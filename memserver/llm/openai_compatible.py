@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from typing_extensions import override
@@ -37,10 +38,23 @@ _WINDOW_KEYS = ("max_model_len", "context_length", "context_window")
 _SPOKEN = "send_message"
 
 
+@dataclass(frozen=True, slots=True)
+class JsonAnswers:
+    """How the mode json_schema asks.
+
+    Attributes:
+        schema: more for the root of the answer's schema, such as vLLM's x-guidance.
+        list_tools: the system message tells the tools; the schema holds the model to them anyway.
+    """
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    list_tools: bool = True
+
+
 class OpenAICompatible(ChatModel):
     """Asks an endpoint's chat completions for one tool call at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the endpoint have defaults and are named
         self,
         endpoint: Endpoint,
         *,
@@ -49,6 +63,7 @@ class OpenAICompatible(ChatModel):
         context_window: int | None = None,
         counter: TokenCounter | None = None,
         body: Mapping[str, Any] | None = None,
+        answers: JsonAnswers | None = None,
     ) -> None:
         """Make it; nothing is asked yet.
 
@@ -60,6 +75,7 @@ class OpenAICompatible(ChatModel):
             counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
+            answers: how the mode json_schema asks.
         """
         self.name = model or ""
         self.message_overhead = 16
@@ -68,6 +84,7 @@ class OpenAICompatible(ChatModel):
         self._counter = counter or ByteBound()
         self._window = context_window
         self._body = dict(body or {})
+        self._answers = answers or JsonAnswers()
         self._asking = asyncio.Lock()
 
     @override
@@ -97,7 +114,9 @@ class OpenAICompatible(ChatModel):
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting."""
-        return native_tools_json(tools) if self._mode == "tools" else tools_as_text(tools)
+        if self._mode == "tools":
+            return native_tools_json(tools)
+        return tools_as_text(tools) if self._answers.list_tools else ""
 
     @override
     async def call_tool(
@@ -149,8 +168,8 @@ class OpenAICompatible(ChatModel):
         if streamed:
             defaults |= {"stream": True, "stream_options": {"include_usage": True}}
         if self._mode == "json_schema":
-            messages = json_messages(prompt, tools)
-            prepared = f'"response_format":{response_format_json(tools)}'
+            messages = json_messages(prompt, tools if self._answers.list_tools else ())
+            prepared = f'"response_format":{response_format_json(tools, self._answers.schema)}'
         else:
             messages = native_messages(prompt)
             prepared = f'"tools":{native_tools_json(tools)}'

@@ -8,7 +8,7 @@ built anew for every turn cost one `json.dumps` each.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -101,9 +101,14 @@ def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
     return {"anyOf": answers, **({"$defs": defs} if defs else {})}
 
 
-def response_format_json(tools: Sequence[ToolSpec]) -> str:
-    """The JSON text of the `response_format` that holds an answer to `answer_schema`."""
-    return _response_format(_keys(tools))
+def response_format_json(tools: Sequence[ToolSpec], extra: Mapping[str, Any] | None = None) -> str:
+    """The JSON text of the `response_format` that holds an answer to `answer_schema`.
+
+    Args:
+        tools: what may be called.
+        extra: more for the schema's root, such as vLLM's x-guidance.
+    """
+    return _response_format(_keys(tools), json.dumps(dict(extra or {})))
 
 
 def tools_as_text(tools: Sequence[ToolSpec]) -> str:
@@ -132,8 +137,9 @@ def _native_tools(keys: tuple[_Key, ...]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _response_format(keys: tuple[_Key, ...]) -> str:
-    schema = {"name": "tool_call", "strict": True, "schema": answer_schema(_specs(keys))}
+def _response_format(keys: tuple[_Key, ...], extra: str) -> str:
+    answer = {**json.loads(extra), **answer_schema(_specs(keys))}
+    schema = {"name": "tool_call", "strict": True, "schema": answer}
     return json.dumps({"type": "json_schema", "json_schema": schema}, separators=(",", ":"))
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,8 @@ THOUGHT = {
     "maxLength": 300,
     "description": "Private: one short sentence on what you do and why.",
 }
+SHORT_THOUGHT = 60
+"""Characters of a thought that comes last, where it serves no thinking."""
 HEARTBEAT = {
     "type": "boolean",
     "description": "true: you get another step after this one, for example to answer.",
@@ -96,11 +98,25 @@ def make_tool(
     return Tool(ToolSpec(name, inspect.cleandoc(function.__doc__), schema), function, transactional)
 
 
+@dataclass(frozen=True, slots=True)
+class SpecStyle:
+    """How calls are laid out for a model.
+
+    Attributes:
+        thought_last: inner_thought comes behind the other arguments, and is short.
+        longest_text: characters that a text argument may have; None leaves it to the tool.
+    """
+
+    thought_last: bool = False
+    longest_text: int | None = None
+
+
 class ToolRegistry:
     """The tools of an agent, by name, in the order in which the model sees them."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools = {tool.spec.name: tool for tool in tools}
+    def __init__(self, tools: Iterable[Tool], style: SpecStyle | None = None) -> None:
+        styled = (replace(tool, spec=_styled(tool.spec, style or SpecStyle())) for tool in tools)
+        self._tools = {tool.spec.name: tool for tool in styled}
 
     def get(self, name: str) -> Tool:
         """A tool by its name, which the reply parser has checked."""
@@ -140,6 +156,19 @@ def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any 
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     return schema
+
+
+def _styled(spec: ToolSpec, style: SpecStyle) -> ToolSpec:
+    properties = dict(spec.parameters["properties"])
+    if style.thought_last:
+        thought = properties.pop("inner_thought")
+        properties["inner_thought"] = {**thought, "maxLength": SHORT_THOUGHT}
+    if style.longest_text is not None:
+        for name, schema in properties.items():
+            if schema.get("type") == "string":
+                longest = min(schema.get("maxLength", style.longest_text), style.longest_text)
+                properties[name] = {**schema, "maxLength": longest}
+    return ToolSpec(spec.name, spec.description, {**spec.parameters, "properties": properties})
 
 
 def _narrowed(spec: ToolSpec, enums: Mapping[str, Sequence[str]]) -> ToolSpec:
