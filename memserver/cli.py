@@ -214,7 +214,7 @@ async def _examine_models(settings: Settings) -> list[Finding]:
 @contextmanager
 def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
     """The local engine, loading or ready; our settings and our children's point to it."""
-    local = LocalEngine(settings.home)
+    local = LocalEngine(settings.home, native_tools=settings.llm_mode == "tools")
     local.start()
     try:
         os.environ.update(

@@ -122,7 +122,8 @@ def type_name(annotation: object) -> str:
         return " or ".join(f"`{choice}`" for choice in typing.get_args(annotation))
     if typing.get_origin(annotation) is dict:
         return "JSON object"
-    names = {int: "integer", float: "number", str: "text", Path: "path", SecretStr: "secret text"}
+    names = {
+        bool: "boolean",int: "integer", float: "number", str: "text", Path: "path", SecretStr: "secret text"}
     return names[annotation]  # type: ignore[index]
 
 

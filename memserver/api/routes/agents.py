@@ -1,5 +1,6 @@
 """Agents, and what their prompts hold."""
 
+import json
 import secrets
 from typing import Annotated
 from uuid import UUID
@@ -20,7 +21,7 @@ from memserver.api.schemas import (
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
-from memserver.messages import Section
+from memserver.messages import PromptMessage, Section
 from memserver.storage import agents
 from memserver.storage.agents import NewAgent
 
@@ -104,7 +105,7 @@ async def get_context(agent_id: UUID, services: ServicesDep, tenant: TenantDep) 
         ContextPart(name=part.name, tokens=part.tokens, text=part.text) for part in view.frame.parts
     ]
     queue = sum(budget.shown(message) for message in view.queue)
-    shown = "\n".join(f"{part.role}: {part.text}" for part in view.shown)
+    shown = "\n".join(_shown(part) for part in view.shown)
     return ContextOut(
         window=budget.window,
         reserved=budget.reserved,
@@ -113,6 +114,13 @@ async def get_context(agent_id: UUID, services: ServicesDep, tenant: TenantDep) 
         queue=[MessageOut.read(message) for message in view.queue],
         summary_failure=view.summary_failure,
     )
+
+
+def _shown(part: PromptMessage) -> str:
+    if part.role == "assistant" and part.call is not None:
+        arguments = json.dumps(dict(part.call.arguments), ensure_ascii=False)
+        return f"assistant: {part.call.name} {arguments}"
+    return f"{part.role}: {part.text}"
 
 
 def _sections(new: AgentIn) -> list[Section]:

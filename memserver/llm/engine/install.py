@@ -141,7 +141,7 @@ class _Steps:
                 "install torch",
                 [*install, "--index-url", torch_index],
                 hint=f"{TORCH} must be in pip's index or at {torch_index}; "
-                "MEMSERVER_TORCH_INDEX_URL names another one.",
+                "MEMSERVER_TORCH_INDEX names another one.",
             )
 
     def convert_model(self) -> None:
