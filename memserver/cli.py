@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Thread
@@ -23,7 +24,7 @@ from memserver.doctor import Finding, examine_database, examine_embedder, examin
 from memserver.errors import MemserverError, ModelError, SetupError
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import EnginePaths
-from memserver.llm.engine.process import LocalEngine
+from memserver.llm.engine.process import EnginePhase, LocalEngine
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.storage.migrate import newest_revision
@@ -52,7 +53,7 @@ LOGGING = {
 LOCAL_MODEL = {
     "llm_mode": "json_schema",
     "llm_context_window": "8192",
-    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3}),
+    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
     "llm_schema": json.dumps(
         {
             "x-guidance": {
@@ -64,11 +65,15 @@ LOCAL_MODEL = {
     ),
     "llm_list_tools": "false",
     "llm_thought_last": "true",
-    "llm_longest_text": "300",
+    # A character has four tokens at most, so a call always ends before max_output_tokens.
+    "llm_longest_text": "200",
+    "llm_max_output_tokens": "1100",
     "prompts_dir": str(shipped_prompts() / "small_model"),
 }
 """What suits the untrained local model, measured in docs/local_model.md; what a user sets stays."""
 ENGINE_START_SECONDS = 600
+ENGINE_LOOK_SECONDS = 2
+MOST_ENGINE_STARTS = 20
 GRACE_SECONDS = 5
 """What running requests get when the server is told to end; their turns go on elsewhere."""
 KEEP_ALIVE_SECONDS = 75
@@ -114,7 +119,7 @@ def serve(
         stack.enter_context(database_urls(settings))
         if settings.llm_base_url is None:
             local = stack.enter_context(_local_engine(settings))
-            Thread(target=_announce, args=[local], daemon=True).start()
+            Thread(target=_watch, args=[local], daemon=True).start()
         console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
         uvicorn.run(
             "memserver.api.app:create_app",
@@ -230,14 +235,24 @@ def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
         local.stop()
 
 
-def _announce(local: LocalEngine) -> None:
-    """Say when the engine is ready, or why it isn't."""
-    try:
-        asyncio.run(local.wait_until_ready(within=ENGINE_START_SECONDS))
-    except ModelError as error:
-        say_error(error)
-    else:
-        console.print("The local model is ready.")
+def _watch(local: LocalEngine) -> None:
+    """Say when the engine is ready, and start it again when it has died."""
+    for _ in range(MOST_ENGINE_STARTS):
+        try:
+            asyncio.run(local.wait_until_ready(within=ENGINE_START_SECONDS))
+            console.print("The local model is ready.")
+            while local.state().phase not in (EnginePhase.FAILED, EnginePhase.STOPPED):
+                time.sleep(ENGINE_LOOK_SECONDS)
+        except ModelError as error:
+            say_error(error)
+        state = local.state()
+        if state.phase is EnginePhase.STOPPED:
+            return
+        print(
+            f"memserver: the local model died, starting it again. {state.detail}", file=sys.stderr
+        )
+        local.start()
+    print("memserver: the local model is given up; its log says why.", file=sys.stderr)
 
 
 if __name__ == "__main__":

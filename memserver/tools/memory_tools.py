@@ -24,7 +24,7 @@ Date = Annotated[str, Field(description="YYYY-MM-DD, or today, or now.", max_len
 
 async def send_message(
     context: ToolContext,  # noqa: ARG001 - every tool takes it
-    message: Annotated[str, Field(description="What to say.", max_length=4000)],
+    message: Annotated[str, Field(description="What to say.", min_length=1, max_length=4000)],
 ) -> str:
     """Say something to the person. Nothing else reaches them."""
     if not message.strip():
