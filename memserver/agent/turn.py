@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
+from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
 from memserver.agent.context import Frame, Mind, count_entry, frame, render_queue
 from memserver.agent.events import (
@@ -24,33 +25,25 @@ from memserver.agent.events import (
 from memserver.agent.options import AgentOptions
 from memserver.errors import (
     DatabaseError,
-    EmbeddingError,
-    InvalidInput,
     LeaseLost,
     MemserverError,
-    NotFound,
     ProtocolViolation,
-    ToolError,
 )
 from memserver.llm.base import ChatModel, Reply
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.text import clean
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage import leases, recall
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import RESERVED, Tool, ToolContext, ToolRegistry
+from memserver.tools.registry import Tool, ToolContext, ToolRegistry
 
 logger = logging.getLogger(__name__)
 
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
-REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
-"""What a tool may raise to say no: the model reads it, and the turn goes on."""
-RESULT_CHARACTERS = 20_000
 
 
 class ModelSource(Protocol):
@@ -249,8 +242,6 @@ class TurnRun:
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
-        call = message.call.call
-        arguments = {name: value for name, value in call.arguments.items() if name not in RESERVED}
         context = ToolContext(
             agent_id=self._work.agent.id,
             transaction=lazy,
@@ -259,27 +250,10 @@ class TurnRun:
             now=message.created_at,
             zone=self._mind.zone,
         )
-        try:
-            result = await self._call(tool, context, arguments)
-            record = CallRecord(call, "done", result, self._now())
-        except REFUSALS as error:
-            await lazy.roll_back()
-            record = CallRecord(call, "failed", error.message, self._now())
+        call = message.call.call
+        state, result = await run_call(tool, call, context)
+        record = CallRecord(call, state, result, self._now())
         return await self._counted(replace(message, call=record))
-
-    async def _call(self, tool: Tool, context: ToolContext, arguments: JsonObject) -> str:
-        if tool.transactional:
-            return await tool.run(context, **arguments)
-        try:
-            result = clean(str(await tool.run(context, **arguments)))
-        except REFUSALS:
-            raise
-        except Exception as error:
-            logger.warning("The tool %s failed.", tool.spec.name, exc_info=True)
-            raise ToolError(f"{type(error).__name__}: {error}") from error
-        if len(result) > RESULT_CHARACTERS:
-            return f"{result[:RESULT_CHARACTERS]}… [cut: {len(result)} characters in all]"
-        return result
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step, or None if there is another one."""

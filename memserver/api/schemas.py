@@ -17,7 +17,7 @@ from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.messages import Message, Passage, Section
+from memserver.messages import Message, Passage, Section, Usage
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import Turn
 
@@ -239,6 +239,15 @@ class UsageOut(BaseModel):
     completion_tokens: int
     cached_tokens: int
 
+    @classmethod
+    def read(cls, usage: Usage) -> Self:
+        """From a turn's usage."""
+        return cls(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+        )
+
 
 class TurnOut(BaseModel):
     """A turn: one message (or one import) and what became of it."""
@@ -265,11 +274,7 @@ class TurnOut(BaseModel):
             steps=turn.steps,
             stop_reason=turn.stop_reason,
             error=ErrorBody(**turn.error) if turn.error else None,
-            usage=UsageOut(
-                prompt_tokens=turn.usage.prompt_tokens,
-                completion_tokens=turn.usage.completion_tokens,
-                cached_tokens=turn.usage.cached_tokens,
-            ),
+            usage=UsageOut.read(turn.usage),
             created_at=turn.created_at,
             finished_at=turn.finished_at,
         )
@@ -291,17 +296,12 @@ class Answer(BaseModel):
         said = [
             message.text for message in messages if message.role == "assistant" and message.text
         ]
-        usage = ended.usage
         return cls(
             turn=ended.turn,
             text="\n".join(said),
             stop_reason=ended.stop_reason,
             steps=ended.steps,
-            usage=UsageOut(
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                cached_tokens=usage.cached_tokens,
-            ),
+            usage=UsageOut.read(ended.usage),
             messages=[MessageOut.read(message) for message in messages],
         )
 

@@ -13,7 +13,7 @@ from memserver.agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from memserver.api.schemas import MessageOut
+from memserver.api.schemas import MessageOut, UsageOut
 from memserver.messages import Message
 
 
@@ -62,12 +62,7 @@ def _message(message: Message) -> Iterator[str]:
 
 
 def _ended(event: TurnEnded) -> Iterator[str]:
-    usage = {
-        "prompt_tokens": event.usage.prompt_tokens,
-        "completion_tokens": event.usage.completion_tokens,
-        "cached_tokens": event.usage.cached_tokens,
-    }
-    yield frame("usage", usage)
+    yield frame("usage", UsageOut.read(event.usage).model_dump())
     if event.error is not None:
         yield frame("error", {"error": event.error})
     ended = {"turn": event.turn, "steps": event.steps, "stop_reason": event.stop_reason}
