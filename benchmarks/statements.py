@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from memserver.storage.migrate import APP_ROLE
+from memserver.storage.checks import APP_ROLE
 
 LOG_SETTINGS = {"log_line_prefix": "@%u@", "log_parameter_max_length": "0"}
 """Settings that the server has to be started with."""

@@ -8,8 +8,9 @@ from memserver.embeddings.base import Embedder
 from memserver.errors import MemserverError
 from memserver.llm.base import ChatModel
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
 from memserver.storage.inspect import inspect
-from memserver.storage.migrate import MIN_PGVECTOR, MIN_POSTGRES, newest_revision
+from memserver.storage.migrate import newest_revision
 
 SEND = ToolSpec(
     "send_message",
@@ -90,7 +91,7 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
         reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)
     except MemserverError as error:
         mend = error.hint or "Check MEMSERVER_LLM_BASE_URL, _MODEL and _MODE."
-        yield Finding("model", False, f"{model.name}: {error.message}", mend)
+        yield Finding("model", False, ": ".join(filter(None, [model.name, error.message])), mend)
         return
     took = time.monotonic() - start
     said = str(reply.call.arguments.get("message", ""))[:60]

@@ -14,6 +14,7 @@ MemserverError
 ├── EmbeddingError               the embedder failed or has another dimension
 ├── DatabaseError                the database can't be used
 │   └── LeaseLost                another worker took the agent over
+├── ServerStopping               the server ends while a request waits
 └── SetupError                   something on this machine is missing; the hint says how to mend it
 """
 
@@ -119,6 +120,12 @@ class LeaseLost(DatabaseError):
     """Another worker took the agent over; what this one still wanted to write is void."""
 
     code = "lease_lost"
+
+
+class ServerStopping(MemserverError):
+    """The server is told to end while a request waits; what was posted is stored."""
+
+    code = "server_stopping"
 
 
 class SetupError(MemserverError):

@@ -29,9 +29,10 @@ from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, Toke
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
 from memserver.settings import Settings
+from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 
@@ -164,6 +165,7 @@ def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
     """
     with reachable_database(settings) as urls:
         migrate(urls.owner)
+        check_app_url(urls.app)
         yield urls
 
 

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from memserver.storage.checks import APP_ROLE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from tests.support import Golden, OneDatabase
 
 TEMPLATE = "memserver_template"

@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from memserver.settings import Settings
+from memserver.storage.checks import APP_ROLE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrate, newest_revision
+from memserver.storage.migrate import OWNER_ROLE, migrate, newest_revision
 from memserver.storage.postgres_binaries import usable_binaries
 
 REPOSITORY = Path(__file__).parents[1]

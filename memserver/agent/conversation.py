@@ -16,7 +16,7 @@ from memserver.agent.events import (
 )
 from memserver.agent.turn import Faculties
 from memserver.agent.worker import Worker
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, ServerStopping
 from memserver.llm.base import ChatModel
 from memserver.memory.text import clean
 from memserver.messages import Message
@@ -94,14 +94,24 @@ class Conversation:
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
     async def result(self, tenant: str, turn: Turn) -> TurnResult:
-        """Work the turn, or wait for whoever does, to its end."""
+        """Work the turn, or wait for whoever does, to its end.
+
+        Raises:
+            ServerStopping: this server ends first; the turn stays in the inbox.
+        """
         messages: list[Message] = []
-        async with aclosing(self.follow(tenant, turn)) as events:
-            async for event in events:
-                if isinstance(event, StepCommitted):
-                    messages.extend(event.messages)
-                elif isinstance(event, TurnEnded):
-                    return TurnResult(event, tuple(messages))
+        try:
+            async with aclosing(self.follow(tenant, turn)) as events:
+                async for event in events:
+                    if isinstance(event, StepCommitted):
+                        messages.extend(event.messages)
+                    elif isinstance(event, TurnEnded):
+                        return TurnResult(event, tuple(messages))
+        except asyncio.CancelledError as error:
+            raise ServerStopping(
+                "The server is ending; the message is stored and will be answered.",
+                hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
+            ) from error
         raise AssertionError("A turn's events end with TurnEnded.")
 
     async def follow(self, tenant: str, turn: Turn, *, text: bool = False) -> AsyncGenerator[Event]:

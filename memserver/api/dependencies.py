@@ -5,21 +5,20 @@ from typing import Annotated, cast
 from fastapi import Depends, Query, Request
 
 from memserver.errors import Conflict
-from memserver.memory.paging import Page
 from memserver.wiring import Services
 
 DEFAULT_TENANT = "default"
 """Everybody's, until there are API keys."""
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
         raise Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
     return services
 
 
-def _tenant() -> str:
+async def _tenant() -> str:
     return DEFAULT_TENANT
 
 
@@ -29,8 +28,3 @@ Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
 PageNumber = Annotated[
     int, Query(description="From 1; a page that does not exist is empty.", ge=-(2**53), le=2**53)
 ]
-
-
-def page(number: PageNumber = 1) -> Page:
-    """The page of a search."""
-    return Page(number)

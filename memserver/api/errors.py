@@ -29,6 +29,7 @@ STATUS: dict[str, int] = {
     errors.DatabaseError.code: 503,
     errors.LeaseLost.code: 503,
     errors.SetupError.code: 503,
+    errors.ServerStopping.code: 503,
     errors.MemserverError.code: 500,
 }
 

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from memserver.errors import DatabaseError, SetupError
+from memserver.errors import DatabaseError
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -36,27 +36,12 @@ class Database:
         )
 
     async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            DatabaseError: the server doesn't answer.
-            SetupError: this role is not bound by row-level security, so tenants would not be apart.
-        """
+        """Connect. Raises DatabaseError when the server doesn't answer."""
         try:
             await self._pool.open(wait=True, timeout=30)
-            async with self._connection() as connection:
-                cursor = await connection.execute("SELECT row_security_active('agents') AS bound")
-                row = await cursor.fetchone()
         except PoolTimeout as error:
             await self._pool.close()
             raise DatabaseError("The database does not answer.") from error
-        if row is None or not row["bound"]:
-            await self._pool.close()
-            raise SetupError(
-                "The database connection is not bound by row-level security.",
-                hint="Set MEMSERVER_DATABASE_APP_URL to a role that is a member of memserver_app, "
-                "not the owner; a pooler may drop the role that the owner's URL asks for.",
-            )
 
     async def close(self) -> None:
         """Give all connections back to the server."""

@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from benchmarks.servers import ServerProcess
+from memserver.storage.checks import APP_ROLE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, newest_revision, prepare_embedded
+from memserver.storage.migrate import OWNER_ROLE, newest_revision, prepare_embedded
 from tests.llm.serving import serving
 from tests.processes.support import command, rows, settings_on
 from tests.support import OneDatabase

@@ -97,9 +97,6 @@ def test_a_path_that_names_nothing(folder: Path, name: str) -> None:
     assert_told(done, f"MEMSERVER_{name.upper()} names {folder / 'missing'}", "Mend the path")
 
 
-@pytest.mark.xfail(
-    reason="migrate looks whether the application role exists, not whether it is ours"
-)
 def test_an_owner_who_may_not_become_the_application_role(
     folder: Path, database: OneDatabase
 ) -> None:

@@ -46,7 +46,6 @@ async def test_a_server_told_to_end_during_a_turn_ends_and_the_next_one_answers_
     assert [item["text"] for item in history] == ["hello", "echo: hello"]
 
 
-@pytest.mark.xfail(reason="the request is cut off, and the log shows a traceback for it")
 async def test_the_caller_of_a_server_that_is_told_to_end_reads_that_the_message_is_kept(
     folder: Path, database: OneDatabase
 ) -> None:

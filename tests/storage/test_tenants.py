@@ -5,7 +5,7 @@ import pytest
 
 from memserver.errors import SetupError
 from memserver.llm.scripted import Call, ScriptedModel, say
-from memserver.storage.database import Database
+from memserver.storage.checks import check_app_url
 from tests.support import OneDatabase, serving
 
 EVERYTHING = [
@@ -60,7 +60,8 @@ def test_the_application_role_owns_nothing_and_can_not_bypass(database: OneDatab
     assert owned == (0,)
 
 
-async def test_a_connection_that_sees_every_tenant_is_refused(database: OneDatabase) -> None:
+def test_a_connection_that_sees_every_tenant_is_refused(database: OneDatabase) -> None:
+    check_app_url(database.app)
     for url in (database.owner, database.superuser):
         with pytest.raises(SetupError, match="not bound by row-level security"):
-            await Database(url).open()
+            check_app_url(url)

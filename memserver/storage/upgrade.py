@@ -1,0 +1,36 @@
+"""Runs alembic. Apart from `migrate`, since importing it takes half a second that most starts can spare."""
+
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, make_url, pool, text
+
+from memserver.storage.checks import check_server
+
+
+def upgrade(owner_url: str, migrations: Path) -> None:
+    """Bring the database to the newest schema, alone: an advisory lock keeps others waiting.
+
+    Raises:
+        SetupError: the server is too old, pgvector is missing, or a right is.
+        psycopg.OperationalError: the server is unreachable.
+    """
+    # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.
+    url = make_url(owner_url).set(drivername="postgresql+psycopg")
+    engine = create_engine(url, poolclass=pool.NullPool)
+    try:
+        with engine.begin() as connection:
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtextextended('memserver migrate', 0))")
+            )
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            check_server(driver)
+            config = Config()
+            config.set_main_option("script_location", str(migrations))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()
