@@ -39,7 +39,7 @@ from memserver.wiring import (
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this machine's CPU.")
 app.add_typer(engine, name="engine")
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False)
 
 LOGGING = {
     "version": 1,
