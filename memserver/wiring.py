@@ -21,9 +21,9 @@ from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.base import ChatModel
-from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage

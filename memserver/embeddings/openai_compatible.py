@@ -1,7 +1,7 @@
 """An embedder behind any OpenAI-compatible /v1/embeddings.
 
-Owns the wire and the translation of its errors. Leaves batching across requests to `batching`, and
-what to do about another dimension to the collection that meets it.
+Owns what is asked and what the answer must be. Leaves HTTP to `endpoint`, batching across requests to
+`batching`, and what to do about another dimension to the collection that meets it.
 """
 
 import json
@@ -9,19 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Self, TypeGuard
 
-import httpx2
-import openai
 from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable
-from memserver.errors import EmbeddingError, SetupError
-
-_HINTS = {
-    401: "Set MEMSERVER_EMBEDDING_API_KEY to a key that this endpoint takes.",
-    403: "The key in MEMSERVER_EMBEDDING_API_KEY may not use this model.",
-    404: "Check MEMSERVER_EMBEDDING_MODEL, and that MEMSERVER_EMBEDDING_BASE_URL ends in /v1.",
-}
+from memserver.endpoint import Endpoint, EndpointClient
+from memserver.errors import EmbeddingError, ModelError
+from memserver.messages import JsonObject
 
 
 class OpenAICompatibleEmbedder(Embedder):
@@ -48,7 +42,7 @@ class OpenAICompatibleEmbedder(Embedder):
             model: what the endpoint calls the model.
             api_key: empty for an endpoint that wants none.
             dimension: of the vectors; 0 takes what the first answer has.
-            timeout: seconds for one request.
+            timeout: seconds for one request, retries included.
             max_retries: of a request that failed on the way or with a 5xx.
 
         Raises:
@@ -56,21 +50,16 @@ class OpenAICompatibleEmbedder(Embedder):
         """
         self.model = model
         self.dimension = dimension
-        try:
-            self._client = openai.AsyncOpenAI(
-                base_url=base_url,
-                api_key=api_key or "none",
-                timeout=timeout,
-                max_retries=max_retries,
+        self._client = EndpointClient(
+            Endpoint(
+                base_url,
+                api_key,
+                timeout,
+                max_retries,
+                title="embedding endpoint",
+                variables="MEMSERVER_EMBEDDING",
             )
-        except httpx2.InvalidURL as error:
-            raise SetupError(
-                f"The address of the embedding endpoint is no URL: {error}",
-                hint="Mend MEMSERVER_EMBEDDING_BASE_URL: http://host:port/v1.",
-            ) from error
-        # The SDK takes these from the environment; they are OpenAI's own, not every endpoint's.
-        self._client.organization = None
-        self._client.project = None
+        )
 
     async def connected(self) -> Self:
         """This embedder, its dimension known.
@@ -93,11 +82,12 @@ class OpenAICompatibleEmbedder(Embedder):
             return []
         readable = [embeddable(text) or " " for text in texts]
         asked = {"input": readable, "model": self.model, "encoding_format": "float"}
+        body = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
         try:
-            answer = await self._client.post("/embeddings", body=asked, cast_to=httpx2.Response)
-        except (openai.OpenAIError, httpx2.HTTPError) as error:
-            raise _translated(error) from error
-        vectors = _vectors(answer.content)
+            answer = await self._client.post("/embeddings", body)
+        except ModelError as error:
+            raise EmbeddingError(error.message, hint=error.hint) from error
+        vectors = _vectors(answer)
         if len(vectors) != len(texts):
             raise EmbeddingError(
                 f"The embedding endpoint gave {len(vectors)} vectors for {len(texts)} texts."
@@ -106,7 +96,7 @@ class OpenAICompatibleEmbedder(Embedder):
 
     @override
     async def aclose(self) -> None:
-        await self._client.close()
+        await self._client.aclose()
 
     def _unit(self, vector: object) -> Vector:
         if not _is_vector(vector):
@@ -126,15 +116,14 @@ class OpenAICompatibleEmbedder(Embedder):
         return [value / length for value in vector]
 
 
-def _vectors(content: bytes) -> list[object]:
+def _vectors(answer: JsonObject) -> list[object]:
     """What stands for the vectors in an answer, in the order of the texts, not yet checked."""
     try:
-        answer = json.loads(content)
         items = sorted(answer["data"], key=lambda item: item["index"])
         return [item["embedding"] for item in items]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise EmbeddingError(
-            "The answer is not what an OpenAI-compatible embedding endpoint sends.",
+            "The embedding endpoint did not answer as an OpenAI-compatible endpoint does.",
             hint="Check that MEMSERVER_EMBEDDING_BASE_URL ends in /v1.",
         ) from error
 
@@ -144,19 +133,4 @@ def _is_vector(value: object) -> TypeGuard[list[float]]:
         isinstance(value, list)
         and bool(value)
         and all(type(part) in {int, float} for part in value)
-    )
-
-
-def _translated(error: Exception) -> EmbeddingError:
-    if isinstance(error, openai.APITimeoutError):
-        return EmbeddingError("The embedding endpoint did not answer in time.")
-    if isinstance(error, openai.APIStatusError):
-        status = error.status_code
-        return EmbeddingError(
-            f"The embedding endpoint answered {status}: {str(error.message)[:500]}",
-            hint=_HINTS.get(status, ""),
-        )
-    return EmbeddingError(
-        f"The embedding endpoint can't be used: {str(error)[:500]}",
-        hint="Check that MEMSERVER_EMBEDDING_BASE_URL is right and that it is up.",
     )

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
+from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.endpoint import Endpoint, EndpointClient
 from memserver.llm.lossless import clean_text
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.llm.text_stream import ArgumentText, CallText

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 from tokenizers import Tokenizer
 from typing_extensions import override
 
+from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError, ModelRejected, ModelUnavailable, SetupError
-from memserver.llm.endpoint import Endpoint, EndpointClient
 from memserver.llm.lossless import clean_text
 from memserver.llm.wire import joined
 

@@ -24,7 +24,7 @@ class Stub:
         self.raw: bytes | None = None
 
     async def answer(self, request: Request) -> Response:
-        self.key = request.headers["authorization"]
+        self.key = request.headers.get("authorization", "")
         if self.hang:
             await asyncio.Event().wait()
         if self.raw is not None:

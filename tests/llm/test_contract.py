@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from memserver.llm.endpoint import Endpoint
+from memserver.endpoint import Endpoint
 from memserver.llm.openai_compatible import Mode, OpenAICompatible
 from memserver.llm.scripted import Rule, ScriptedModel, Step
 from memserver.llm.scripted_server import create_scripted_app

@@ -1,17 +1,20 @@
 """Every failure of an endpoint is an error of memserver's, and says what to do."""
 
 import asyncio
-import inspect
+import gzip
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
-import httpx2
-import openai
+import aiohttp
 import pytest
+from aiohttp.http import HttpProcessingError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from memserver.endpoint import Endpoint, EndpointClient, StatusError, translated
 from memserver.errors import (
     ContextOverflow,
     MemserverError,
@@ -21,71 +24,48 @@ from memserver.errors import (
     ModelUnavailable,
     SetupError,
 )
-from memserver.llm.endpoint import Endpoint, EndpointClient, translated
 from tests.llm.serving import Current, serving
 
-REQUEST = httpx2.Request("POST", "http://endpoint/v1")
-SDK_ERRORS = sorted(
-    {
-        kind
-        for name, kind in inspect.getmembers(openai, inspect.isclass)
-        if issubclass(kind, openai.OpenAIError) and not name.startswith("_")
-    },
-    key=lambda kind: kind.__name__,
-)
-HTTP_ERRORS = sorted(
-    {
-        kind
-        for _, kind in inspect.getmembers(httpx2, inspect.isclass)
-        if issubclass(kind, httpx2.HTTPError | httpx2.StreamError | httpx2.InvalidURL)
-    },
-    key=lambda kind: kind.__name__,
-)
-EXPECTED: dict[str, type[ModelError]] = {
-    "OpenAIError": ModelUnavailable,
-    "APIError": ModelUnavailable,
-    "APIConnectionError": ModelUnavailable,
-    "APIResponseValidationError": ModelUnavailable,
-    "APIStatusError": ModelRejected,
-    "APITimeoutError": ModelTimeout,
-    "AuthenticationError": ModelRejected,
-    "BadRequestError": ModelRejected,
-    "ConflictError": ModelRejected,
-    "ContentFilterFinishReasonError": ModelRejected,
-    "InternalServerError": ModelUnavailable,
-    "LengthFinishReasonError": ModelRejected,
-    "MutuallyExclusiveAuthError": ModelUnavailable,
-    "NotFoundError": ModelRejected,
-    "OAuthError": ModelRejected,
-    "PermissionDeniedError": ModelRejected,
-    "RateLimitError": ModelUnavailable,
-    "SubjectTokenProviderError": ModelUnavailable,
-    "UnprocessableEntityError": ModelRejected,
-    "WebSocketConnectionClosedError": ModelUnavailable,
-    "WebSocketQueueFullError": ModelUnavailable,
-}
-STATUS = {"RateLimitError": 429, "InternalServerError": 503, "APIStatusError": 418}
+
+def below(kind: type[Exception]) -> set[type[Exception]]:
+    return {kind}.union(*(below(lower) for lower in kind.__subclasses__()))
 
 
-def made(kind: type[Exception]) -> Exception:
-    """An error of this class, as it is caught: its constructor is not our affair."""
-    error = kind.__new__(kind)
+ERRORS = sorted(
+    below(aiohttp.ClientError)
+    | below(HttpProcessingError)
+    | below(ssl.SSLError)
+    | {OSError, ConnectionResetError, TimeoutError, UnicodeError},
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+async def test_every_error_of_the_http_library_is_translated(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+):
+    error = kind.__new__(kind)  # as it is caught: its constructor is not our affair
     Exception.__init__(error, f"a {kind.__name__}")
-    error.__dict__.update(message="it failed", body=None, code=None, type=None)
-    if issubclass(kind, openai.APIStatusError):
-        error.__dict__["status_code"] = STATUS.get(kind.__name__, getattr(kind, "status_code", 400))
-    return error
+    if issubclass(kind, aiohttp.ClientResponseError):
+        error.__dict__.update(message="it failed", status=0)
+    if kind.__module__.startswith("aiohttp"):
+        monkeypatch.setattr(kind, "__str__", lambda self: "it failed")
+
+    async def fail(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", fail)
+    caught = await failure("http://127.0.0.1:9/v1")
+    expected = ModelTimeout if issubclass(kind, TimeoutError) else ModelUnavailable
+    assert type(caught) is expected
+    assert type(translated(Endpoint(""), error)) is expected
 
 
-@pytest.mark.parametrize("kind", SDK_ERRORS, ids=lambda kind: kind.__name__)
-def test_every_error_of_the_sdk_is_mapped(kind: type[Exception]):
-    assert type(translated(made(kind))) is EXPECTED[kind.__name__]
-
-
-@pytest.mark.parametrize("kind", HTTP_ERRORS, ids=lambda kind: kind.__name__)
-def test_every_error_of_the_http_library_is_mapped(kind: type[Exception]):
-    is_timeout = issubclass(kind, httpx2.TimeoutException)
-    assert type(translated(made(kind))) is (ModelTimeout if is_timeout else ModelUnavailable)
+def test_an_error_is_told_in_the_names_of_its_endpoint():
+    endpoint = Endpoint("", title="embedding endpoint", variables="MEMSERVER_EMBEDDING")
+    error = translated(endpoint, StatusError(401, {"message": "who?"}))
+    assert error.message == "The embedding endpoint answered 401: who?"
+    assert error.hint == "Set MEMSERVER_EMBEDDING_API_KEY to a key that this endpoint takes."
 
 
 class Stub:
@@ -123,6 +103,19 @@ def served(current: Current) -> Iterator[str]:
 def url(stub: Stub, current: Current, served: str) -> str:
     current.app = Starlette(routes=[Route("/v1/x", stub.answer, methods=["GET", "POST"])])
     return served
+
+
+class EndpointClientOf:
+    """A client that is closed at the end."""
+
+    def __init__(self, url: str, **options: object) -> None:
+        self.client = EndpointClient(Endpoint(url, **options))
+
+    async def __aenter__(self) -> EndpointClient:
+        return self.client
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.aclose()
 
 
 async def failure(url: str, *, within: float = 5, streamed: bool = False) -> MemserverError:
@@ -216,16 +209,67 @@ async def test_an_answer_that_is_no_json_object_says_where_to_look(
 
 
 @pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"error": {"message": "because"}}', "because"),
+        ('{"object": "error", "message": "because"}', "because"),
+        ('{"error": "because"}', "because"),
+        ('{"detail": "because"}', "because"),
+        ("<html>", "Bad Request"),
+        ("", "Bad Request"),
+        ("null", "does not say why"),
+        ('{"a":' * 10_000, "Bad Request"),
+    ],
+)
+async def test_a_refusal_in_any_shape_is_told(url: str, stub: Stub, body: str, told: str):
+    stub.response = Response(body, 400)
+    error = await failure(url)
+    assert type(error) is ModelRejected
+    assert told in error.message
+
+
+async def test_a_compressed_answer_is_read_and_a_broken_one_is_an_error(url: str, stub: Stub):
+    stub.response = Response(gzip.compress(b'{"a": 1}'), headers={"Content-Encoding": "gzip"})
+    async with EndpointClientOf(url) as client:
+        assert await client.post("/x", b"{}") == {"a": 1}
+    stub.response = Response(b"not compressed", headers={"Content-Encoding": "gzip"})
+    assert type(await failure(url)) is ModelUnavailable
+    assert type(await failure(url, streamed=True)) is ModelUnavailable
+
+
+async def test_megabytes_go_out_and_come_back(url: str, stub: Stub):
+    stub.response = JSONResponse({"long": "x" * 5_000_000})
+    async with EndpointClientOf(url) as client:
+        answer = await client.post("/x", b'"' + b"y" * 3_000_000 + b'"')
+    assert len(answer["long"]) == 5_000_000
+    assert stub.asked[0].headers["content-length"] == "3000002"
+
+
+async def test_a_redirect_is_followed_with_the_body(url: str, stub: Stub, current: Current):
+    elsewhere = Route("/v1/y", stub.answer, methods=["POST"])
+    there = RedirectResponse("/v1/y")
+
+    async def moved(request: Request) -> Response:
+        return there
+
+    current.app = Starlette(routes=[Route("/v1/x", moved, methods=["POST"]), elsewhere])
+    async with EndpointClientOf(url) as client:
+        assert await client.post("/x", b"{}") == {}
+    assert stub.asked[0].headers["content-length"] == "2"
+
+
+@pytest.mark.parametrize(
     ("error", "kind"),
     [
         ({"message": "gone", "code": 500}, ModelUnavailable),
         ({"message": "bad", "code": 400}, ModelRejected),
         ({"message": "maximum context length is 8", "code": 400}, ContextOverflow),
         ({"message": "something"}, ModelUnavailable),
+        ("something", ModelUnavailable),
     ],
 )
 async def test_an_error_in_the_middle_of_a_stream_is_the_error_of_its_kind(
-    url: str, stub: Stub, error: dict[str, object], kind: type[ModelError]
+    url: str, stub: Stub, error: object, kind: type[ModelError]
 ):
     text = f"data: {{}}\n\ndata: {JSONResponse({'error': error}).body.decode()}\n\n"
     stub.response = PlainTextResponse(text, media_type="text/event-stream")
@@ -237,16 +281,28 @@ async def test_a_stream_of_broken_json_is_an_error(url: str, stub: Stub):
     assert type(await failure(url, streamed=True)) is ModelUnavailable
 
 
-@pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", "nonsense", "ftp://x/v1"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "http://127.0.0.1:9/v1",
+        "nonsense",
+        "ftp://x/v1",
+        "http:///v1",
+        f"http://{'a' * 64}.example/v1",
+        "http://a..b/v1",
+        "https://127.0.0.1:9/v1",
+    ],
+)
 async def test_an_endpoint_that_can_not_be_reached_says_where_to_look(base: str):
     error = await failure(base)
     assert type(error) is ModelUnavailable
     assert "MEMSERVER_LLM_BASE_URL" in error.hint
 
 
-def test_an_address_that_is_no_url_is_a_set_up_error():
+@pytest.mark.parametrize("base", ["http://[::1/v1", "http://x:port/v1", "http://x:99999/v1"])
+def test_an_address_that_is_no_url_is_a_set_up_error(base: str):
     with pytest.raises(SetupError) as caught:
-        EndpointClient(Endpoint("http://[::1/v1"))
+        EndpointClient(Endpoint(base))
     assert "MEMSERVER_LLM_BASE_URL" in caught.value.hint
 
 
@@ -256,18 +312,69 @@ async def test_an_endpoint_that_does_not_answer_is_a_timeout(url: str, stub: Stu
     assert type(await failure(url, within=0.1, streamed=streamed)) is ModelTimeout
 
 
-async def test_the_key_is_sent_and_nothing_that_the_environment_says_of_openai(
-    url: str, stub: Stub, monkeypatch: pytest.MonkeyPatch
+async def test_the_key_is_sent_and_nothing_else_that_the_environment_knows(
+    url: str, stub: Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password private")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("OPENAI_ORG_ID", "org-private")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-private")
-    monkeypatch.setenv("OPENAI_API_KEY", "another")
-    client = EndpointClient(Endpoint(url, api_key="secret"))
+    stub.response.set_cookie("session", "private")
+    async with EndpointClientOf(url, api_key="secret") as client:
+        await client.post("/x", b"{}")
+        await client.post("/x", b"{}")
+    assert len(stub.asked) == 2
+    for request in stub.asked:
+        assert request.headers["authorization"] == "Bearer secret"
+        assert "private" not in str(request.headers)
+        assert "cookie" not in request.headers
+
+
+async def test_without_a_key_none_is_sent(url: str, stub: Stub):
+    async with EndpointClientOf(url) as client:
+        await client.post("/x", b"{}")
+    assert "authorization" not in stub.asked[0].headers
+
+
+async def test_a_name_and_password_in_the_address_take_the_keys_place(url: str, stub: Stub):
+    async with EndpointClientOf(url.replace("//", "//me:private@"), api_key="secret") as client:
+        await client.post("/x", b"{}")
+    assert stub.asked[0].headers["authorization"].startswith("Basic ")
+
+
+async def test_a_key_that_can_not_be_sent_is_an_error_without_it(url: str):
+    async with EndpointClientOf(url, api_key="sec\nret") as client:
+        with pytest.raises(ModelUnavailable) as caught:
+            await client.post("/x", b"{}")
+    assert "sec" not in caught.value.message
+
+
+async def test_a_proxy_is_used_but_not_for_this_machine(
+    url: str, served: str, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", served.removesuffix("/v1").removeprefix("http://"))
+    async with EndpointClientOf("http://models.example/v1") as client:
+        await client.post("/x", b"{}")
+    assert stub.asked[0].headers["host"] == "models.example"
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for host in ("127.0.0.1", "localhost"):
+        async with EndpointClientOf(url.replace("127.0.0.1", host)) as client:
+            await client.post("/x", b"{}")
+    monkeypatch.setenv("no_proxy", "models.example")
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+    EndpointClient(Endpoint("http://models.example/v1"))
+    with pytest.raises(SetupError, match="socks5"):
+        EndpointClient(Endpoint("http://others.example/v1"))
+
+
+async def test_a_closed_client_asks_nothing_more(url: str, stub: Stub):
+    client = EndpointClient(Endpoint(url))
     await client.post("/x", b"{}")
     await client.aclose()
-    (request,) = stub.asked
-    assert request.headers["authorization"] == "Bearer secret"
-    assert "private" not in str(request.headers)
+    with pytest.raises(ModelUnavailable, match="closed"):
+        await client.post("/x", b"{}")
+    assert len(stub.asked) == 1
 
 
 def test_a_key_never_shows_in_a_representation():

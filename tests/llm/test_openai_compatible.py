@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from memserver.endpoint import Endpoint
 from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
-from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import create_scripted_app

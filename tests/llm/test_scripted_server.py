@@ -3,11 +3,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
+from memserver.endpoint import Endpoint
 from memserver.errors import ModelRejected, ModelTimeout, ModelUnavailable, ProtocolViolation
-from memserver.llm.endpoint import Endpoint
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.scripted_rules import RULES, last_user_text
 from memserver.llm.scripted_server import create_scripted_app
@@ -115,8 +115,8 @@ def process() -> Iterator[str]:
 
 
 async def test_it_runs_as_a_process_and_says_when_it_is_healthy(process: str):
-    healthy = httpx.AsyncHTTPTransport(retries=6)
-    async with httpx.AsyncClient(transport=healthy, base_url=process) as client:
+    healthy = httpx2.AsyncHTTPTransport(retries=6)
+    async with httpx2.AsyncClient(transport=healthy, base_url=process) as client:
         assert (await client.get("/health")).status_code == 200
         counted = (await client.post("/tokenize", json={"prompt": "one two"})).json()
     assert counted["count"] == 2

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tokenizers import ByteLevelBPETokenizer
 
+from memserver.endpoint import Endpoint
 from memserver.errors import ModelUnavailable, SetupError
-from memserver.llm.endpoint import Endpoint
 from memserver.llm.tokens import (
     ByteBound,
     EndpointTokenizer,

@@ -1,0 +1,400 @@
+"""The connection to an OpenAI-compatible endpoint: bytes of JSON out, plain values back.
+
+Owns HTTP: connections, time limits, retries, proxies, server-sent events, and the translation of every
+error of them into memserver's. Leaves what is asked and what an answer means to those who ask: `llm`
+and `embeddings`. aiohttp is used bare, since a client between would cost more than all else in a call.
+"""
+
+import asyncio
+import io
+import json
+import math
+import random
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from memserver.errors import (
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+    SetupError,
+)
+from memserver.messages import JsonObject
+
+_OVERFLOWS = re.compile(
+    "context_length_exceeded|exceed_context_size|maximum context length|maximum model length|"
+    "longer than the model's context|exceed context window|exceeds the available context size|"
+    "exceeds the context length|context size has been exceeded|context window exceeded|"
+    "prompt is too long|max_new_tokens` must be <=",
+    re.IGNORECASE,
+)
+"""Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama and TGI."""
+_HINTS = {
+    401: "Set {0}_API_KEY to a key that this endpoint takes.",
+    403: "The key in {0}_API_KEY may not use this model.",
+    404: "Check {0}_MODEL, and that {0}_BASE_URL ends in /v1.",
+    429: "The endpoint limits requests; they succeed again later.",
+}
+_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+_LOST = (
+    aiohttp.ClientOSError,
+    aiohttp.ClientConnectionResetError,
+    aiohttp.ServerDisconnectedError,
+    aiohttp.ConnectionTimeoutError,
+)
+"""No connection, or one that broke before it answered."""
+_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_TOLD = 500
+_CONNECT_SECONDS, _CONNECTIONS = 10, 100
+_IDLE_SECONDS = 4
+"""How long an unused connection is kept: uvicorn, and so vLLM, drops it after five."""
+_FIRST_PAUSE, _LONGEST_PAUSE, _DRAIN_SECONDS = 0.5, 8.0, 0.25
+_INLINE = 2**20
+"""Bytes of a body that go out in one piece; aiohttp wants longer ones as a file."""
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "memserver"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an endpoint is and how it is spoken to.
+
+    Attributes:
+        base_url: ending in /v1.
+        api_key: empty where none is wanted.
+        timeout: seconds for a whole answer, retries included.
+        max_retries: after a failed connection, a 5xx, 429 or 408, before anything was answered.
+        title: what errors call it.
+        variables: how the settings' names start that hints tell of.
+    """
+
+    base_url: str
+    api_key: str = field(default="", repr=False)
+    timeout: float = 120
+    max_retries: int = 1
+    title: str = "model's endpoint"
+    variables: str = "MEMSERVER_LLM"
+
+
+class StatusError(Exception):
+    """An answer that is no success, or an error in the middle of a stream.
+
+    Attributes:
+        status: of HTTP; in a stream, the one that the error names, if it does.
+        told: what the endpoint says went wrong.
+        kind: its code and type, for telling errors of one status apart.
+        retry_after: seconds that the endpoint asks to wait.
+    """
+
+    def __init__(
+        self, status: int | None, error: object, *, retry_after: float | None = None
+    ) -> None:
+        details = error if isinstance(error, dict) else {}
+        self.status = status
+        self.told = str(details.get("message") or error or "it does not say why")
+        self.kind = f"{details.get('code', '')} {details.get('type', '')}"
+        self.retry_after = retry_after
+        super().__init__(self.told)
+
+
+class EndpointClient:
+    """Speaks JSON with an endpoint over connections that it keeps."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Make it; nothing is asked yet.
+
+        Raises:
+            SetupError: the address is no URL, or the proxy in front of it is of an unknown kind.
+        """
+        self._endpoint = endpoint
+        self._base = endpoint.base_url.rstrip("/")
+        self._headers = dict(_HEADERS)
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        try:
+            parts = urlsplit(self._base)
+            self._proxy = _proxy(parts)
+        except ValueError as error:
+            raise SetupError(
+                f"The address of the {endpoint.title} is no URL: {error}",
+                hint=f"Mend {endpoint.variables}_BASE_URL: http://host:port/v1.",
+            ) from error
+        if endpoint.api_key and parts.username is None:
+            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+
+    async def models(self) -> list[JsonObject] | None:
+        """The cards of the models that the endpoint lists; None where it has no such list.
+
+        Raises:
+            ModelError: of the kind that `translated` says.
+        """
+        async with self._limits() as limit:
+            try:
+                content = await self._whole("GET", "/models", None, limit)
+            except StatusError as error:
+                if error.status == 404:
+                    return None
+                raise
+        listed = self._object(content).get("data")
+        if not isinstance(listed, list):
+            raise _not_json(self._endpoint)
+        return [card for card in listed if isinstance(card, dict)]
+
+    async def post(self, path: str, body: bytes) -> JsonObject:
+        """Send JSON and wait for a JSON object.
+
+        Raises:
+            ModelError: of the kind that `translated` says.
+        """
+        async with self._limits() as limit:
+            content = await self._whole("POST", path, body, limit)
+        return self._object(content)
+
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator[JsonObject, None]:
+        """Send JSON and give the JSON objects of the event stream as they come.
+
+        Raises:
+            ModelError: of the kind that `translated` says.
+        """
+        parser = EventParser()
+        async with (
+            self._limits() as limit,
+            await self._opened("POST", path, body, limit) as response,
+        ):
+            async for chunk in response.content.iter_any():
+                for data in parser.feed(chunk):
+                    if data.startswith(b"[DONE]"):
+                        await _drain(response)
+                        return
+                    event = self._parsed(data)
+                    if isinstance(event, dict):
+                        _raise_if_error(event)
+                        yield event
+
+    async def aclose(self) -> None:
+        """Give back the connections; what is still asked fails."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def _limits(self) -> AsyncIterator[asyncio.Timeout]:
+        try:
+            async with asyncio.timeout(self._endpoint.timeout) as limit:
+                yield limit
+        except (StatusError, *_FOREIGN) as error:
+            raise translated(self._endpoint, error) from error
+
+    async def _whole(
+        self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
+    ) -> bytes:
+        async with await self._opened(method, path, body, limit) as response:
+            return await response.read()
+
+    async def _opened(
+        self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
+    ) -> aiohttp.ClientResponse:
+        """A success of which nothing but the head was read; until then it may be tried again."""
+        tried = 0
+        while True:
+            try:
+                return await self._tried(method, path, body)
+            except (StatusError, *_LOST) as error:
+                pause = self._pause(error, tried)
+                end = limit.when()
+                if pause is None or (end and asyncio.get_running_loop().time() + pause >= end):
+                    raise
+            await asyncio.sleep(pause)
+            tried += 1
+
+    async def _tried(self, method: str, path: str, body: bytes | None) -> aiohttp.ClientResponse:
+        if self._closed:
+            raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
+        session = self._session or self._open_session()
+        data = io.BytesIO(body) if body is not None and len(body) > _INLINE else body
+        response = await session.request(method, self._base + path, data=data)
+        if 200 <= response.status < 300:
+            return response
+        async with response:
+            raise await _status_error(response)
+
+    def _pause(self, error: Exception, tried: int) -> float | None:
+        """Seconds to wait before it is tried again; None where that is not to be done."""
+        if tried >= self._endpoint.max_retries or isinstance(error, aiohttp.ClientSSLError):
+            return None
+        if isinstance(error, StatusError):
+            if type(translated(self._endpoint, error)) not in {ModelUnavailable, ModelTimeout}:
+                return None
+            if error.retry_after is not None:
+                return error.retry_after
+        elif not tried and not isinstance(error, _NOT_CONNECTED):
+            return 0  # most likely the connection was an idle one that the endpoint had dropped
+        return min(_FIRST_PAUSE * 2.0**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Make the session, in the loop that uses it."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            # `_limits` holds the whole; waiting for a free connection has no limit of its own.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            # Not trust_env: that looks for a proxy and in .netrc anew for each request, in threads.
+            proxy=self._proxy,
+        )
+        return self._session
+
+    def _parsed(self, content: bytes) -> Any:  # noqa: ANN401 - it is JSON
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise _not_json(self._endpoint) from error
+
+    def _object(self, content: bytes) -> JsonObject:
+        value = self._parsed(content)
+        if not isinstance(value, dict):
+            raise _not_json(self._endpoint)
+        return value
+
+
+class EventParser:
+    """Takes the data out of server-sent events that come in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._after_return = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that end in this piece; an event without data is none."""
+        text = self._rest + (chunk.removeprefix(b"\n") if self._after_return else chunk)
+        self._after_return = chunk.endswith(b"\r")
+        lines = text.splitlines(keepends=True)
+        self._rest = lines.pop() if lines and not lines[-1].endswith((b"\n", b"\r")) else b""
+        found = []
+        for ended in lines:
+            line = ended.rstrip(b"\r\n")
+            name, _, value = line.partition(b":")
+            if name.removeprefix(b"\xef\xbb\xbf") == b"data":
+                self._data.append(value.removeprefix(b" "))
+            elif not line:
+                found.append(b"\n".join(self._data))
+                self._data = []
+        return [data for data in found if data]
+
+
+def translated(endpoint: Endpoint, error: Exception) -> ModelError:
+    """The error of memserver's that an error of HTTP, or of what is under it, stands for."""
+    if isinstance(error, StatusError) and error.status is not None:
+        return _of_status(endpoint, error, error.status)
+    if isinstance(error, aiohttp.ServerTimeoutError):
+        return ModelTimeout(f"The {endpoint.title} did not answer in time.")
+    if isinstance(error, TimeoutError):
+        return ModelTimeout(
+            f"The {endpoint.title} did not answer in time, within {endpoint.timeout:g} seconds."
+        )
+    # A ClientResponseError's text has the whole URL in it, which may be a proxy's with its password.
+    told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return ModelUnavailable(
+        f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
+        hint=f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
+    )
+
+
+def _of_status(endpoint: Endpoint, error: StatusError, status: int) -> ModelError:
+    text = f"{error.told} {error.kind}"
+    message = f"The {endpoint.title} answered {status}: {error.told[:_TOLD]}"
+    hint = _HINTS.get(status, "").format(endpoint.variables)
+    if _OVERFLOWS.search(text):
+        return ContextOverflow(message)
+    if status == 408:
+        return ModelTimeout(message)
+    if status >= 500 or (status == 429 and "insufficient_quota" not in text):
+        return ModelUnavailable(message, hint=hint)
+    return ModelRejected(message, hint=hint)
+
+
+def _not_json(endpoint: Endpoint) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does.",
+        hint=f"Check that {endpoint.variables}_BASE_URL ends in /v1.",
+    )
+
+
+async def _status_error(response: aiohttp.ClientResponse) -> StatusError:
+    """The error in an answer: its `error`, or the whole where there is none, as old vLLM sends it."""
+    error: Any = response.reason
+    with suppress(*_FOREIGN, RecursionError):
+        body = json.loads(await response.read())
+        error = body.get("error", body) if isinstance(body, dict) else body
+    retry_after = _seconds(response.headers.get("Retry-After", ""))
+    return StatusError(response.status, error, retry_after=retry_after)
+
+
+def _raise_if_error(event: JsonObject) -> None:
+    """Raise the error that came instead of an event; its code is the HTTP status, if any."""
+    error = event.get("error")
+    if error:
+        code = error.get("code") if isinstance(error, dict) else None
+        raise StatusError(code if isinstance(code, int) and 400 <= code < 600 else None, error)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """What a Retry-After asks for: a number of seconds or a date."""
+    try:
+        if retry_after.endswith("GMT"):
+            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        else:
+            seconds = float(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read to the end, which is near, so that the connection can be used again."""
+    with suppress(*_FOREIGN):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await response.read()
+
+
+def _proxy(parts: SplitResult) -> str | None:
+    """The proxy that the environment, or the system, names for this address; none for this machine.
+
+    Raises ValueError where the address is no URL, SetupError for a proxy that aiohttp can't speak to.
+    """
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    if _is_here(host) or proxy_bypass(f"{host}{port}"):
+        return None
+    known = getproxies()
+    proxy = known.get(parts.scheme) or known.get("all")
+    if not proxy:
+        return None
+    scheme, separated, _ = proxy.partition("://")
+    if separated and scheme.lower() not in {"http", "https"}:
+        raise SetupError(
+            f"The proxy for {host} is of the kind {scheme}, which is not supported.",
+            hint="Name an HTTP proxy in HTTP_PROXY or HTTPS_PROXY, or the host in NO_PROXY.",
+        )
+    return proxy if separated else f"http://{proxy}"
+
+
+def _is_here(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return not host or host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
