@@ -123,7 +123,13 @@ def type_name(annotation: object) -> str:
     if typing.get_origin(annotation) is dict:
         return "JSON object"
     names = {
-        bool: "boolean",int: "integer", float: "number", str: "text", Path: "path", SecretStr: "secret text"}
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "text",
+        Path: "path",
+        SecretStr: "secret text",
+    }
     return names[annotation]  # type: ignore[index]
 
 
