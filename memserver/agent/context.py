@@ -21,6 +21,8 @@ from memserver.tools.memory_tools import SEND_MESSAGE
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
 _MOST_SHORTENED = 256
+SHORT_TEXT = 16
+"""Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,11 @@ async def count_entry(message: Message, model: ChatModel, *, written: int = 0) -
     around = model.message_overhead * len(parts)
     if 0 < written <= len(texts[0].encode()):
         texts, around = texts[1:], around + written
-    return sum(await model.count_tokens(["\n".join(texts)])) + around
+    text = "\n".join(texts)
+    if (length := len(text.encode())) <= SHORT_TEXT:
+        return length + around
+    [count] = await model.count_tokens([text])
+    return count + around
 
 
 def _counted_text(part: PromptMessage) -> str:
