@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from memserver.llm.engine.process import LocalEngine
@@ -43,7 +43,7 @@ def ask(engine: LocalEngine, text: str, **body: Any) -> dict[str, Any]:
         "temperature": 0,
         "max_tokens": 200,
     } | body
-    answer = httpx.post(f"{engine.base_url}/chat/completions", json=body, timeout=120)
+    answer = httpx2.post(f"{engine.base_url}/chat/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     choice: dict[str, Any] = answer.json()["choices"][0]
     return choice
