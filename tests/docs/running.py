@@ -101,7 +101,7 @@ def reading(folder: Path, database: OneDatabase) -> Iterator[Reader]:
     """A reader with a server: an empty database, a scripted model, and no embedding model to load."""
     with serving(_embeddings()) as embedder, scripted_model(folder) as model:
         settings = settings_for(
-            model,
+            model.url,
             llm_model="scripted",
             home=folder / "home",
             database_url=database.owner,

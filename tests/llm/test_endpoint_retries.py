@@ -190,7 +190,7 @@ async def test_a_stream_that_breaks_off_is_not_asked_again():
 
 
 @pytest.mark.parametrize(
-    "retry_after", ["60", formatdate(time.time() + 60, usegmt=True)], ids=["seconds", "date"]
+    "retry_after", ["60", formatdate(time.time() + 86_400, usegmt=True)], ids=["seconds", "date"]
 )
 async def test_a_wait_beyond_the_time_limit_is_not_begun(retry_after: str):
     server = Scripted(status(429, retry_after))
