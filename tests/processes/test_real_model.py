@@ -35,7 +35,11 @@ def well_formed(answer: dict[str, Any]) -> bool:
 async def test_thirty_messages_in_a_row_are_answered_by_the_real_model(
     tmp_path: Path, database: OneDatabase
 ) -> None:
-    settings = {"home": engine_home(), "database_url": database.owner}
+    settings = {
+        "home": engine_home(),
+        "database_url": database.owner,
+        "database_app_url": database.app,
+    }
     tally = Tally()
     with server(tmp_path, settings) as process:
         process.wait_until_healthy("/v1/ready", READY_SECONDS)
