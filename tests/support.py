@@ -75,7 +75,7 @@ class Server:
             body = "".join([part async for part in answer.aiter_text()])
         found = []
         for frame in body.strip().split("\n\n"):
-            kind, data = frame.split("\n")
+            *_, kind, data = frame.split("\n")
             found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
         return found
 

@@ -114,15 +114,19 @@ class Conversation:
             ) from error
         raise AssertionError("A turn's events end with TurnEnded.")
 
-    async def follow(self, tenant: str, turn: Turn, *, text: bool = False) -> AsyncGenerator[Event]:
+    async def follow(
+        self, tenant: str, turn: Turn, *, text: bool = False, after: int = 0
+    ) -> AsyncGenerator[Event]:
         """The turn's events to its end, each committed step once.
 
         Args:
             tenant: whose turn it is.
-            turn: as `post` returned it.
+            turn: as `post` or the database gave it.
             text: also deltas of the text, where this worker is the one that serves the agent.
+            after: only steps behind this position, for one who has read that far.
         """
-        seen = turn.first_position if turn.kind == "message" else turn.first_position + 999
+        first = turn.first_position
+        seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)
         with self._events.subscribe(turn.agent_id, turn.turn, text=text) as queue:
             fresh = not turn.ended and self._worker.kick(turn.agent_id, tenant)
             if not fresh or turn.state != "waiting":

@@ -24,6 +24,7 @@ from memserver.agent.events import (
 )
 from memserver.agent.options import AgentOptions
 from memserver.errors import (
+    ContextOverflow,
     DatabaseError,
     LeaseLost,
     MemserverError,
@@ -88,6 +89,7 @@ class TurnRun:
         self._steps = work.turn.steps
         self._usage = work.turn.usage
         self._violations = 0
+        self._shrunk = False
         self._reserved = 0
         self._written = 0
         self._alert: Message | None = None
@@ -134,6 +136,9 @@ class TurnRun:
             last = self._steps + 1 >= self._max_steps
             try:
                 reply = await self._ask(shape, last=last)
+            except ContextOverflow:
+                await self._shrink_once(shape)
+                continue
             except ProtocolViolation as error:
                 stop, released = await self._note_violation(error, last=last)
             else:
@@ -148,22 +153,43 @@ class TurnRun:
         shape = await self._frame()
         check_room(shape.budget)
         while not shape.budget.fits(self._queue) and len(self._queue) > 1:
-            task = Compacting(
-                lease=self._work.lease,
-                frame=shape,
-                summary=self._mind.summary,
-                queue_start=self._queue_start,
-                zone=self._mind.zone,
-            )
-            count, compacted = await self._compactor.evict(task, self._queue, self._model)
-            del self._queue[:count]
-            self._queue_start = self._queue[0].position
-            self._warned = False
-            self._tell(compacted)
-            await self._refresh()
+            await self._evict(shape)
             shape = await self._frame()
             check_room(shape.budget)
         return shape
+
+    async def _evict(self, shape: Frame) -> None:
+        task = Compacting(
+            lease=self._work.lease,
+            frame=shape,
+            summary=self._mind.summary,
+            queue_start=self._queue_start,
+            zone=self._mind.zone,
+        )
+        count, compacted = await self._compactor.evict(task, self._queue, self._model)
+        del self._queue[:count]
+        self._queue_start = self._queue[0].position
+        self._warned = False
+        self._tell(compacted)
+        await self._refresh()
+
+    async def _shrink_once(self, shape: Frame) -> None:
+        """The endpoint says that the prompt is too long, though it fits by our count: evict once.
+
+        Raises:
+            ContextOverflow: that was done in this turn already, or there is nothing to evict.
+        """
+        if self._alert is not None:
+            self._queue.remove(self._alert)
+            self._alert = None
+        if self._shrunk or len(self._queue) < 2:
+            raise ContextOverflow(
+                "The model endpoint says that the prompt is too long, also after an eviction.",
+                hint="Set MEMSERVER_LLM_CONTEXT_WINDOW to what the model has, or a smaller "
+                "context_window for the agent.",
+            )
+        self._shrunk = True
+        await self._evict(shape)
 
     async def _alert_under_pressure(self, shape: Frame) -> None:
         """Show the alert in this step, if memory is short and it has not been said yet."""

@@ -36,29 +36,41 @@ def encode(event: Event) -> Iterator[str]:
             return
 
 
-def frame(kind: str, data: dict[str, Any]) -> str:
-    """One event on the wire. JSON escapes line breaks, so that the data is one line."""
-    return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+def frame(kind: str, data: dict[str, Any], position: int | None = None) -> str:
+    """One event on the wire. JSON escapes line breaks, so that the data is one line.
+
+    With a position it has an id, by which a client that lost the connection reads on.
+    """
+    head = f"event: {kind}\n" if position is None else f"id: {position}\nevent: {kind}\n"
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
 def _message(message: Message) -> Iterator[str]:
-    """A committed step: its thought, its call and the result, and what the agent said by it."""
+    """A committed step: its thought, its call and the result, and what the agent said by it.
+
+    The last of these events has the step's id: who has read it has read the step.
+    """
+    *before, (kind, data) = _parts(message)
+    for part in before:
+        yield frame(*part)
+    yield frame(kind, data, message.position)
+
+
+def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
     whole = MessageOut.read(message).model_dump(mode="json")
     place = {"position": message.position}
+    if message.role == "system":
+        yield "system_note", {**place, "text": message.text}
+        return
     if message.thought:
-        yield frame("thought", {**place, "text": message.thought})
+        yield "thought", {**place, "text": message.thought}
     call = whole["tool_call"]
     if call is not None:
-        told = {name: call[name] for name in ("id", "name", "arguments")}
-        yield frame("tool_call", {**place, **told})
-        yield frame(
-            "tool_result",
-            {**place, "id": call["id"], "state": call["state"], "result": call["result"]},
-        )
-    if message.role == "system":
-        yield frame("system_note", {**place, "text": message.text})
-    elif message.text:
-        yield frame("message", whole)
+        yield "tool_call", {**place, **{name: call[name] for name in ("id", "name", "arguments")}}
+        result = {name: call[name] for name in ("id", "state", "result")}
+        yield "tool_result", {**place, **result}
+    if message.text or call is None:
+        yield "message", whole
 
 
 def _ended(event: TurnEnded) -> Iterator[str]:

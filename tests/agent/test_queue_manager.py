@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memserver.errors import ModelTimeout, ModelUnavailable
+from memserver.errors import ContextOverflow, ModelTimeout, ModelUnavailable
 from memserver.llm.scripted import Call, ScriptedModel, say
 from memserver.messages import PromptMessage, ToolSpec
 from tests.support import OneDatabase, Server, serving
@@ -195,3 +195,23 @@ async def test_an_import_repeated_with_its_key_is_stored_once(database: OneDatab
             assert done.status_code == 200
         history = await server.get(f"{agent}/messages")
     assert [item["text"] for item in history["items"]] == ["once"]
+
+
+async def test_an_endpoint_that_says_too_long_leads_to_one_eviction_and_one_retry(
+    database: OneDatabase,
+) -> None:
+    too_long = ContextOverflow("maximum context length is 1000 tokens")
+    ok = [say("ok")] * 6
+    model = ScriptedModel([*ok, too_long, say("It fits now."), too_long, too_long, say("Back.")])
+    async with serving(database, model) as server:
+        agent = await server.create_agent()
+        await talk(server, agent, 6)
+        answer = await server.say(agent, "Is it too long?")
+        assert answer["text"] == "It fits now."
+        assert len(server.rows("SELECT 1 FROM summaries")) == 1
+        assert len(model.seen[-1].prompt) < len(model.seen[-2].prompt)
+        failed = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "And now?"})
+        assert failed.status_code == 422
+        assert "MEMSERVER_LLM_CONTEXT_WINDOW" in failed.json()["error"]["hint"]
+        again = await server.say(agent, "Hello?")
+    assert again["text"] == "Back."

@@ -3,7 +3,6 @@
 import pytest
 
 from memserver.errors import (
-    ContextOverflow,
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
@@ -18,7 +17,6 @@ from tests.support import OneDatabase, serving
         (ModelUnavailable("No connection."), 503, "model_unavailable"),
         (ModelTimeout("No answer in 120 s."), 504, "model_timeout"),
         (ModelRejected("400: no such model"), 502, "model_rejected_request"),
-        (ContextOverflow("too long"), 422, "context_overflow"),
     ],
 )
 async def test_a_failing_model_gives_a_clear_error_and_loses_nothing(

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from memserver.llm.scripted import ScriptedModel, say
+from memserver.llm.scripted import Call, ScriptedModel, say
 from tests.support import OneDatabase, serving
 
 
@@ -222,6 +222,29 @@ async def test_the_stream_tells_the_turn_in_typed_events(database: OneDatabase) 
     assert "".join(deltas) == "Hello there, Ada!"
     assert events[-1][1]["stop_reason"] == "message_sent"
     assert dict(events)["message"]["text"] == "Hello there, Ada!"
+
+
+async def test_a_client_that_comes_back_reads_on_behind_the_last_event_it_saw(
+    database: OneDatabase,
+) -> None:
+    append = {"section": "human", "content": "Name: Ada", "request_heartbeat": True}
+    script = [Call("working_context_append", append), say("Hello Ada!", thought="I greet her.")]
+    async with serving(database, ScriptedModel(script)) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "Hi, I am Ada.")
+        url = f"/v1/agents/{agent}/turns/1/events"
+        whole = (await server.http.get(url)).text
+        rest = (await server.http.get(url, headers={"Last-Event-ID": "1001"})).text
+        end = (await server.http.get(url, headers={"Last-Event-ID": "1002"})).text
+    assert [line for line in whole.split("\n") if line.startswith("id: ")] == [
+        "id: 1001",
+        "id: 1002",
+    ]
+    kinds = [line.removeprefix("event: ") for line in rest.split("\n") if "event: " in line]
+    assert kinds == ["thought", "tool_call", "tool_result", "message", "usage", "turn_ended"]
+    assert whole.endswith(rest)
+    assert rest.endswith(end)
+    assert "event: message" not in end
 
 
 async def test_a_stream_of_a_failed_turn_ends_with_its_error(database: OneDatabase) -> None:

@@ -18,6 +18,10 @@ from memserver.storage.inbox import NewMessage, Turn
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["messages"])
 
+LastEventId = Annotated[
+    int, Header(alias="Last-Event-ID", ge=0, le=2**62, description="The last id that was read.")
+]
+
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -48,11 +52,7 @@ async def post_message(
     """
     turn = await services.conversation.post(tenant, agent_id, message.text, key=key)
     if message.stream:
-        return StreamingResponse(
-            _events(services.conversation, tenant, turn),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-        )
+        return _stream(services.conversation, tenant, turn)
     result = await services.conversation.result(tenant, turn)
     error = result.ended.error
     if error is not None:
@@ -124,7 +124,40 @@ async def get_turn(agent_id: UUID, turn: int, services: ServicesDep, tenant: Ten
         return TurnOut.read(await inbox.get_turn(tx, agent_id, min(turn, 2**62)))
 
 
-async def _events(conversation: Conversation, tenant: str, turn: Turn) -> AsyncIterator[str]:
-    async for event in conversation.follow(tenant, turn, text=True):
+@router.get(
+    "/turns/{turn}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The turn's events."}},
+)
+async def get_turn_events(
+    agent_id: UUID,
+    turn: int,
+    services: ServicesDep,
+    tenant: TenantDep,
+    last_event_id: LastEventId = 0,
+) -> StreamingResponse:
+    """A turn as server-sent events, from its beginning or, with Last-Event-ID, behind that event.
+
+    For a client that lost its connection; the turn goes on without it.
+    """
+    async with services.database.tenant(tenant) as tx:
+        found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
+    return _stream(services.conversation, tenant, found, after=last_event_id)
+
+
+def _stream(
+    conversation: Conversation, tenant: str, turn: Turn, *, after: int = 0
+) -> StreamingResponse:
+    return StreamingResponse(
+        _events(conversation, tenant, turn, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(
+    conversation: Conversation, tenant: str, turn: Turn, after: int
+) -> AsyncIterator[str]:
+    async for event in conversation.follow(tenant, turn, text=True, after=after):
         for frame in encode(event):
             yield frame
