@@ -89,9 +89,8 @@ async def serving(
     database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
     """The whole server over a test's database, with a scripted model."""
-    merged = {"lease_seconds": 2, **settings}
-    options = Settings(_env_file=None, **merged)
-    embedder = HashingEmbedder()
+    embedder = settings.pop("embedder", HashingEmbedder())
+    options = Settings(_env_file=None, **{"lease_seconds": 2, **settings})
     made = assemble(database.app, FixedModels(model), embedder, options, tools)
     app = create_app(made)
     async with app.router.lifespan_context(app):

@@ -5,6 +5,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.scripted import Call, ScriptedModel, say
 from tests.support import OneDatabase, serving
 
@@ -200,6 +201,33 @@ async def test_passages_are_inserted_searched_listed_and_deleted(database: OneDa
     assert [item["text"] for item in listed["items"] + rest["items"]] == [p["text"] for p in new]
     assert (gone.status_code, again.status_code) == (204, 404)
     assert after["total"] == 12
+
+
+@pytest.mark.parametrize(
+    "other", [HashingEmbedder(384, model="another"), HashingEmbedder(8, model="hashing")]
+)
+async def test_vectors_of_two_models_never_meet(
+    database: OneDatabase, other: HashingEmbedder
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        url = f"/v1/agents/{agent}/archival"
+        new = {"passages": [{"text": "a note"}]}
+        assert (await server.http.post(url, json=new)).status_code == 201
+    search = Call("archival_memory_search", {"query": "note"})
+    model = ScriptedModel([search, say("I can't look.")])
+    async with serving(database, model, embedder=other) as server:
+        refused = await server.http.post(url, json=new)
+        searched = await server.http.get(f"{url}/search", params={"query": "note"})
+        answer = await server.say(agent, "Look it up!")
+        fresh = await server.create_agent()
+        made = await server.http.post(f"/v1/agents/{fresh}/archival", json=new)
+    for failed in (refused, searched):
+        assert (failed.status_code, failed.json()["error"]["code"]) == (503, "embedding_error")
+        assert "MEMSERVER_EMBEDDING_MODEL" in failed.json()["error"]["hint"]
+    assert answer["messages"][0]["tool_call"]["state"] == "failed"
+    assert answer["text"] == "I can't look."
+    assert made.status_code == 201
 
 
 async def test_the_stream_tells_the_turn_in_typed_events(database: OneDatabase) -> None:
