@@ -11,6 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from memserver.llm.engine.install import install_engine
+from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
 from tests.real_engine import START_SECONDS, engine_home, running_engine
 
@@ -28,6 +30,8 @@ ARGUMENTS = {
 PARENT = """
 import sys, time
 from pathlib import Path
+from memserver.llm.engine.install import install_engine
+from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
 engine = LocalEngine(Path(sys.argv[1]), context_window=1024)
 engine.start()
@@ -185,3 +189,13 @@ def alive(session: int) -> list[str]:
         if int(its_session) == session and state != "Z":
             found.append(name)
     return found
+
+
+def test_the_engines_own_python_converts_the_model_anew(tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "venv").symlink_to(EnginePaths(engine_home()).venv)
+    said: list[str] = []
+    model = install_engine(tmp_path, say=said.append)
+    assert [line for line in said if line.startswith("Converting")]
+    fresh = (model / "model.safetensors").read_bytes()
+    assert fresh == (EnginePaths(engine_home()).model / "model.safetensors").read_bytes()
