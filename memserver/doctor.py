@@ -95,4 +95,5 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
         return
     took = time.monotonic() - start
     said = str(reply.call.arguments.get("message", ""))[:60]
-    yield Finding("model", True, f"{model.name} called {reply.call.name}({said!r}) in {took:.1f} s")
+    called = f"{model.name} called {reply.call.name}({said!r}) in {took:.1f} s"
+    yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)

@@ -31,8 +31,9 @@ class Settings(BaseSettings):
     """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""
     llm_model: str | None = None
     llm_api_key: SecretStr | None = None
-    llm_mode: Literal["auto", "tools", "json_schema"] = "auto"
-    """Native tool calling or JSON-schema output; auto takes tools for an endpoint and json_schema locally."""
+    llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"
+    """Native tool calls, an answer held to a JSON schema, or instructions in the system message alone;
+    auto asks the endpoint once, at the first use, and takes the first of these that works."""
     llm_context_window: int | None = Field(default=None, ge=512)
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)

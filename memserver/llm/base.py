@@ -42,6 +42,11 @@ class ChatModel(Protocol):
     name: str
     message_overhead: int
 
+    @property
+    def mode(self) -> str:
+        """How it is asked for a call, for people to read; empty where there is one way only."""
+        return ""
+
     async def context_window(self) -> int:
         """Tokens of prompt and output together that the model can see."""
         ...

@@ -1,15 +1,17 @@
 """A model behind any OpenAI-compatible endpoint, vLLM first.
 
-Owns what is asked of the endpoint, in either mode: `tools` uses native tool calling, `json_schema`
-holds the answer to a schema. Leaves the wire to `wire` and `endpoint`, and the reply's validity to
-`reply_parser`. Both modes give the same value.
+Owns what is asked of the endpoint, in each mode: `tools` uses native tool calling, `json_schema` holds
+the answer to a schema, `text` has the system message say all. Leaves the wire to `wire` and `endpoint`,
+the reply's validity to `reply_parser`, and how `auto` is decided to `modes`. All modes give the same
+value.
 """
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from typing_extensions import override
@@ -18,6 +20,7 @@ from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.lossless import clean_text
+from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.llm.text_stream import ArgumentText, CallText
 from memserver.llm.tokens import ByteBound, TokenCounter
@@ -32,7 +35,9 @@ from memserver.llm.wire import (
 )
 from memserver.messages import JsonObject, PromptMessage, ToolSpec, Usage
 
-Mode = Literal["auto", "tools", "json_schema"]
+_LOG = logging.getLogger(__name__)
+
+Mode = Literal["auto"] | Way
 DEFAULT_WINDOW = 8192
 _WINDOW_KEYS = ("max_model_len", "context_length", "context_window")
 _SPOKEN = "send_message"
@@ -70,7 +75,7 @@ class OpenAICompatible(ChatModel):
         Args:
             endpoint: where it is.
             model: what the endpoint calls it; None takes the first that the endpoint lists.
-            mode: auto is `tools`.
+            mode: auto asks the endpoint at the first use, and keeps to what it took.
             context_window: tokens; None takes what the endpoint says, else 8192.
             counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
@@ -79,13 +84,20 @@ class OpenAICompatible(ChatModel):
         """
         self.name = model or ""
         self.message_overhead = 16
-        self._mode: Mode = "tools" if mode == "auto" else mode
+        self._way: Way | None = None if mode == "auto" else mode
         self._client = EndpointClient(endpoint)
         self._counter = counter or ByteBound()
         self._window = context_window
         self._body = dict(body or {})
         self._answers = answers or JsonAnswers()
         self._asking = asyncio.Lock()
+        self._probing = asyncio.Lock()
+
+    @property
+    @override
+    def mode(self) -> Mode:
+        """How the model is asked; auto until the endpoint showed what it takes."""
+        return self._way or "auto"
 
     @override
     async def context_window(self) -> int:
@@ -113,10 +125,13 @@ class OpenAICompatible(ChatModel):
 
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        """What these tools add to a prompt, as text, for counting."""
-        if self._mode == "tools":
+        """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
+        if self._way is None:
+            return max(native_tools_json(tools), tools_as_text(tools), key=_bytes)
+        if self._way == "tools":
             return native_tools_json(tools)
-        return tools_as_text(tools) if self._answers.list_tools else ""
+        told = self._told(self._way, tools)
+        return tools_as_text(told) if told else ""
 
     @override
     async def call_tool(
@@ -127,22 +142,26 @@ class OpenAICompatible(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        body = await self._call_body(prompt, tools, max_tokens, streamed=on_text is not None)
+        way = await self._known_way(max_tokens)
+        request = self._request(way, prompt, tools)
         if on_text is None:
-            answer = await self._client.post("/chat/completions", body)
+            answer = await self._client.post(
+                "/chat/completions", self._body_of(request, max_tokens)
+            )
             raw, usage = _whole(answer), usage_of(answer)
         else:
-            raw, usage = await self._listen(body, on_text)
-        native = self._mode == "tools" or raw.calls
+            body = self._body_of(request, max_tokens, streamed=True)
+            raw, usage = await self._listen(way, body, on_text)
+        native = way == "tools" or raw.calls
         parsed = parse_native(raw, tools) if native else parse_json(raw, tools)
         return Reply(parsed.call, usage, parsed.text)
 
     @override
     async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
-        await self._know_name()
-        messages = native_messages(prompt) if self._mode == "tools" else json_messages(prompt)
-        fields = self._fields(messages, max_tokens)
-        answer = await self._client.post("/chat/completions", joined([_dumps(fields)]))
+        way = await self._known_way(max_tokens)
+        messages = native_messages(prompt) if way == "tools" else json_messages(prompt)
+        body = self._body_of(_Request(messages), max_tokens)
+        answer = await self._client.post("/chat/completions", body)
         raw = without_reasoning(_whole(answer))
         text = clean_text(raw.content).strip()
         if not text:
@@ -154,44 +173,59 @@ class OpenAICompatible(ChatModel):
         await self._client.aclose()
         await self._counter.aclose()
 
-    async def _call_body(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        max_tokens: int,
-        *,
-        streamed: bool,
-    ) -> bytes:
-        """The request as bytes; what the tools add is text that is cached with them."""
+    async def _known_way(self, max_tokens: int) -> Way:
+        """How the model is asked. Found out once; whoever comes meanwhile waits for the answer."""
         await self._know_name()
-        defaults: JsonObject = {}
-        if streamed:
-            defaults |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self._mode == "json_schema":
-            messages = json_messages(prompt, tools if self._answers.list_tools else ())
-            prepared = f'"response_format":{response_format_json(tools, self._answers.schema)}'
+        if self._way is not None:
+            return self._way
+        async with self._probing:
+            if self._way is None:
+                self._way = await find_way(lambda way: self._probe(way, max_tokens))
+                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[self._way])
+        return self._way
+
+    async def _probe(self, way: Way, max_tokens: int) -> RawReply:
+        """Put the probe's question; where a schema holds the answer, nothing else tells its form."""
+        request = self._request(way, PROBE_PROMPT, [PROBE])
+        if way == "tools":
+            request = replace(request, fields={**request.fields, "tool_choice": "required"})
         else:
-            messages = native_messages(prompt)
-            prepared = f'"tools":{native_tools_json(tools)}'
-            defaults |= {"tool_choice": _choice(tools), "parallel_tool_calls": False}
-        fields = self._fields(messages, max_tokens, defaults)
-        return joined([_dumps(fields)[:-1], ",", prepared, "}"])
+            request = replace(request, messages=json_messages(PROBE_PROMPT))
+        body = self._body_of(request, max_tokens)
+        return _whole(await self._client.post("/chat/completions", body))
 
-    def _fields(
-        self, messages: list[JsonObject], max_tokens: int, defaults: JsonObject | None = None
-    ) -> JsonObject:
-        fields = {"model": self.name, "max_tokens": max_tokens, **(defaults or {}), **self._body}
-        kept = {name: value for name, value in fields.items() if value is not None}
-        return {**kept, "messages": messages}
+    def _told(self, way: Way, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """The tools that the system message tells of."""
+        return tools if way == "text" or (way == "json_schema" and self._answers.list_tools) else ()
 
-    async def _listen(self, body: bytes, on_text: TextSink) -> tuple[RawReply, Usage]:
+    def _request(
+        self, way: Way, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]
+    ) -> "_Request":
+        if way == "tools":
+            fields = {"tool_choice": _choice(tools), "parallel_tool_calls": False}
+            return _Request(native_messages(prompt), fields, f'"tools":{native_tools_json(tools)}')
+        messages = json_messages(prompt, self._told(way, tools))
+        if way == "text":
+            return _Request(messages)
+        schema = response_format_json(tools, self._answers.schema)
+        return _Request(messages, prepared=f'"response_format":{schema}')
+
+    def _body_of(self, request: "_Request", max_tokens: int, *, streamed: bool = False) -> bytes:
+        fields: JsonObject = {"model": self.name, "max_tokens": max_tokens, **request.fields}
+        if streamed:
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        kept = {name: value for name, value in (fields | self._body).items() if value is not None}
+        text = _dumps({**kept, "messages": request.messages})
+        return joined([text[:-1], ",", request.prepared, "}"] if request.prepared else [text])
+
+    async def _listen(self, way: Way, body: bytes, on_text: TextSink) -> tuple[RawReply, Usage]:
         """Stream a reply, and tell its message's text while it comes."""
         reply = StreamedReply()
         in_content, in_arguments = CallText(_SPOKEN), ArgumentText()
         async with aclosing(self._client.stream("/chat/completions", body)) as events:
             async for event in events:
                 content, arguments = reply.add(event)
-                if self._mode == "json_schema":
+                if way != "tools":
                     text = in_content.feed(content)
                 else:
                     text = in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
@@ -217,6 +251,15 @@ class OpenAICompatible(ChatModel):
                 self.name = str(cards[0].get("id", ""))
             if self._window is None and self.name:
                 self._window = _window_of(self.name, cards)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked, before the fields of every request: `prepared` is JSON text, cached with the tools."""
+
+    messages: list[JsonObject]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    prepared: str = ""
 
 
 def _choice(tools: Sequence[ToolSpec]) -> object:
@@ -245,6 +288,10 @@ def _window_of(name: str, cards: list[JsonObject]) -> int:
             if isinstance(window, int) and window > 0:
                 return window
     return DEFAULT_WINDOW
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
 
 
 def _dumps(fields: JsonObject) -> str:

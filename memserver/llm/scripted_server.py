@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import uvicorn
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from memserver.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
+from memserver.llm.modes import PROBE
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.scripted import (
     Broken,
@@ -38,15 +39,31 @@ from memserver.llm.scripted import (
     fragments,
 )
 from memserver.llm.scripted_rules import RULES
+from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.llm.wire import RESULT_MARK
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
 
 _RESULT = re.compile(re.escape(RESULT_MARK) + r"([^\]\n]*)\]\n(.*)", re.DOTALL)
+_TOLD_TOOL = re.compile(r"^- (\S+?)(?:: ((?:.|\n)*?))?\n  arguments: (\{.*\})$", re.MULTILINE)
+Support = Literal["taken", "refused", "ignored"]
 _STATUS: dict[type[Exception], int] = {
     ContextOverflow: 400,
     ModelRejected: 400,
     ModelUnavailable: 503,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What the endpoint does with the fields that not every endpoint knows: refused is a 400.
+
+    Attributes:
+        tools: native tool calling.
+        response_format: answers held to a JSON schema.
+    """
+
+    tools: Support = "taken"
+    response_format: Support = "taken"
 
 
 def create_scripted_app(
@@ -56,18 +73,20 @@ def create_scripted_app(
     context_window: int = 8192,
     api_key: str = "",
     summary: str | Summariser = "They talked.",
+    abilities: Abilities | None = None,
 ) -> Starlette:
     """Make the app.
 
     Args:
         rule: makes the step that answers a prompt. An error becomes its HTTP status, and a
-            ModelTimeout an answer that never comes.
+            ModelTimeout an answer that never comes. The probe is not put to it.
         model: the one model that is listed.
         context_window: what is said of it, as vLLM says it.
         api_key: what is asked for; empty asks for none.
-        summary: what is answered where neither tools nor a response format are given.
+        summary: what is answered where no tools are told of.
+        abilities: which requests it takes; None takes all.
     """
-    endpoint = _Endpoint(rule, model, context_window, api_key, summary)
+    endpoint = _Endpoint(rule, model, context_window, api_key, summary, abilities or Abilities())
     return Starlette(
         routes=[
             Route("/health", endpoint.health),
@@ -85,6 +104,7 @@ class _Endpoint:
     window: int
     api_key: str
     summary: str | Summariser
+    abilities: Abilities
 
     async def health(self, _request: Request) -> Response:
         return Response()
@@ -106,14 +126,15 @@ class _Endpoint:
         asked = json.loads(await request.body())
         if asked["model"] != self.model:
             return _failure(404, f"The model {asked['model']} does not exist.")
+        if (refusal := self._unable(asked)) is not None:
+            return refusal
         prompt = [_prompt_message(message) for message in asked["messages"]]
         step = await _due(self._step(prompt, asked))
         if isinstance(step, Exception):
             return _error_response(step)
         error = step.error if isinstance(step, Broken) else None
         call = step.call if isinstance(step, Broken) else step
-        native = "tools" in asked or "response_format" not in asked
-        message = _message(call, native=native)
+        message = _message(call, native="tools" in asked)
         usage = _usage(prompt, message)
         if asked.get("stream"):
             events = _events(message, usage, error)
@@ -124,10 +145,22 @@ class _Endpoint:
 
     def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
         tools = _offered(asked)
+        if [tool.name for tool in tools] == [PROBE.name]:
+            return Call(PROBE.name, {"ready": True})
         if tools:
             return self.rule(prompt, tools)
         text = self.summary(prompt) if callable(self.summary) else self.summary
         return text if isinstance(text, Exception) else RawReply(text)
+
+    def _unable(self, asked: JsonObject) -> Response | None:
+        """The refusal of a field, if any; fields that are ignored are taken out."""
+        for name in ("tools", "response_format"):
+            support: Support = getattr(self.abilities, name)
+            if support == "refused" and name in asked:
+                return _failure(400, f"This endpoint does not take {name}.")
+            if support == "ignored":
+                asked.pop(name, None)
+        return None
 
     def _refusal(self, request: Request) -> Response | None:
         if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
@@ -155,10 +188,19 @@ def _offered(asked: JsonObject) -> list[ToolSpec]:
             for function in functions
         ]
     if "response_format" not in asked:
-        return []
+        return _told(asked["messages"])
     answers = asked["response_format"]["json_schema"]["schema"]["anyOf"]
     shapes = [answer["properties"] for answer in answers]
     return [ToolSpec(shape["tool"]["const"], "", shape["arguments"]) for shape in shapes]
+
+
+def _told(messages: Sequence[JsonObject]) -> list[ToolSpec]:
+    """The tools that the system message tells of."""
+    _, _, told = str(messages[0].get("content", "") if messages else "").partition(TOOLS_HEADING)
+    return [
+        ToolSpec(name, description, json.loads(parameters))
+        for name, description, parameters in _TOLD_TOOL.findall(told)
+    ]
 
 
 def _prompt_message(message: JsonObject) -> PromptMessage:
@@ -286,8 +328,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--rule", choices=sorted(RULES), default="echo")
     parser.add_argument("--context-window", type=int, default=8192)
+    for ability in ("--tools", "--response-format"):
+        parser.add_argument(ability, choices=get_args(Support), default="taken")
     asked = parser.parse_args()
-    app = create_scripted_app(RULES[asked.rule], context_window=asked.context_window)
+    app = create_scripted_app(
+        RULES[asked.rule],
+        context_window=asked.context_window,
+        abilities=Abilities(asked.tools, asked.response_format),
+    )
     uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", lifespan="off")
 
 

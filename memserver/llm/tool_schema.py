@@ -21,6 +21,11 @@ from memserver.errors import InvalidInput, ProtocolViolation
 from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
+TOOLS_HEADING = (
+    'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
+    "and nothing else. The tools:"
+)
+"""What the list of tools in a system message starts with."""
 _OPENED_BY = frozenset(
     {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
 )
@@ -145,10 +150,7 @@ def _response_format(keys: tuple[_Key, ...], extra: str) -> str:
 
 @lru_cache(maxsize=256)
 def _tools_as_text(keys: tuple[_Key, ...]) -> str:
-    lines = [
-        'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
-        "and nothing else. The tools:"
-    ]
+    lines = [TOOLS_HEADING]
     for spec in _specs(keys):
         shown = {
             name: value for name, value in spec.parameters.items() if name not in {"title", "type"}

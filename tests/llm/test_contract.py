@@ -7,7 +7,7 @@ import pytest
 from memserver.endpoint import Endpoint
 from memserver.llm.openai_compatible import Mode, OpenAICompatible
 from memserver.llm.scripted import Rule, ScriptedModel, Step
-from memserver.llm.scripted_server import create_scripted_app
+from memserver.llm.scripted_server import Abilities, create_scripted_app
 from memserver.messages import PromptMessage, ToolSpec
 from tests.llm.contract import Make, ModelContract
 from tests.llm.serving import serving
@@ -62,3 +62,37 @@ class TestNativeTools(OverHttp):
 
 class TestJsonSchema(OverHttp):
     mode = "json_schema"
+
+
+class TestText(OverHttp):
+    mode = "text"
+
+
+class TestAuto(OverHttp):
+    mode = "auto"
+
+
+class Bare(OverHttp):
+    """An endpoint with neither native tools nor answers held to a schema."""
+
+    abilities: Abilities
+    mode = "auto"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def url(cls, switch: Switch) -> Iterator[str]:
+        app = create_scripted_app(switch, context_window=4096, abilities=cls.abilities)
+        with serving(app) as base:
+            yield f"{base}/v1"
+
+
+class TestAutoWhereBothAreRefused(Bare):
+    abilities = Abilities("refused", "refused")
+
+
+class TestAutoWhereBothAreIgnored(Bare):
+    abilities = Abilities("ignored", "ignored")
+
+
+class TestAutoWhereToolsAreRefused(Bare):
+    abilities = Abilities(tools="refused")

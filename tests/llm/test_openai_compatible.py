@@ -90,6 +90,7 @@ async def made(url: str) -> AsyncIterator[Any]:
     models: list[OpenAICompatible] = []
 
     def make(**options: Any) -> OpenAICompatible:
+        options = {"mode": "tools", **options}
         models.append(OpenAICompatible(Endpoint(url, max_retries=0), **options))
         return models[-1]
 
@@ -181,7 +182,7 @@ async def test_lone_surrogates_in_a_prompt_do_not_stop_it(made, stub: Stub):
         {"tool_calls": [{"function": {"name": "now", "arguments": {}}}]},
     ],
 )
-@pytest.mark.parametrize("mode", ["tools", "json_schema"])
+@pytest.mark.parametrize("mode", ["tools", "json_schema", "text"])
 async def test_other_shapes_of_a_call_are_understood(made, stub: Stub, message: Any, mode: str):
     stub.answer = completion(**message)
     reply = await made(mode=mode).call_tool(PROMPT, TOOLS, max_tokens=7)
@@ -289,7 +290,7 @@ async def test_a_listener_that_fails_ends_the_stream_with_its_own_error(made, st
         await made(model="m").call_tool(PROMPT, TOOLS, max_tokens=7, on_text=refuse)
 
 
-@pytest.mark.parametrize("mode", ["tools", "json_schema"])
+@pytest.mark.parametrize("mode", ["tools", "json_schema", "text"])
 def test_what_tools_add_to_a_prompt_can_be_counted(mode):
     model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), mode=mode)
     assert "Say something to the user." in model.tools_text(TOOLS)

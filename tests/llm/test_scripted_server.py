@@ -45,7 +45,7 @@ async def answer(url: str, mode, prompt=PROMPT, **options):
         await model.aclose()
 
 
-@pytest.fixture(params=["tools", "json_schema"])
+@pytest.fixture(params=["tools", "json_schema", "text"])
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
