@@ -11,6 +11,7 @@ Everything else is a violation, which the model is told of (`tool_schema`).
 
 import json
 import re
+import sys
 from math import isfinite
 from typing import Any
 
@@ -20,6 +21,8 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 _UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
 _MOST_NESTED = 64
+_LARGEST = int(sys.float_info.max)
+"""What most readers of JSON take as infinite lies behind it, and arithmetic with a float fails there."""
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -38,7 +41,7 @@ def clean(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON value
 
     Raises:
         ValueError: it nests deeper than anything downstream should have to take, or holds a number
-            that JSON does not know.
+            that JSON does not know or that no float can hold.
     """
     if depth > _MOST_NESTED:
         raise ValueError("it nests too deep")
@@ -46,6 +49,8 @@ def clean(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON value
         return clean_text(value)
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{value} is no JSON number")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError("a number in it is too large")
     if isinstance(value, list):
         return [clean(member, depth + 1) for member in value]
     if isinstance(value, dict):

@@ -21,6 +21,7 @@ from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 
 _RAW_LIMIT = 10_000
+_NAMES_LIMIT = 600
 _OBJECTS_TRIED = 16
 _OBJECT_START = re.compile(r'\{\s*["}]')
 _WRAPPING = re.compile(r"^\s*(?:<tool_call>|```(?:json)?)?\s*")
@@ -139,7 +140,7 @@ def _checked(
         (spec for spec in tools if isinstance(name, str) and spec.name == name.strip()), None
     )
     if spec is None:
-        shown = str(name)[:80] or "(none)"
+        shown = _shown(name)[:80] or "(none)"
         raise complaint(f"There is no tool {shown}. Call one of: {_names(tools)}.")
     try:
         given = clean(_as_object(spec, arguments, complaint))
@@ -171,7 +172,16 @@ def _as_object(spec: ToolSpec, arguments: object, complaint: "_Complaint") -> Js
 
 
 def _names(tools: Sequence[ToolSpec]) -> str:
-    return ", ".join(spec.name for spec in tools)
+    names = ", ".join(spec.name for spec in tools)
+    return names if len(names) <= _NAMES_LIMIT else f"{names[:_NAMES_LIMIT]}…"
+
+
+def _shown(value: object) -> str:
+    """Any value that an endpoint sent, as text; what it nests may be more than the stack holds."""
+    try:
+        return str(value)
+    except RecursionError:
+        return "(it nests too deep to be shown)"
 
 
 class _Complaint:
@@ -182,7 +192,9 @@ class _Complaint:
         self.was_cut_off = reply.finish_reason == "length"
 
     def __call__(self, message: str) -> ProtocolViolation:
-        calls = "".join(f"\n{call.name}({call.arguments})" for call in self._reply.calls)
+        calls = "".join(
+            f"\n{_shown(call.name)}({_shown(call.arguments)})" for call in self._reply.calls
+        )
         raw = self._reply.content + calls or self._reply.reasoning
         return ProtocolViolation(clean_text(message), raw=clean_text(raw[:_RAW_LIMIT]))
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -33,6 +34,8 @@ _NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dep
 _NO_REMOTE: Registry[Any] = Registry()
 """Resolves references inside a schema only: a tool's schema must not make the server fetch a URL."""
 _TOLD_AT_ONCE = 3
+_LOOKED_AT = 100
+"""Errors of one call; a list of ten thousand wrong members has as many."""
 
 
 def check_schema(spec: ToolSpec) -> None:
@@ -61,9 +64,12 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         fitted = {
             name: coerced(value, properties.get(name, True))
             for name, value in arguments.items()
-            if not _is_absent(value, name, properties, required)
+            if name in required or value is not None or not _is_left_out(validator, name)
         }
-        errors = sorted(validator.iter_errors(fitted), key=lambda error: list(map(str, error.path)))
+        errors = sorted(
+            islice(validator.iter_errors(fitted), _LOOKED_AT),
+            key=lambda error: list(map(str, error.path)),
+        )
     except (Unresolvable, RecursionError, re.error) as error:
         raise InvalidInput(f"The schema of the tool {spec.name} can't be used: {error}") from error
     if errors:
@@ -254,11 +260,14 @@ def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any v
     return moved
 
 
-def _is_absent(value: object, name: str, properties: JsonObject, required: Sequence[str]) -> bool:
-    """Whether a null stands for an argument left out: it may be, and its schema takes no null."""
-    if value is not None or name in required or name not in properties:
-        return False
-    return not Draft202012Validator(properties[name], registry=_NO_REMOTE).is_valid(None)
+def _is_left_out(validator: Draft202012Validator, name: str) -> bool:
+    """Whether a null stands for an argument left out: one with a schema that takes no null.
+
+    The argument's schema is looked at inside the whole one, which its references point into.
+    """
+    whole = validator.schema
+    properties = whole.get("properties", {}) if isinstance(whole, Mapping) else {}
+    return name in properties and not validator.evolve(schema=properties[name]).is_valid(None)
 
 
 def _sentence(spec: ToolSpec, error: ValidationError) -> str:
@@ -269,22 +278,22 @@ def _sentence(spec: ToolSpec, error: ValidationError) -> str:
 
 
 def _where(spec: ToolSpec, error: ValidationError) -> str:
-    path = ".".join(str(part) for part in error.absolute_path)
+    path = _short(".".join(str(part) for part in error.absolute_path))
     return f"The argument {path} of {spec.name}" if path else f"The call of {spec.name}"
 
 
 def _tell_missing(spec: ToolSpec, error: ValidationError) -> str:
     given = error.instance if isinstance(error.instance, dict) else {}
     missing = " and ".join(name for name in _values(error) if name not in given)
-    inside = "".join(f" inside {part}" for part in error.absolute_path)
+    inside = _short("".join(f" inside {part}" for part in error.absolute_path))
     return f"{spec.name} needs the argument {missing}{inside}: call it again with it."
 
 
 def _tell_extra(spec: ToolSpec, error: ValidationError) -> str:
     known = (error.schema or {}).get("properties", {}) if isinstance(error.schema, dict) else {}
     given = error.instance if isinstance(error.instance, dict) else {}
-    extra = ", ".join(_short(name) for name in given if name not in known)
-    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    extra = _short(", ".join(_short(name) for name in given if name not in known), 160)
+    takes = f"it takes {_short(', '.join(known), 300)}" if known else "it takes none"
     return f"{spec.name} has no argument {extra}; {takes}."
 
 

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -172,6 +173,7 @@ def test_a_call_inside_a_truncated_call_is_never_taken():
         '{"tool":"any","arguments":{"a":NaN}}',
         '{"tool":"any","arguments":{"a":1e999}}',
         '{"tool":"any","arguments":{"a":' + "9" * 6000 + "}}",
+        '{"tool":"any","arguments":{"a":' + "9" * 400 + "}}",
         '{"tool":"any","arguments":[1,2]}',
         '{"tool":null}',
         "[]",
@@ -181,6 +183,35 @@ def test_a_call_inside_a_truncated_call_is_never_taken():
 def test_hostile_json_is_a_violation_and_nothing_else(content: str):
     assert violation(RawReply(content), parse_json).message
     assert violation(native(RawCall("any", content[26:-1] or "[")), parse_native).message
+
+
+def test_a_number_that_arithmetic_with_a_float_fails_on_is_a_violation():
+    share = ToolSpec("cut", "", {"type": "object", "properties": {"share": {"multipleOf": 0.5}}})
+    reply = native(RawCall("cut", '{"share": ' + "9" * 400 + "}"))
+    with pytest.raises(ProtocolViolation, match="too large"):
+        parse_native(reply, [share])
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "call", [RawCall(nested(5000), "{}"), RawCall("any", nested(5000)), RawCall("x" * 5000, "{}")]
+)
+def test_what_can_not_be_shown_of_a_call_is_told_in_short(call: RawCall):
+    assert len(violation(native(call)).message) < 300
+
+
+def test_of_very_many_tools_a_violation_names_some():
+    tools = [ToolSpec(f"tool_number_{number}", "", {"type": "object"}) for number in range(500)]
+    with pytest.raises(ProtocolViolation) as caught:
+        parse_json(RawReply("Hello!"), tools)
+    assert "tool_number_0, tool_number_1" in caught.value.message
+    assert len(caught.value.message) < 1000
 
 
 def test_nul_and_lone_surrogates_never_pass():

@@ -133,12 +133,46 @@ def test_several_faults_are_told_together():
     assert "The argument page" in message
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {f"extra {number}": number for number in range(500)},
+        {"k" * 5000: 1},
+        {"query": "x", "tags": [{"name": "x" * 500}] * 20_000},
+    ],
+)
+def test_what_is_told_of_many_or_long_faults_is_short(arguments: dict[str, object]):
+    message = told(SEARCH, arguments)
+    assert len(message) < 1000
+    assert message.endswith(".")
+
+
+def test_a_fault_deep_under_long_names_is_told_in_short():
+    spec = ToolSpec(
+        "hook", "", {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}
+    )
+    assert len(told(spec, {"k" * 5000: 1, "l" * 5000: "abc"})) < 1000
+
+
 def test_null_stands_for_an_optional_argument_left_out():
     assert check_arguments(SEARCH, {"query": "x", "page": None}) == {"query": "x"}
 
 
 def test_null_is_kept_where_the_schema_takes_it():
     assert check_arguments(SEARCH, {"query": "x", "weight": None}) == {"query": "x", "weight": None}
+
+
+def test_null_stands_for_an_argument_left_out_whose_schema_is_a_reference():
+    spec = ToolSpec(
+        "plan",
+        "",
+        {
+            "type": "object",
+            "properties": {"step": {"$ref": "#/$defs/step"}, "note": {"$ref": "#/$defs/note"}},
+            "$defs": {"step": {"type": "string"}, "note": {"type": ["string", "null"]}},
+        },
+    )
+    assert check_arguments(spec, {"step": None, "note": None}) == {"note": None}
 
 
 def test_null_for_a_required_argument_is_a_violation():

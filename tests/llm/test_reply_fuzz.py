@@ -1,0 +1,30 @@
+"""Broken replies by the thousand; `python -m benchmarks.fuzz_replies` tells what came of them."""
+
+from itertools import islice
+
+import pytest
+
+from benchmarks.broken_replies import replies
+from benchmarks.fuzz_replies import KINDS, first, outcomes
+
+
+@pytest.mark.parametrize(
+    "count", [2_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
+)
+def test_a_broken_reply_is_a_call_or_a_violation_told_in_a_short_sentence(count: int):
+    counts, faults, slowest = outcomes(first(count, seed=1))
+    assert faults == []
+    assert counts.total() == count
+    assert slowest < 1
+
+
+def test_the_replies_are_broken_in_every_way_that_a_violation_tells_of():
+    counts, _, _ = outcomes(first(5_000, seed=2))
+    assert counts.keys() == {"a call", *KINDS}
+
+
+def test_a_seed_always_gives_the_same_replies():
+    def some(seed: int) -> list[str]:
+        return [repr(reply) for reply in islice(replies(seed), 50)]
+
+    assert some(3) == some(3) != some(4)
