@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from memserver.llm.lossless import clean_text
 
 _PLAIN = re.compile(r'[^"\\]+')
+_THINK, _THINK_END = "<think>", "</think>"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 Path = tuple[str, ...]
@@ -140,6 +141,30 @@ class ArgumentText:
         return "".join(texts)
 
 
+class AfterReasoning:
+    """Lets through what stands behind a leading <think>…</think>; all, where there is none."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._thinks = False
+        self._speaks = False
+
+    def feed(self, fragment: str) -> str:
+        """Read on, and give what of the content this fragment brought."""
+        if self._speaks:
+            return fragment
+        self._held += fragment
+        if not self._thinks:
+            begun = self._held.lstrip()
+            self._thinks = begun.startswith(_THINK)
+            self._speaks = not self._thinks and not _THINK.startswith(begun)
+        if self._thinks:
+            _, end, said = self._held.partition(_THINK_END)
+            self._speaks = bool(end)
+            self._held = said if end else self._held[-len(_THINK_END) :]
+        return self._held if self._speaks else ""
+
+
 class CallText:
     """The text of one argument of one tool, from `{"tool": name, "arguments": {"message": "…"}}`.
 
@@ -150,6 +175,7 @@ class CallText:
     def __init__(self, tool: str = "send_message", argument: str = "message") -> None:
         self._tool = tool
         self._paths = {("arguments", argument), ("parameters", argument)}
+        self._said = AfterReasoning()
         self._strings = JsonStrings()
         self._name = ""
         self._named = False
@@ -161,7 +187,7 @@ class CallText:
         """Read on, and give what of the text this fragment brought."""
         if self._done:
             return ""
-        for path, text, ends in self._strings.feed(fragment):
+        for path, text, ends in self._strings.feed(self._said.feed(fragment)):
             self._take(path, text, ends)
         if not self._named:
             return ""

@@ -4,8 +4,11 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.broken_replies import replies
+from benchmarks.broken_replies import TOOLS, replies
 from benchmarks.fuzz_replies import KINDS, first, outcomes
+from memserver.errors import ProtocolViolation
+from memserver.llm.reply_parser import parse_json
+from memserver.llm.text_stream import CallText
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,20 @@ def test_a_broken_reply_is_a_call_or_a_violation_told_in_a_short_sentence(count:
 def test_the_replies_are_broken_in_every_way_that_a_violation_tells_of():
     counts, _, _ = outcomes(first(5_000, seed=2))
     assert counts.keys() == {"a call", *KINDS}
+
+
+def test_what_is_told_while_a_call_in_text_comes_is_its_message_or_nothing():
+    told = 0
+    for reply in (reply for reply in first(5_000, seed=4) if not reply.calls):
+        stream, text = CallText(), reply.content
+        heard = "".join(stream.feed(text[start : start + 7]) for start in range(0, len(text), 7))
+        try:
+            call = parse_json(reply, TOOLS).call
+        except ProtocolViolation:
+            continue
+        assert heard in {"", call.arguments.get("message") if call.name == "send_message" else ""}
+        told += bool(heard)
+    assert told > 10
 
 
 def test_a_seed_always_gives_the_same_replies():

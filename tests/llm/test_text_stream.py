@@ -99,3 +99,16 @@ def test_a_message_that_is_no_text_gives_nothing(text: str):
 def test_an_object_without_a_tool_before_the_call_is_skipped():
     text = '{"mood": {"message": "no"}} {"tool": "send_message", "arguments": {"message": "yes"}}'
     assert CallText().feed(text) == "yes"
+
+
+@given(CUTS, st.sampled_from(["<think>", "\n <think>"]))
+def test_a_call_in_the_reasoning_before_a_call_is_not_told(cuts: list[int], begin: str):
+    call = '{"tool": "send_message", "arguments": {"message": "%s"}}'
+    text = f"{begin}Perhaps {call % 'no'}? <b></think>\n{call % 'yes'}"
+    assert fed(CallText(), text, cuts) == "yes"
+
+
+@given(CUTS, st.sampled_from(["", " ", "<", "<thin", "<b>", "</think>", "Well <think>"]))
+def test_what_only_looks_like_reasoning_holds_nothing_back(cuts: list[int], begin: str):
+    text = begin + '{"tool": "send_message", "arguments": {"message": "yes"}}'
+    assert fed(CallText(), text, cuts) == "yes"
