@@ -1,10 +1,10 @@
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 
+import memserver
 from scripts.write_settings_page import PAGE, page
 from tests.docs.blocks import REPOSITORY, documents, prose
 
@@ -68,7 +68,5 @@ def test_the_settings_page_is_up_to_date():
 
 
 def test_the_change_log_knows_this_version():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    version = project["project"]["version"]
     changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## [{version}]" in changes
+    assert f"## [{memserver.__version__}]" in changes
