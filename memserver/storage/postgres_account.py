@@ -128,7 +128,7 @@ def recorded_place(root: Path) -> Path | None:
 def choose_place(root: Path, account: Account | None, system_home: Path) -> Path:
     """The directory for a cluster: `root`, or one that the account can reach.
 
-    As root the home often lies under a 0700 directory (/root/.local/share). We never loosen a directory
+    As root the home often lies under a 0700 directory. We never loosen a directory
     that isn't ours; the cluster then goes to `system_home`, and `root/location` says where.
     """
     if can_enter(account, root):
