@@ -64,5 +64,7 @@ class Settings(BaseSettings):
 
     max_steps: int = Field(default=10, ge=1, le=100)
     """Model steps in one turn."""
+    prompt_order: Literal["working_context_first", "working_context_last"] = "working_context_first"
+    """Where a prompt has the working context: before the messages, as in the MemGPT paper, or behind."""
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""

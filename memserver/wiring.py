@@ -238,7 +238,7 @@ async def assemble(
         ),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
-        limits=Limits(settings.max_steps, settings.llm_max_output_tokens),
+        limits=Limits(settings.max_steps, settings.llm_max_output_tokens, settings.prompt_order),
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)

@@ -1,7 +1,8 @@
 """Main context: what the model sees, put together from an agent's memories.
 
-The order serves a prefix cache: instructions, memory statistics and working context first, then the
-summary, then the queue; what changes least comes first.
+The order serves a prefix cache: instructions, then working context with memory statistics, then the
+summary, then the queue (MemGPT, figure 3). In the other order the working context is the last message,
+so that an edit of it leaves all before it in the cache.
 """
 
 import json
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from uuid import UUID
 
+from memserver.agent.options import PromptOrder
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget
 from memserver.memory.text import shorten, stamp
@@ -55,17 +57,33 @@ class Frame:
 
     parts: tuple[Part, ...]
     budget: Budget
+    order: PromptOrder
 
-    @property
-    def head(self) -> list[PromptMessage]:
-        """The message before the queue."""
-        texts = [part.text for part in self.parts[:-1] if part.text]
-        return [PromptMessage("system", "\n\n".join(texts))]
+    def prompt(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
+        """The whole prompt with this queue."""
+        behind = {"working_context"} if self.order == "working_context_last" else set()
+        texts = [part for part in self.parts[:-1] if part.text]
+        head = "\n\n".join(part.text for part in texts if part.name not in behind)
+        tail = [PromptMessage("system", part.text) for part in texts if part.name in behind]
+        return [PromptMessage("system", head), *queue, *tail]
 
 
-async def frame(
-    mind: Mind, model: ChatModel, prompts: Prompts, *, window: int, reserved: int
-) -> Frame:
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much an agent's prompt may hold, and in which order.
+
+    Attributes:
+        window: tokens of prompt and output in all.
+        reserved: those of them kept free for the output.
+        order: where the working context stands.
+    """
+
+    window: int
+    reserved: int
+    order: PromptOrder
+
+
+async def frame(mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout) -> Frame:
     """Render and count everything but the queue."""
     texts = {
         "instructions": mind.agent.system_prompt or prompts.render("system.md"),
@@ -85,7 +103,9 @@ async def frame(
     parts = tuple(
         Part(name, text, count) for (name, text), count in zip(texts.items(), counts, strict=True)
     )
-    return Frame(parts, Budget(window, reserved, sum(counts) + model.message_overhead))
+    around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
+    budget = Budget(layout.window, layout.reserved, sum(counts) + around)
+    return Frame(parts, budget, layout.order)
 
 
 async def render_queue(

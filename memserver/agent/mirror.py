@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from memserver.agent.context import Frame, Mind, frame, render_queue
 from memserver.agent.options import AgentOptions
-from memserver.agent.turn import Faculties, window_and_reserve
+from memserver.agent.turn import Faculties, layout_of
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
 from memserver.storage.agents import no_agent
@@ -46,8 +46,8 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
         zone=ZoneInfo(options.timezone),
     )
     model = faculties.models.get(agent.model)
-    window, reserved = await window_and_reserve(model, options, faculties.limits)
-    shape = await frame(mind, model, faculties.prompts, window=window, reserved=reserved)
+    layout = await layout_of(model, options, faculties.limits)
+    shape = await frame(mind, model, faculties.prompts, layout)
     shown = await render_queue(mind, queue, shape.budget.largest, model)
     failure = (row["summary"] or {}).get("failure")
     return View(shape, queue, shown, failure)

@@ -1,8 +1,12 @@
 """An agent's own settings, with the server's as defaults."""
 
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+PromptOrder = Literal["working_context_first", "working_context_last"]
+"""Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
 
 
 class AgentOptions(BaseModel):
@@ -19,6 +23,8 @@ class AgentOptions(BaseModel):
     must_reply: bool = True
     """A message is answered with send_message before the turn ends. Off: as in the MemGPT paper, a
     step that asks for no heartbeat ends the turn, answered or not."""
+    prompt_order: PromptOrder | None = None
+    """Whether the working context comes before the messages or behind them."""
     timezone: str = "UTC"
     """Of dates without a zone, an IANA name."""
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
-from memserver.agent.context import Frame, Mind, count_entry, frame, render_queue
+from memserver.agent.context import Frame, Layout, Mind, count_entry, frame, render_queue
 from memserver.agent.events import (
     Event,
     EventBus,
@@ -22,7 +22,7 @@ from memserver.agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from memserver.agent.options import AgentOptions
+from memserver.agent.options import AgentOptions, PromptOrder
 from memserver.errors import (
     ContextOverflow,
     DatabaseError,
@@ -61,6 +61,7 @@ class Limits:
 
     max_steps: int = 10
     max_output_tokens: int = 512
+    prompt_order: PromptOrder = "working_context_first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ class TurnRun:
         step = self._steps + 1
         streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
         reply = await self._model.call_tool(
-            [*shape.head, *queue],
+            shape.prompt(queue),
             tools,
             max_tokens=self._reserved,
             on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
@@ -384,11 +385,9 @@ class TurnRun:
         )
 
     async def _frame(self) -> Frame:
-        window, reserved = await window_and_reserve(self._model, self._options, self._with.limits)
-        self._reserved = reserved
-        return await frame(
-            self._mind, self._model, self._with.prompts, window=window, reserved=reserved
-        )
+        layout = await layout_of(self._model, self._options, self._with.limits)
+        self._reserved = layout.reserved
+        return await frame(self._mind, self._model, self._with.prompts, layout)
 
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
@@ -420,14 +419,13 @@ class TurnRun:
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
 
 
-async def window_and_reserve(
-    model: ChatModel, options: AgentOptions, limits: Limits
-) -> tuple[int, int]:
-    """The tokens that an agent may use in all, and those of them kept free for the output."""
+async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> Layout:
+    """What an agent's prompt may hold: its own options before the server's limits."""
     window = await model.context_window()
     if options.context_window is not None:
         window = min(window, options.context_window)
-    return window, min(options.max_output_tokens or limits.max_output_tokens, window // 2)
+    reserved = min(options.max_output_tokens or limits.max_output_tokens, window // 2)
+    return Layout(window, reserved, options.prompt_order or limits.prompt_order)
 
 
 def as_json(error: MemserverError) -> JsonObject:
