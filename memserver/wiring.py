@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
-from memserver.agent.turn import Faculties, Limits, ModelSource
+from memserver.agent.turn import Clock, Faculties, Limits, ModelSource, utc_now
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
@@ -223,8 +223,9 @@ async def assemble(
     embedder: Embedder,
     settings: Settings,
     tools: Sequence[Tool] = (),
+    clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
-    """The services over a database, models, an embedder and further tools that the caller brings."""
+    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     database = Database(app_url, pool_size=settings.database_pool_size)
     await database.open()
     archival = ArchivalStorage(embedder)
@@ -239,6 +240,7 @@ async def assemble(
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(settings.max_steps, settings.llm_max_output_tokens, settings.prompt_order),
+        clock=clock,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)

@@ -47,6 +47,14 @@ MOST_VIOLATIONS = 3
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 
 
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time, as every server but one of a simulated world has it."""
+    return datetime.now(UTC)
+
+
 class ModelSource(Protocol):
     """Where a turn gets its model from."""
 
@@ -75,7 +83,7 @@ class Faculties:
     prompts: Prompts
     events: EventBus
     limits: Limits
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Clock = utc_now
 
 
 class TurnRun:

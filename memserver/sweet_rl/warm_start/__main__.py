@@ -1,0 +1,90 @@
+"""The steps of a warm start: `python -m memserver.sweet_rl.warm_start --help`."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memserver.embeddings.batching import BatchingEmbedder
+from memserver.endpoint import Endpoint
+from memserver.llm.tokens import Remembered, TokenizerFile
+from memserver.prompts import shipped_prompts
+from memserver.settings import Settings
+from memserver.sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
+from memserver.sweet_rl.warm_start.small_talk import (
+    PLAIN,
+    SHORT,
+    load_replies,
+    on_topic,
+    save_replies,
+    write_replies,
+)
+from memserver.sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
+from memserver.wiring import assemble, database_urls, make_embedder
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
+
+
+@app.command()
+def replies(
+    base_url: Annotated[str, typer.Option(help="An endpoint with the untrained model, …/v1.")],
+    model: Annotated[str, typer.Option()] = "SmolLM2-135M-Instruct",
+) -> None:
+    """Have the untrained model answer the small talk, and keep the half that is most to the point.
+
+    Goes on where it broke off.
+    """
+    asyncio.run(_reply(Endpoint(base_url, "", 120), model))
+
+
+async def _reply(endpoint: Endpoint, model: str) -> None:
+    for manner in (SHORT, PLAIN):
+        kept = await write_replies(endpoint, model, manner)
+        typer.echo(f"{manner.file}: {kept} answers")
+    embedder = make_embedder(Settings())
+    save_replies(await on_topic(load_replies(), embedder))
+    await embedder.aclose()
+
+
+@app.command()
+def traces(
+    folder: Annotated[Path, typer.Argument(help="Where the traces go.")],
+    tokenizer: Annotated[Path, typer.Option(help="The model's folder or tokenizer.json.")],
+    users: Annotated[int, typer.Option(help="Conversations for training.")] = 1200,
+    tests: Annotated[int, typer.Option(help="Conversations for each of the three tests.")] = 60,
+    seed: int = 1,
+) -> None:
+    """Play synthetic users on a server of its own, and write down what the teacher does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_record(folder, tokenizer, {"train": users} | dict.fromkeys(HELD_OUT, tests), seed))
+
+
+async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: int) -> None:
+    sides: dict[str, Holdout] = {"train": TRAINING, **HELD_OUT}
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(
+            home=Path(home),
+            prompts_dir=shipped_prompts() / "small_model",
+            llm_thought_last=True,
+            llm_longest_text=200,
+        )
+        teachers = Teachers(Remembered(TokenizerFile(tokenizer)))
+        clock = SimulatedClock()
+        embedder = BatchingEmbedder(make_embedder(settings))
+        with database_urls(settings) as urls:
+            async with assemble(urls.app, teachers, embedder, settings, clock=clock) as services:
+                recorder = Recorder(services, teachers, clock)
+                for name, count in counts.items():
+                    talk = [each for each in load_replies() if each.held_out == (name != "train")]
+                    path = folder / f"{name}.jsonl.gz"
+                    written = await recorder.record(path, sides[name], talk, count, seed)
+                    typer.echo(f"{path}: {written} chains of {count} conversations")
+        await embedder.aclose()
+
+
+if __name__ == "__main__":
+    app()
