@@ -32,6 +32,8 @@ ORDER = (ORDERS[0], ORDERS[1], ORDERS[1], ORDERS[0])
 EDITED_EVERY = 3
 EVICTIONS = 2
 SAMPLE_TURNS = 3
+QUEUE_SHARE = 0.63
+"""Of all that is said, what fits the queue."""
 EDITED, PLAIN = "edited", "plain"
 _COLUMNS = (
     "prefix_cache_hit_ratio",
@@ -86,7 +88,8 @@ async def window_for(url: str, plan: Plan, output_tokens: int) -> int:
     each = (after["used"] - before["used"]) / SAMPLE_TURNS
     edits = 60  # tokens that the section grows to
     fixed: int = before["used"]
-    return round(fixed + edits + output_tokens + each * plan.turns * 0.63)
+    queue: float = each * plan.turns * QUEUE_SHARE
+    return round(fixed + edits + output_tokens + queue)
 
 
 @dataclass(frozen=True)
