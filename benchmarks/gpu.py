@@ -124,6 +124,7 @@ class Stage:
     plan: Plan
     model: ModelServer
     server: ServerProcess
+    home: Path
     clients: Clients
     past_messages: int
     recorded: Recorded
@@ -157,7 +158,7 @@ class Stage:
     def _groups(self, side: str) -> dict[str, Group]:
         ours: dict[str, Group] = {}
         if side == "memserver":
-            ours = {"memserver": of_memserver(self.server), "postgres": of_postgres(self.server)}
+            ours = {"memserver": of_memserver(self.server), "postgres": of_postgres(self.home)}
         return self.model.groups() | ours
 
 
@@ -212,7 +213,7 @@ def staged(plan: Plan, asked: argparse.Namespace, say: Console) -> Iterator[Stag
                 asked.save_bodies.write_bytes(bodies.read_bytes())
             settings = answering.settings(model.url, home=home)
             with memserver(home, settings, "--workers", str(plan.workers)) as server:
-                stage = Stage(plan, model, server, clients, past, recorded(bodies))
+                stage = Stage(plan, model, server, home, clients, past, recorded(bodies))
                 for side in ("memserver", "direct"):
                     stage.measure(min(WARM_UP, max(plan.agents)), side, Side())
                 yield stage

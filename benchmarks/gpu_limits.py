@@ -12,9 +12,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,26 @@ from memserver.llm.tool_schema import response_format_json
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, ToolRegistry
 
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A setting of vLLM: arguments of `vllm serve`, and variables."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 VARIANTS = {
-    "api1": ["--api-server-count", "1"],
-    "api4": ["--api-server-count", "4"],
-    "api4-eager": ["--api-server-count", "4", "--enforce-eager"],
-    "api4-sync": ["--api-server-count", "4", "--no-async-scheduling"],
-    "api8": ["--api-server-count", "8"],
-    "api4-seqs64": ["--api-server-count", "4", "--max-num-seqs", "64"],
-    "api4-interval8": ["--api-server-count", "4", "--stream-interval", "8"],
+    "api1": Variant(("--api-server-count", "1")),
+    "api4": Variant(("--api-server-count", "4")),
+    "api8": Variant(("--api-server-count", "8")),
+    "rust": Variant(("--api-server-count", "1"), {"VLLM_USE_RUST_FRONTEND": "1"}),
+    "api4-eager": Variant(("--api-server-count", "4", "--enforce-eager")),
+    "api4-sync": Variant(("--api-server-count", "4", "--no-async-scheduling")),
+    "api4-seqs64": Variant(("--api-server-count", "4", "--max-num-seqs", "64")),
+    "api4-interval8": Variant(("--api-server-count", "4", "--stream-interval", "8")),
 }
-"""Arguments of `vllm serve`."""
-DEFAULT_VARIANTS = "api1,api4,api4-eager"
+DEFAULT_VARIANTS = "api1,api4,rust,api4-eager"
 SHARED = ["--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes"]
 """Of several on one GPU: a fixed cache, since none can measure what is free while the others load."""
 _COLUMNS = ("turns_per_s", "p50_ms", "p95_ms", "first_delta_p50_ms", "prefix_cache_hit_ratio")
@@ -126,8 +135,11 @@ def servers(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Model
     with ExitStack() as stack:
         started = {}
         for name in asked.variants:
-            options = [*VARIANTS[name], *SHARED, str(asked.cache_bytes)]
-            starting = starting_model_server(folder, asked.vllm_command, options)
+            variant = VARIANTS[name]
+            options = [*variant.arguments, *SHARED, str(asked.cache_bytes)]
+            starting = starting_model_server(
+                folder, asked.vllm_command, options, variant.environment
+            )
             started[name] = stack.enter_context(starting)
         yield started
 
@@ -207,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=DEFAULT_VARIANTS.split(","),
         help=f"of {', '.join(VARIANTS)}",
     )
-    parser.add_argument("--cache-bytes", type=int, default=18_000_000_000)
+    parser.add_argument("--cache-bytes", type=int, default=15_000_000_000)
     parser.add_argument("--seconds-left", type=float, default=360)
     asked = parser.parse_args(arguments)
     if unknown := set(asked.variants) - set(VARIANTS):

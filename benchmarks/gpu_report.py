@@ -43,7 +43,7 @@ def table(rows: Sequence[dict[str, Any]], target: float) -> Table:
 
 def draw(rows: Sequence[dict[str, Any]], target: float, file: Path) -> None:
     """Turns a second and the median turn over the number of agents. Needs matplotlib, of the extra eval."""
-    import matplotlib  # noqa: PLC0415 - of an extra
+    import matplotlib.ticker  # noqa: PLC0415 - of an extra
 
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415
@@ -62,9 +62,10 @@ def draw(rows: Sequence[dict[str, Any]], target: float, file: Path) -> None:
     rate.set(title=f"Turns a second (ratio; target ≥ {target:g})", ylabel="turns/s")
     time.set(title="A turn", ylabel="ms")
     for axes in (rate, time):
-        axes.set(xlabel="agents at once", xscale="log", ylim=(0, None))
+        axes.set(xlabel="agents at once", xscale="log", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.set_xticks(sorted({row["agents"] for row in rows}))
         axes.get_xaxis().set_major_formatter(matplotlib.ticker.ScalarFormatter())
+        axes.get_xaxis().set_minor_locator(matplotlib.ticker.NullLocator())
         axes.legend()
         axes.grid(alpha=0.3)
     figure.tight_layout()

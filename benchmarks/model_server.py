@@ -47,7 +47,7 @@ class ModelServer:
                 with urllib.request.urlopen(request, timeout=RESET_SECONDS) as answer:
                     told = answer.read()
             except urllib.error.HTTPError as error:
-                if error.code == http.client.NOT_FOUND:
+                if error.code in {http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED}:
                     return False
                 raise
             if not told or json.loads(told).get("success", True):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benchmarks.servers import PROC, ServerProcess, running_processes
 
@@ -52,22 +53,28 @@ def of_vllm(kind: str, server: ServerProcess | None) -> Group:
     return pids
 
 
-def of_postgres(server: ServerProcess) -> Group:
-    """The Postgres processes that this memserver started."""
+def of_postgres(home: Path) -> Group:
+    """The embedded Postgres of this MEMSERVER_HOME, which is no child of memserver's.
+
+    Raises:
+        RuntimeError: when asked, and none runs there.
+    """
 
     def pids() -> set[int]:
-        return {pid for pid in _descendants(server.pid) if _is_postgres(pid)}
+        postmasters = {
+            int(file.read_text(encoding="utf-8").split()[0])
+            for file in home.rglob("postmaster.pid")
+        }
+        if not postmasters:
+            raise RuntimeError(f"No Postgres runs under {home}.")
+        return _descendants(postmasters)
 
     return pids
 
 
 def of_memserver(server: ServerProcess) -> Group:
-    """Its processes without Postgres's."""
-
-    def pids() -> set[int]:
-        return {pid for pid in server.pids() if not _is_postgres(pid)}
-
-    return pids
+    """All processes of this server."""
+    return lambda: set(server.pids())
 
 
 @contextmanager
@@ -94,10 +101,10 @@ def _cpu_seconds() -> dict[int, float]:
     }
 
 
-def _descendants(root: int) -> set[int]:
-    """All processes below this one, whatever group they made for themselves."""
+def _descendants(roots: set[int]) -> set[int]:
+    """These processes and all below them."""
     parents = {pid: int(fields[_PARENT]) for pid, fields in running_processes()}
-    found = {root}
+    found = set(roots)
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found
@@ -114,11 +121,5 @@ def _command_line(pid: int) -> str:
 def _vllm_kind(command: str) -> str:
     if "VLLM::EngineCore" in command or "VLLM::Worker" in command:
         return "engine"
-    if "VLLM::" in command or "vllm.entrypoints" in command or "vllm serve" in command:
-        return "api"
-    return ""
-
-
-def _is_postgres(pid: int) -> bool:
-    command = _command_line(pid)
-    return command.startswith("postgres:") or "bin/postgres " in command
+    speaking = ("VLLM::", "vllm.entrypoints", "vllm serve", "vllm-rs")
+    return "api" if any(name in command for name in speaking) else ""

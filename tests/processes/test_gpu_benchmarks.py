@@ -22,9 +22,10 @@ def test_both_sides_are_measured_with_the_same_requests(
 ) -> None:
     bodies, out = folder / "bodies.jsonl", folder / "out.json"
     here = ["--vllm-url", echo.url, "--clients", "2", "--json"]
-    sizes = ["--agents", "1,3", "--turns", "2", "--context", "400", "--least-turns", "2"]
+    sizes = ["--agents", "1,3", "--turns", "2", "--context", "400"]
+    few = ["--least-turns", "2", "--characters", "600"]  # room for the echo
     files = ["--save-bodies", str(bodies), "--out", str(out)]
-    assert gpu.main([*here, *sizes, *files, "--workers", "1"]) == 0
+    assert gpu.main([*here, *sizes, *few, *files, "--workers", "1"]) == 0
     figures = last_line(capsys.readouterr().out)
     assert figures == json.loads(out.read_text())
     rows = figures["rows"]
