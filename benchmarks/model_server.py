@@ -19,6 +19,7 @@ from benchmarks.usage import Group, of_vllm
 COMMAND = ("bash", str(Path(__file__).parents[1] / "scripts" / "gpu_host.sh"))
 START_SECONDS = 420
 RESET_SECONDS = 10
+_HERE = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _COUNTER = re.compile(r"^vllm:(prefix_cache_\w+?)(?:_total)?(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
@@ -44,7 +45,7 @@ class ModelServer:
         while time.monotonic() < deadline:
             request = urllib.request.Request(f"{self.url}/reset_prefix_cache", b"", method="POST")
             try:
-                with urllib.request.urlopen(request, timeout=RESET_SECONDS) as answer:
+                with _HERE.open(request, timeout=RESET_SECONDS) as answer:
                     told = answer.read()
             except urllib.error.HTTPError as error:
                 if error.code in {http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED}:
@@ -72,7 +73,7 @@ class ModelServer:
         return {f"vllm_{kind}": of_vllm(kind, self.process) for kind in ("api", "engine")}
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+        with _HERE.open(f"{self.url}{path}", timeout=30) as answer:
             content: bytes = answer.read()
             return content
 

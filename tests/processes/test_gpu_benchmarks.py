@@ -1,6 +1,7 @@
 """The GPU benchmarks from end to end, with a scripted model in vLLM's place."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ def test_both_sides_are_measured_with_the_same_requests(
         assert ours["first_character_p50_ms"] > 0
         assert ours["cpu_cores"].keys() >= {"memserver", "postgres"}
 
+    script = folder / "start.sh"
+    server = f"{sys.executable} -m memserver.llm.scripted_server"
+    script.write_text(f'exec {server} --port "$PORT"\n', encoding="utf-8")
+    here = ["--vllm-command", f"bash {script}", "--variants", "api1", "--clients", "2", "--json"]
     sizes = ["--agents", "1,2", "--turns", "2", "--bodies", str(bodies)]
     assert gpu_limits.main([*here, *sizes]) == 0
     rows = last_line(capsys.readouterr().out)["rows"]
