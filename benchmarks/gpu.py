@@ -103,6 +103,7 @@ class Side:
             "p50_ms": milliseconds([o.seconds for o in well], 50),
             "p95_ms": milliseconds([o.seconds for o in well], 95),
             **first_figures(well),
+            "steps": _mean([o.steps for o in well]),
             "prompt_tokens": _mean([o.prompt_tokens for o in well]),
             "output_tokens": _mean([o.output_tokens for o in well]),
             "prefix_cache_hit_ratio": round(self.found / self.looked_up, 4)
@@ -349,7 +350,7 @@ def _rate(run: Run) -> float | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return round(statistics.mean(values), 1) if values else None
+    return round(statistics.mean(values), 2) if values else None
 
 
 def _by_group(usages: Sequence[dict[str, float]]) -> dict[str, float]:

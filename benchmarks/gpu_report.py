@@ -13,6 +13,7 @@ _COLUMNS = (
     "p50_ms",
     "p95_ms",
     "first_character_p50_ms",
+    "steps",
     "prompt_tokens",
     "output_tokens",
     "prefix_cache_hit_ratio",

@@ -55,7 +55,10 @@ Conversation = Sequence[Turn]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one turn. Times are seconds; `started` and `ended` on the machine's monotonic clock."""
+    """What came of one turn. Times are seconds; `started` and `ended` on the machine's monotonic clock.
+
+    A step is one answer of the model's.
+    """
 
     label: str
     started: float
@@ -64,6 +67,7 @@ class Outcome:
     first_character: float | None = None
     prompt_tokens: int = 0
     output_tokens: int = 0
+    steps: int = 0
     evictions: int = 0
     retries: int = 0
     error: str = ""
@@ -214,6 +218,7 @@ async def _ask(
 
 
 def _whole(answer: dict[str, Any], outcome: Outcome) -> None:
+    outcome.steps += answer.get("steps", 1)
     _count(answer.get("usage"), outcome)
 
 
@@ -251,6 +256,8 @@ class _ToMemserver:
             kinds.add(kind)
             if kind == "usage":
                 _count(json.loads(data), self._outcome)
+            elif kind == "turn_ended":
+                self._outcome.steps += json.loads(data)["steps"]
             elif kind == "error":
                 self._outcome.error = str(json.loads(data)["error"])[:300]
             self._outcome.evictions += kind == "memory_changed"
@@ -271,6 +278,7 @@ class _ToOpenAI:
         for data in self._parser.feed(chunk):
             if data.startswith(b"[DONE]"):
                 self._ended = True
+                self._outcome.steps += 1
             elif self._outcome.first_character is None or _USAGE.search(data):
                 self._read(json.loads(data))
 

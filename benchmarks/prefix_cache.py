@@ -43,7 +43,9 @@ _COLUMNS = (
     "plain_first_character_p50_ms",
     "p50_ms",
     "turns_per_s",
+    "steps",
     "prompt_tokens",
+    "output_tokens",
     "errors",
 )
 

@@ -57,6 +57,7 @@ def test_a_streamed_answer_is_timed_to_its_message_and_its_tokens_are_counted(
     assert outcome.first_delta is not None
     assert outcome.first_character is not None
     assert 0 < outcome.first_delta <= outcome.first_character <= outcome.seconds
+    assert outcome.steps == 1
     assert outcome.prompt_tokens > 0
     assert outcome.output_tokens > 0
     assert len(run.client_cpu) == 1
@@ -64,7 +65,7 @@ def test_a_streamed_answer_is_timed_to_its_message_and_its_tokens_are_counted(
 
 def test_a_whole_answer_has_no_first_character(clients: Clients, model: str):
     [outcome] = clients.run(model, "openai", [[[turn(body("hello", stream=False))]]]).outcomes
-    assert (outcome.error, outcome.first_character) == ("", None)
+    assert (outcome.error, outcome.first_character, outcome.steps) == ("", None, 1)
     assert outcome.output_tokens > 0
 
 

@@ -37,6 +37,7 @@ def test_both_sides_are_measured_with_the_same_requests(
         (3, "direct"),
     ]
     assert [(row["turns"], row["errors"]) for row in rows] == [(4, 0), (4, 0), (12, 0), (12, 0)]
+    assert [row["steps"] for row in rows] == [1, 1, 1, 1]
     for ours, direct in (rows[:2], rows[2:]):
         assert ours["ratio"] > 0
         assert ours["prompt_tokens"] == direct["prompt_tokens"]
@@ -66,7 +67,7 @@ def test_the_orders_of_the_prompt_are_compared_over_two_evictions(
     prefix_cache.main([*here, "--conversations", "1", "--words", "20"])
     figures = last_line(capsys.readouterr().out)
     assert [row["evictions_of_each_run"] for row in figures["rows"]] == [[2, 2], [2, 2]]
-    assert [row["errors"] for row in figures["rows"]] == [0, 0]
+    assert [(row["errors"], row["steps"]) for row in figures["rows"]] == [(0, 1), (0, 1)]
     reset = [complaint for complaint in figures["complaints"] if "reset" in complaint]
     assert figures["complaints"] == reset
     assert len(reset) == 2
