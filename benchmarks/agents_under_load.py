@@ -1,7 +1,7 @@
 """Agents for load: their made-up pasts, what is said to them, and the server that keeps them.
 
 The texts are random, so that two agents share no prompt prefix but the system prompt. What a model answers is held
-to one send_message of a fixed number of characters: a turn is one request, and all runs generate about as much.
+to one send_message of one text: a turn is one request, all runs generate as much, and prompts don't depend on the model.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Answering:
 
     def settings(self, model_url: str, **more: object) -> Settings:
         """The settings of `memserver serve` for its local model, with answers of this size."""
-        message = {"type": "string", "minLength": self.characters, "maxLength": self.characters}
+        message = {"const": _text(random.Random(0), self.characters)[: self.characters - 1] + "."}
         schema = json.loads(LOCAL_MODEL["llm_schema"]) | {
             "properties": {
                 "tool": {"const": "send_message"},

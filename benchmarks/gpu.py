@@ -3,7 +3,7 @@
 Each agent has a past of random text and says --turns messages, one after the other's answer. A recording pass, which is
 not measured, writes down what memserver asks the model. Then both sides are measured in turns (memserver, direct, direct,
 memserver), the prefix cache emptied before each: memserver with fresh agents of the same past, direct with what was
-recorded, as many conversations at once and in the same order. Answers are held to one size at temperature 0.
+recorded, as many conversations at once and in the same order. The schema of an answer holds it to one text.
 
 Run it: `python -m benchmarks.gpu [--json] [--png FILE] [--agents 1,16,64,256] [--vllm-url http://127.0.0.1:8000]`. Without
 a URL it starts vLLM by scripts/gpu_host.sh, whose variables (MODEL, VLLM_SITE, …) it passes on.
