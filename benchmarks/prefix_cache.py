@@ -169,7 +169,9 @@ def measure(plan: Plan, asked: argparse.Namespace, say: Console) -> list[Row]:
         ):
             settings = _answering(model, asked).settings(model.url, home=home)
             with memserver(home, settings, "--workers", str(asked.workers)) as server:
-                window = asyncio.run(window_for(server.url, plan, asked.output_tokens))
+                window = asked.window or asyncio.run(
+                    window_for(server.url, plan, asked.output_tokens)
+                )
                 say.print(
                     f"windows of {window} tokens, {asked.output_tokens} of them for the output"
                 )
@@ -201,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--words", type=int, default=plan.words, help="of a message")
     parser.add_argument("--characters", type=int, default=240, help="of an answer")
     parser.add_argument("--output-tokens", type=int, default=384, help="kept free for an answer")
+    parser.add_argument("--window", type=int, help="tokens; default: what brings two evictions")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args(arguments)
     plan = Plan(asked.conversations, asked.turns, asked.words)
