@@ -1,7 +1,8 @@
 """Real server processes on this machine: memserver and the scripted model, started and ended.
 
 Owns their ports, their environment, their logs and their end. Leaves what is asked of them to the
-benchmarks and to the tests of processes. Nothing of the caller's environment reaches them but PATH.
+benchmarks and to the tests of processes. Nothing of the caller's environment reaches them but PATH and
+PYTHONPATH.
 """
 
 import http.client
@@ -14,7 +15,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,13 @@ class ServerProcess:
 
     def pids(self) -> list[int]:
         """Every process of the server that still runs."""
-        return [pid for pid, fields in _processes() if int(fields[2]) == self.pid]
+        return [pid for pid, fields in running_processes() if int(fields[2]) == self.pid]
 
     def cpu_seconds(self) -> float:
         """User and system time of all its processes so far."""
         ticks = sum(
             int(fields[11]) + int(fields[12])
-            for _, fields in _processes()
+            for _, fields in running_processes()
             if int(fields[2]) == self.pid
         )
         return ticks / _TICKS
@@ -123,10 +124,12 @@ def free_port() -> int:
 
 
 def plain_environment(folder: Path, settings: Settings) -> dict[str, str]:
-    """An environment with memserver's settings and nothing of the caller's but the path."""
+    """An environment with memserver's settings and nothing of the caller's but the paths to programs."""
     named = {f"MEMSERVER_{name.upper()}": str(value) for name, value in settings.items()}
-    path = os.environ.get("PATH", os.defpath)
-    return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", **named}
+    paths = {"PATH": os.environ.get("PATH", os.defpath)}
+    if "PYTHONPATH" in os.environ:  # the server is then the same checkout as we are
+        paths["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return {**paths, "HOME": str(folder), "LC_ALL": "C.UTF-8", **named}
 
 
 def settings_for(model_url: str, **more: object) -> Settings:
@@ -174,16 +177,25 @@ def starting_memserver(
 ) -> Iterator[ServerProcess]:
     """`memserver serve`, which need not answer yet, or ever."""
     port = port or free_port()
-    command = [str(memserver_command()), "serve", "--port", str(port), *options]
+    installed = memserver_command()
+    program = [str(installed)] if installed.exists() else [sys.executable, "-m", "memserver.cli"]
+    command = [*program, "serve", "--port", str(port), *options]
     with started(command, port, folder, settings) as server:
         yield server
 
 
 @contextmanager
 def started(
-    command: Sequence[str], port: int, folder: Path, settings: Settings
+    command: Sequence[str],
+    port: int,
+    folder: Path,
+    settings: Settings,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[ServerProcess]:
-    """A command as a process group, which is gone at the end of the block whatever it does."""
+    """A command as a process group, which is gone at the end of the block whatever it does.
+
+    Its environment is a plain one with the settings, unless another one is given.
+    """
     log = folder / f"{Path(command[0]).name}-{port}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -192,7 +204,7 @@ def started(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,  # without a .env
-            env=plain_environment(folder, settings),
+            env=plain_environment(folder, settings) if environment is None else environment,
             start_new_session=True,
         )
     server = ServerProcess(process, port, log)
@@ -215,7 +227,7 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _processes() -> Iterator[tuple[int, list[str]]]:
+def running_processes() -> Iterator[tuple[int, list[str]]]:
     """Running processes with the fields of their stat behind the name: state, parent, group."""
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
