@@ -34,7 +34,7 @@ class FixedModels:
 
     model: ChatModel
 
-    def get(self, name: str | None) -> ChatModel:
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
         return self.model
 
 

@@ -71,6 +71,10 @@ class Worker:
         task.add_done_callback(partial(self._served, agent_id, tenant))
         return True
 
+    def serves(self, agent_id: UUID) -> bool:
+        """Whether the agent's turns run here: then their events need no looking for."""
+        return agent_id in self._serving and agent_id in self._leases
+
     def _served(self, agent_id: UUID, tenant: str, task: asyncio.Task[None]) -> None:
         """What follows when the task that served an agent has ended, one way or the other."""
         del self._serving[agent_id]
