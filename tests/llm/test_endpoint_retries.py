@@ -10,6 +10,7 @@ from email.utils import formatdate
 
 import pytest
 
+from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient, EventParser
 from memserver.errors import (
     ContextOverflow,
@@ -73,12 +74,12 @@ class Scripted:
 
 @asynccontextmanager
 async def asking(
-    server: Scripted, *, retries: int = 1, within: float = 5
+    server: Scripted, *, retries: int = 1, within: float = 5, circuit: Circuit | None = None
 ) -> AsyncIterator[EndpointClient]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     client = EndpointClient(
-        Endpoint(f"http://127.0.0.1:{port}/v1", max_retries=retries, timeout=within)
+        Endpoint(f"http://127.0.0.1:{port}/v1", max_retries=retries, timeout=within), circuit
     )
     try:
         yield client
