@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any
@@ -60,7 +60,8 @@ _LOST = (
 """No connection, or one that broke before it answered."""
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _TOLD = 500
-_CONNECT_SECONDS = 10
+_CONNECT_SECONDS, _LIST_SECONDS = 10, 15
+"""For a connection; for the list of models, which nothing has to be computed for."""
 _IDLE_SECONDS = 4
 """How long an unused connection is kept: uvicorn, and so vLLM, drops it after five."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _DRAIN_SECONDS = 0.5, 8.0, 0.25
@@ -169,7 +170,7 @@ class EndpointClient:
         return cards
 
     async def _models(self) -> list[JsonObject] | None:
-        async with self._limits() as limit:
+        async with self._limits(_LIST_SECONDS) as limit:
             try:
                 content = await self._whole("GET", "/models", None, limit)
             except StatusError as error:
@@ -239,12 +240,15 @@ class EndpointClient:
             attempt.end()
 
     @asynccontextmanager
-    async def _limits(self) -> AsyncIterator[asyncio.Timeout]:
+    async def _limits(self, most: float = math.inf) -> AsyncIterator[asyncio.Timeout]:
+        endpoint = self._endpoint
+        if most < endpoint.timeout:
+            endpoint = replace(endpoint, timeout=most)
         try:
-            async with asyncio.timeout(self._endpoint.timeout) as limit:
+            async with asyncio.timeout(endpoint.timeout) as limit:
                 yield limit
         except (StatusError, *_FOREIGN) as error:
-            raise translated(self._endpoint, error) from error
+            raise translated(endpoint, error) from error
 
     async def _whole(
         self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout

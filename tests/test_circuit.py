@@ -118,6 +118,7 @@ def test_failures_of_requests_begun_before_it_opened_change_nothing(outage: Outa
     trying = outage.circuit.begin()
     for attempt in late:
         outage.end(attempt, ModelUnavailable("Late."))
+    assert outage.circuit.story().endswith("a try is under way. The last error: No connection.")
     outage.end(trying, None)
     assert not outage.circuit.is_open
 

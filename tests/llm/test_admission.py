@@ -85,6 +85,7 @@ async def test_who_stops_waiting_is_passed_over_and_does_not_cost_its_tenant_a_t
     await line.join("x1", "a1", "a2", "b1")
     line.tasks["a1"].cancel()
     await settled()
+    assert line.slots.waiting == 2
     await line.empty()
     assert line.order == ["x1", "a2", "b1"]
 
@@ -106,6 +107,22 @@ async def test_a_slot_given_in_the_moment_of_a_cancellation_goes_to_the_next(
     await line.empty()
     assert (line.slots.free, line.slots.waiting) == (1, 0)
     assert sorted(line.order) == ["a2", "b1"]
+
+
+async def test_who_comes_in_the_moment_in_which_the_last_of_its_tenant_leaves_is_not_forgotten() -> (
+    None
+):
+    line = Line(FairSlots(1))
+    first = line.slots.one("x")
+    await first.__aenter__()
+    await line.join("a1", "b1")
+    line.tasks["a2"] = asyncio.create_task(line._hold("a2"))  # runs before a1 knows of its end
+    line.tasks["a1"].cancel()
+    await first.__aexit__(None, None, None)
+    await settled()
+    assert (line.order, line.slots.waiting) == (["b1"], 1)
+    await line.empty()
+    assert line.order == ["b1", "a2"]
 
 
 async def test_a_holder_that_fails_or_is_cancelled_gives_its_slot_back() -> None:

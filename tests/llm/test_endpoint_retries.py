@@ -232,6 +232,13 @@ async def test_the_time_limit_covers_all_tries():
             await client.post("/x", b"{}")
 
 
+async def test_the_list_of_models_has_a_shorter_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("memserver.endpoint._LIST_SECONDS", 0.2)
+    async with asking(Scripted((b"HTTP/1.1 200 OK\r\n",))) as client:
+        with pytest.raises(ModelTimeout, match=r"within 0\.2 seconds"):
+            await client.check()
+
+
 EVENTS = b': hello\ndata: {"a": 1}\n\nevent: x\nid: 3\ndata:{"b":\ndata: 2}\n\nretry: 9\n\ndata\n\ndata: [DONE]\n\n'
 DATA = [b'{"a": 1}', b'{"b":\n2}', b"[DONE]"]
 
