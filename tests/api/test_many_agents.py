@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -202,6 +203,22 @@ async def test_callers_of_turns_that_run_here_do_not_look_into_the_database(
         assert all(times)
         release.set()
         assert (await post)["text"] == "hi"
+
+
+async def test_callers_look_for_themselves_once_another_worker_has_the_agent(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "POLL_SECONDS", 0.005)
+    held = Held(say("too late"), asyncio.Event())
+    async with serving(database, ScriptedModel([held]), lease_seconds=0.3) as server:
+        agent = await server.create_agent()
+        post = asyncio.create_task(server.say(agent, "hello"))
+        await held.reached.wait()
+        server.rows("UPDATE agent_state SET lease_owner = 'other', lease_epoch = 9 RETURNING 1")
+        await until(lambda: not server.services.worker.serves(UUID(agent)))
+        # As by the other worker, whose notification is lost.
+        server.rows("UPDATE turns SET state = 'done', stop_reason = 'no_heartbeat' RETURNING 1")
+        assert (await post)["stop_reason"] == "no_heartbeat"
 
 
 async def failed(server: Server, agent: str) -> dict[str, Any]:
