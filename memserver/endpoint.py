@@ -11,10 +11,11 @@ import json
 import math
 import random
 import re
+import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any
@@ -24,6 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
+from memserver.circuit import Attempt, Circuit
 from memserver.errors import (
     ContextOverflow,
     ModelError,
@@ -58,7 +60,8 @@ _LOST = (
 """No connection, or one that broke before it answered."""
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _TOLD = 500
-_CONNECT_SECONDS, _CONNECTIONS = 10, 100
+_CONNECT_SECONDS, _LIST_SECONDS = 10, 15
+"""For a connection; for the list of models, which nothing has to be computed for."""
 _IDLE_SECONDS = 4
 """How long an unused connection is kept: uvicorn, and so vLLM, drops it after five."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _DRAIN_SECONDS = 0.5, 8.0, 0.25
@@ -74,10 +77,12 @@ class Endpoint:
     Attributes:
         base_url: ending in /v1.
         api_key: empty where none is wanted.
-        timeout: seconds for a whole answer, retries included.
+        timeout: seconds for a whole answer, from the request to the last byte, retries and the pauses
+            between them included.
         max_retries: after a failed connection, a 5xx, 429 or 408, before anything was answered.
         title: what errors call it.
         variables: how the settings' names start that hints tell of.
+        connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
     """
 
     base_url: str
@@ -86,6 +91,7 @@ class Endpoint:
     max_retries: int = 1
     title: str = "model's endpoint"
     variables: str = "MEMSERVER_LLM"
+    connections: int = 100
 
 
 class StatusError(Exception):
@@ -112,8 +118,12 @@ class StatusError(Exception):
 class EndpointClient:
     """Speaks JSON with an endpoint over connections that it keeps."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, circuit: Circuit | None = None) -> None:
         """Make it; nothing is asked yet.
+
+        Args:
+            endpoint: where it is.
+            circuit: is told how requests end, and asked before each; None lets all through.
 
         Raises:
             SetupError: the address is no URL, or the proxy in front of it is of an unknown kind.
@@ -123,6 +133,7 @@ class EndpointClient:
         self._headers = dict(_HEADERS)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+        self._circuit = circuit or Circuit(failures=sys.maxsize)
         try:
             parts = urlsplit(self._base)
             self._proxy = _proxy(parts)
@@ -138,9 +149,28 @@ class EndpointClient:
         """The cards of the models that the endpoint lists; None where it has no such list.
 
         Raises:
-            ModelError: of the kind that `translated` says.
+            ModelError: of the kind that `translated` says, or the circuit is open.
         """
-        async with self._limits() as limit:
+        with self._attempt():
+            return await self._models()
+
+    async def check(self) -> list[JsonObject] | None:
+        """As `models`, but asked whatever the circuit says; an answer closes it.
+
+        Raises:
+            ModelError: of the kind that `translated` says; it tells of the outage, if there is one.
+        """
+        try:
+            cards = await self._models()
+        except ModelError as error:
+            if story := self._circuit.story():
+                raise type(error)(f"{error.message} {story}", hint=error.hint) from error
+            raise
+        self._circuit.seen_up()
+        return cards
+
+    async def _models(self) -> list[JsonObject] | None:
+        async with self._limits(_LIST_SECONDS) as limit:
             try:
                 content = await self._whole("GET", "/models", None, limit)
             except StatusError as error:
@@ -156,32 +186,35 @@ class EndpointClient:
         """Send JSON and wait for a JSON object.
 
         Raises:
-            ModelError: of the kind that `translated` says.
+            ModelError: of the kind that `translated` says, or the circuit is open.
         """
-        async with self._limits() as limit:
-            content = await self._whole("POST", path, body, limit)
-        return self._object(content)
+        with self._attempt():
+            async with self._limits() as limit:
+                content = await self._whole("POST", path, body, limit)
+            return self._object(content)
 
     async def stream(self, path: str, body: bytes) -> AsyncGenerator[JsonObject, None]:
         """Send JSON and give the JSON objects of the event stream as they come.
 
         Raises:
-            ModelError: of the kind that `translated` says.
+            ModelError: of the kind that `translated` says, or the circuit is open.
         """
         parser = EventParser()
-        async with (
-            self._limits() as limit,
-            await self._opened("POST", path, body, limit) as response,
-        ):
-            async for chunk in response.content.iter_any():
-                for data in parser.feed(chunk):
-                    if data.startswith(b"[DONE]"):
-                        await _drain(response)
-                        return
-                    event = self._parsed(data)
-                    if isinstance(event, dict):
-                        _raise_if_error(event)
-                        yield event
+        with self._attempt() as attempt:
+            async with (
+                self._limits() as limit,
+                await self._opened("POST", path, body, limit) as response,
+            ):
+                async for chunk in response.content.iter_any():
+                    for data in parser.feed(chunk):
+                        if data.startswith(b"[DONE]"):
+                            await _drain(response)
+                            return
+                        event = self._parsed(data)
+                        if isinstance(event, dict):
+                            _raise_if_error(event)
+                            attempt.answered()
+                            yield event
 
     async def aclose(self) -> None:
         """Give back the connections; what is still asked fails."""
@@ -189,13 +222,33 @@ class EndpointClient:
         if self._session is not None:
             await self._session.close()
 
-    @asynccontextmanager
-    async def _limits(self) -> AsyncIterator[asyncio.Timeout]:
+    @contextmanager
+    def _attempt(self) -> Iterator[Attempt]:
+        """Ask the circuit, and tell it how the request ended."""
+        attempt = self._circuit.begin()
         try:
-            async with asyncio.timeout(self._endpoint.timeout) as limit:
+            yield attempt
+        except ModelError as error:
+            if _is_outage(error, attempt):
+                attempt.failed(error)
+            else:
+                attempt.answered()
+            raise
+        else:
+            attempt.answered()
+        finally:
+            attempt.end()
+
+    @asynccontextmanager
+    async def _limits(self, most: float = math.inf) -> AsyncIterator[asyncio.Timeout]:
+        endpoint = self._endpoint
+        if most < endpoint.timeout:
+            endpoint = replace(endpoint, timeout=most)
+        try:
+            async with asyncio.timeout(endpoint.timeout) as limit:
                 yield limit
         except (StatusError, *_FOREIGN) as error:
-            raise translated(self._endpoint, error) from error
+            raise translated(endpoint, error) from error
 
     async def _whole(
         self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
@@ -246,7 +299,9 @@ class EndpointClient:
     def _open_session(self) -> aiohttp.ClientSession:
         """Make the session, in the loop that uses it."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=self._endpoint.connections, keepalive_timeout=_IDLE_SECONDS
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             # `_limits` holds the whole; waiting for a free connection has no limit of its own.
@@ -293,6 +348,19 @@ class EventParser:
                 found.append(b"\n".join(self._data))
                 self._data = []
         return [data for data in found if data]
+
+
+def _is_outage(error: ModelError, attempt: Attempt) -> bool:
+    """Whether an error says that the endpoint is down.
+
+    A 429 doesn't: the endpoint is well and says so. Nor does a time limit that ran out in the middle of
+    an answer. One that ran out before any does: an endpoint that takes requests and never answers is the
+    outage that costs most, since each request holds its place until then.
+    """
+    if isinstance(error, ModelTimeout):
+        return not attempt.has_answered
+    cause = error.__cause__
+    return isinstance(error, ModelUnavailable) and getattr(cause, "status", None) != 429
 
 
 def translated(endpoint: Endpoint, error: Exception) -> ModelError:

@@ -4,6 +4,7 @@ MemserverError
 ├── InvalidInput                 what the caller sent can't be used
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
+├── TurnTimeout                  a turn took longer than it may
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
 ├── ModelError                   the model behind the agent
 │   ├── ModelUnavailable         no connection, a 5xx, or still loading
@@ -52,6 +53,12 @@ class Conflict(MemserverError):
     """The thing is not in a state that allows this."""
 
     code = "conflict"
+
+
+class TurnTimeout(MemserverError):
+    """A turn took longer than it may; what it had committed stands."""
+
+    code = "turn_timeout"
 
 
 class ToolError(MemserverError):

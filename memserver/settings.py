@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     """Characters in one argument of a call; unset: what the tool allows. Keeps a weak model's call
     from running into llm_max_output_tokens."""
     llm_timeout: float = Field(default=120, gt=0)
+    """How long one request to the endpoint may take, with its retries and to the end of its stream."""
+    llm_max_in_flight: int = Field(default=256, ge=1)
+    """Answers that one process waits for at a time, over all models of the endpoint; more wait in a fair
+    queue."""
     llm_tokenizer: Path | None = None
     """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
@@ -66,5 +70,8 @@ class Settings(BaseSettings):
     """Model steps in one turn."""
     prompt_order: Literal["working_context_first", "working_context_last"] = "working_context_first"
     """Where a prompt has the working context: before the messages, as in the MemGPT paper, or behind."""
+    turn_timeout: float = Field(default=600, gt=0)
+    """How long a turn may take from when it is taken up, waiting for the model included; an import has no
+    limit."""
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""

@@ -17,12 +17,14 @@ from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
 from memserver.agent.turn import Clock, Faculties, Limits, ModelSource, utc_now
 from memserver.agent.worker import Worker
+from memserver.circuit import Circuit
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
+from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
@@ -97,13 +99,14 @@ class Models(ModelSource):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._models: dict[str | None, ChatModel] = {}
+        self.gate = Gate(FairSlots(settings.llm_max_in_flight), Circuit())
 
     @override
-    def get(self, name: str | None) -> ChatModel:
-        """The model of this name; None is the settings' own."""
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        return self._models[name]
+        return Admitted(self._models[name], self.gate, tenant)
 
     async def aclose(self) -> None:
         """Close every client."""
@@ -123,6 +126,7 @@ class Models(ModelSource):
             settings.llm_base_url,
             key.get_secret_value() if key else "",
             settings.llm_timeout,
+            connections=0,  # the gate bounds them, and is fair
         )
         return OpenAICompatible(
             endpoint,
@@ -132,12 +136,13 @@ class Models(ModelSource):
             counter=self._counter(endpoint, name),
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
+            circuit=self.gate.circuit,
         )
 
     def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter:
         if self._settings.llm_tokenizer is not None:
             return Remembered(TokenizerFile(self._settings.llm_tokenizer))
-        return EndpointOrBound(endpoint, name or self._settings.llm_model)
+        return EndpointOrBound(endpoint, name or self._settings.llm_model, self.gate.circuit)
 
 
 def check_settings(settings: Settings) -> None:
@@ -239,7 +244,12 @@ async def assemble(
         ),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
-        limits=Limits(settings.max_steps, settings.llm_max_output_tokens, settings.prompt_order),
+        limits=Limits(
+            max_steps=settings.max_steps,
+            max_output_tokens=settings.llm_max_output_tokens,
+            prompt_order=settings.prompt_order,
+            turn_timeout=settings.turn_timeout,
+        ),
         clock=clock,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)

@@ -45,7 +45,6 @@ MEANINGS = {
     "llm_model": "The model's name at the endpoint; unset: the first that the endpoint lists.",
     "llm_api_key": "Key for the endpoint.",
     "llm_max_output_tokens": "Kept free in the window for one step's output.",
-    "llm_timeout": "How long an answer of the endpoint may take.",
     "embedding_model": "The embedding model's name at the endpoint; needed with its URL.",
     "embedding_api_key": "Key for the embedding endpoint.",
 }
@@ -95,7 +94,7 @@ def group_of(name: str) -> str:
     first = name.partition("_")[0]
     if first in GROUPS:
         return first
-    return "limits" if first in {"max", "lease"} else "server"
+    return "limits" if first in {"max", "turn", "lease"} else "server"
 
 
 def row(name: str, field: FieldInfo, meaning: str) -> str:

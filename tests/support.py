@@ -16,7 +16,7 @@ from memserver.llm.base import ChatModel
 from memserver.llm.scripted import ScriptedModel
 from memserver.settings import Settings
 from memserver.tools.registry import Tool
-from memserver.wiring import Services, assemble
+from memserver.wiring import Models, Services, assemble
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FixedModels:
 
     model: ChatModel
 
-    def get(self, name: str | None) -> ChatModel:
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
         return self.model
 
 
@@ -88,17 +88,25 @@ class Server:
 async def serving(
     database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
-    """The whole server over a test's database, with a scripted model."""
+    """The whole server over a test's database, with a scripted model.
+
+    With `llm_base_url` among the settings the models are those of that endpoint.
+    """
     embedder = settings.pop("embedder", HashingEmbedder())
     options = Settings(_env_file=None, **{"lease_seconds": 2, **settings})
-    made = assemble(database.app, FixedModels(model), embedder, options, tools)
+    models = Models(options) if options.llm_base_url else FixedModels(model)
+    made = assemble(database.app, models, embedder, options, tools)
     app = create_app(made)
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://memserver", timeout=60
         ) as http:
-            yield Server(http, app.state.services, model, database)
+            try:
+                yield Server(http, app.state.services, model, database)
+            finally:
+                if isinstance(models, Models):
+                    await models.aclose()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from memserver.agent.context import Frame
+from memserver.agent.deadline import Deadline
 from memserver.agent.events import Compacted
 from memserver.errors import ContextOverflow
 from memserver.llm.base import ChatModel
@@ -34,6 +35,7 @@ class Compacting:
     summary: str
     queue_start: int
     zone: tzinfo
+    deadline: Deadline
 
 
 class Compactor:
@@ -53,14 +55,16 @@ class Compactor:
 
         Raises:
             LeaseLost: another worker serves the agent; nothing was changed.
+            TurnTimeout: the summary took too long; nothing was changed.
         """
         budget = task.frame.budget
         count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
         evicted = queue[:count]
         limit = max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
-        summary = await Summarizer(model, self._prompts, task.zone).fold(
-            task.summary, evicted, limit
-        )
+        async with task.deadline.cutting():
+            summary = await Summarizer(model, self._prompts, task.zone).fold(
+                task.summary, evicted, limit
+            )
         eviction = Eviction(
             old_start=task.queue_start,
             new_start=queue[count].position,

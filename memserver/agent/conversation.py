@@ -24,7 +24,7 @@ from memserver.storage import inbox, recall
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 
 POLL_SECONDS = 2.0
-"""How often a waiting caller looks for itself, in case a wake-up was lost."""
+"""How often a waiting caller looks for itself, in case another process's wake-up was lost."""
 CALL_TOKENS = 24
 """What an imported answer is counted beyond its text, since it is shown as a call."""
 
@@ -133,7 +133,7 @@ class Conversation:
                 # Something may have happened before we listened: the database knows.
                 queue.put_nowait(Stirred())
             while True:
-                event = await self._next(queue)
+                event = await self._next(queue, turn)
                 found = (
                     await self._look(tenant, turn, seen) if isinstance(event, Stirred) else [event]
                 )
@@ -146,11 +146,13 @@ class Conversation:
                     if isinstance(item, TurnEnded):
                         return
 
-    async def _next(self, queue: asyncio.Queue[Event]) -> Event:
-        try:
-            return await asyncio.wait_for(queue.get(), POLL_SECONDS)
-        except TimeoutError:
-            return Stirred()
+    async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
+        while True:
+            try:
+                return await asyncio.wait_for(queue.get(), POLL_SECONDS)
+            except TimeoutError:
+                if not self._worker.serves(turn.agent_id):
+                    return Stirred()
 
     async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
         """What the database says has happened in the turn behind position `seen`."""

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
 from memserver.agent.context import Frame, Layout, Mind, count_entry, frame, render_queue
+from memserver.agent.deadline import Deadline
 from memserver.agent.events import (
     Event,
     EventBus,
@@ -29,6 +30,7 @@ from memserver.errors import (
     LeaseLost,
     MemserverError,
     ProtocolViolation,
+    TurnTimeout,
 )
 from memserver.llm.base import ChatModel, Reply
 from memserver.memory.archival import ArchivalStorage
@@ -45,6 +47,7 @@ logger = logging.getLogger(__name__)
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
+CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
 
 
 Clock = Callable[[], datetime]
@@ -58,8 +61,13 @@ def utc_now() -> datetime:
 class ModelSource(Protocol):
     """Where a turn gets its model from."""
 
-    def get(self, name: str | None) -> ChatModel:
-        """The model of this name; None is the server's default."""
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        """The model of this name; None is the server's default.
+
+        Args:
+            name: what the endpoint calls it.
+            tenant: whose turn it is to wait for answers; nobody's where only tokens are counted.
+        """
         ...
 
 
@@ -70,6 +78,8 @@ class Limits:
     max_steps: int = 10
     max_output_tokens: int = 512
     prompt_order: PromptOrder = "working_context_first"
+    turn_timeout: float = 600
+    """Seconds; of the server alone, no agent sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +113,11 @@ class TurnRun:
         self._written = 0
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
-        self._model = faculties.models.get(work.agent.model)
+        self._model = faculties.models.get(work.agent.model, work.lease.tenant)
         self._compactor = Compactor(faculties.database, faculties.prompts)
+        # An import asks for no answer that somebody waits for, and its work grows with its size.
+        imported = work.turn.kind == "import"
+        self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
         self._mind = Mind(
@@ -174,6 +187,7 @@ class TurnRun:
             summary=self._mind.summary,
             queue_start=self._queue_start,
             zone=self._mind.zone,
+            deadline=self._deadline,
         )
         count, compacted = await self._compactor.evict(task, self._queue, self._model)
         del self._queue[:count]
@@ -215,18 +229,19 @@ class TurnRun:
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
-        queue = await render_queue(self._mind, self._queue, shape.budget.largest, self._model)
         tools = self._mind.tools
         if last and self._must_still_reply():
             tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
         step = self._steps + 1
         streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
-        reply = await self._model.call_tool(
-            shape.prompt(queue),
-            tools,
-            max_tokens=self._reserved,
-            on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
-        )
+        async with self._deadline.cutting():
+            queue = await render_queue(self._mind, self._queue, shape.budget.largest, self._model)
+            reply = await self._model.call_tool(
+                shape.prompt(queue),
+                tools,
+                max_tokens=self._reserved,
+                on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
+            )
         self._usage += reply.usage
         self._written = reply.usage.completion_tokens
         return reply
@@ -265,14 +280,23 @@ class TurnRun:
         running = await self._counted(message)
         async with self._with.database.tenant(lease.tenant) as tx:
             await self._write(tx, [running], None)
-        async with LazyTransaction(self._with.database, lease.tenant) as lazy:
-            ended = await self._run_tool(tool, running, lazy)
+        try:
+            async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+                ended = await self._run_tool(tool, running, lazy)
+        except TurnTimeout:
+            await self._close(await self._interrupted(running, CUT_OFF), None)
+            raise
         stop = self._stop_reason(ended, last=last)
+        return stop, await self._close(ended, stop)
+
+    async def _close(self, ended: Message, stop: str | None) -> bool:
+        """Commit the end of a call that was stored as running."""
+        lease = self._work.lease
         async with self._with.database.tenant(lease.tenant) as tx:
             await leases.close_call(tx, lease, ended)
             released = await leases.write(tx, lease, self._change([], self._steps + 1, stop))
         self._step_done([ended])
-        return stop, released
+        return released
 
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
         """The message with its call ended, one way or the other."""
@@ -286,7 +310,8 @@ class TurnRun:
             zone=self._mind.zone,
         )
         call = message.call.call
-        state, result = await run_call(tool, call, context)
+        async with self._deadline.cutting():
+            state, result = await run_call(tool, call, context)
         record = CallRecord(call, state, result, self._now())
         return await self._counted(replace(message, call=record))
 
@@ -370,13 +395,15 @@ class TurnRun:
         for index, message in enumerate(self._queue):
             if message.call is None or message.call.state not in ("pending", "running"):
                 continue
-            record = replace(
-                message.call, state="interrupted", result=INTERRUPTED, finished_at=self._now()
-            )
-            closed = await self._counted(replace(message, call=record))
+            closed = await self._interrupted(message, INTERRUPTED)
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
                 await leases.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
+
+    async def _interrupted(self, message: Message, result: str) -> Message:
+        assert message.call is not None
+        record = replace(message.call, state="interrupted", result=result, finished_at=self._now())
+        return await self._counted(replace(message, call=record))
 
     async def _refresh(self) -> None:
         """Read again what a tool, the API or another agent may have changed."""
@@ -393,9 +420,11 @@ class TurnRun:
         )
 
     async def _frame(self) -> Frame:
-        layout = await layout_of(self._model, self._options, self._with.limits)
-        self._reserved = layout.reserved
-        return await frame(self._mind, self._model, self._with.prompts, layout)
+        model, prompts = self._model, self._with.prompts
+        async with self._deadline.cutting():
+            layout = await layout_of(model, self._options, self._with.limits)
+            self._reserved = layout.reserved
+            return await frame(self._mind, model, prompts, layout)
 
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0

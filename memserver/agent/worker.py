@@ -37,6 +37,8 @@ class Worker:
         self._serving: dict[UUID, asyncio.Task[None]] = {}
         self._again: set[UUID] = set()
         self._leases: dict[UUID, leases.Lease] = {}
+        self._lost: set[UUID] = set()
+        """Agents whose lease another worker took while a turn of theirs still runs here."""
         self._background: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -71,9 +73,14 @@ class Worker:
         task.add_done_callback(partial(self._served, agent_id, tenant))
         return True
 
+    def serves(self, agent_id: UUID) -> bool:
+        """Whether the agent's turns run here: then their events need no looking for."""
+        return agent_id in self._serving and agent_id not in self._lost
+
     def _served(self, agent_id: UUID, tenant: str, task: asyncio.Task[None]) -> None:
         """What follows when the task that served an agent has ended, one way or the other."""
         del self._serving[agent_id]
+        self._lost.discard(agent_id)
         again = agent_id in self._again
         self._again.discard(agent_id)
         if task.cancelled():
@@ -172,6 +179,7 @@ class Worker:
             # Meanwhile the agent may have been given up and taken again: that is another lease.
             if agent_id not in still and self._leases.get(agent_id) is lease:
                 del self._leases[agent_id]
+                self._lost.add(agent_id)
 
     async def _hear(self) -> None:
         """Pass on that another worker has moved a turn that somebody here waits for."""

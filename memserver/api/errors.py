@@ -22,6 +22,7 @@ STATUS: dict[str, int] = {
     errors.ModelError.code: 502,
     errors.ModelUnavailable.code: 503,
     errors.ModelTimeout.code: 504,
+    errors.TurnTimeout.code: 504,
     errors.ModelRejected.code: 502,
     errors.ContextOverflow.code: 422,
     errors.ProtocolViolation.code: 502,
@@ -43,7 +44,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         500: "A fault of the server's; its log says more.",
         502: "The model endpoint refused, or broke the protocol.",
         503: "The model, the embedder or the database can't be reached.",
-        504: "The model gave no answer in time.",
+        504: "The model gave no answer in time, or the turn took too long.",
     }.items()
 }
 

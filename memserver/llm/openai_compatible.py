@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
+from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
@@ -69,6 +70,7 @@ class OpenAICompatible(ChatModel):
         counter: TokenCounter | None = None,
         body: Mapping[str, Any] | None = None,
         answers: JsonAnswers | None = None,
+        circuit: Circuit | None = None,
     ) -> None:
         """Make it; nothing is asked yet.
 
@@ -81,11 +83,12 @@ class OpenAICompatible(ChatModel):
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
             answers: how the mode json_schema asks.
+            circuit: the endpoint's, shared by all its models; None asks it always.
         """
         self.name = model or ""
         self.message_overhead = 16
         self._way: Way | None = None if mode == "auto" else mode
-        self._client = EndpointClient(endpoint)
+        self._client = EndpointClient(endpoint, circuit)
         self._counter = counter or ByteBound()
         self._window = context_window
         self._body = dict(body or {})
@@ -116,7 +119,7 @@ class OpenAICompatible(ChatModel):
         Raises:
             ModelError: it is not there, refuses the key, or has other models only.
         """
-        cards = await self._client.models()
+        cards = await self._client.check()
         if cards is None or (self.name and self.name not in {card.get("id") for card in cards}):
             raise ModelRejected(
                 f"The endpoint does not list the model {self.name or '(any)'}.",

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from tokenizers import Tokenizer
 from typing_extensions import override
 
+from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError, ModelRejected, ModelUnavailable, SetupError
 from memserver.llm.lossless import clean_text
@@ -101,17 +102,27 @@ class TokenizerFile(TokenCounter):
 class EndpointTokenizer(TokenCounter):
     """Counts by asking vLLM's POST /tokenize, which stands beside /v1; texts go concurrently."""
 
-    def __init__(self, endpoint: Endpoint, model: str | None, *, at_once: int = 8) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str | None,
+        *,
+        at_once: int = 8,
+        circuit: Circuit | None = None,
+    ) -> None:
         """Make it; nothing is asked yet.
 
         Args:
             endpoint: the model's, ending in /v1.
             model: what the endpoint calls the model; None lets it choose.
             at_once: requests that run at the same time, at most.
+            circuit: the endpoint's; while it is open nothing is asked. It learns nothing from counts:
+                not every endpoint that answers has a /tokenize that works.
         """
         self._client = EndpointClient(replace(endpoint, base_url=_without_v1(endpoint.base_url)))
         self._model = model
         self._turn = asyncio.Semaphore(at_once)
+        self._circuit = circuit or Circuit()
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
@@ -133,6 +144,8 @@ class EndpointTokenizer(TokenCounter):
         if self._model is not None:
             body["model"] = self._model
         async with self._turn:
+            if self._circuit.is_open:
+                raise self._circuit.refusal()
             answer = await self._client.post(
                 "/tokenize", joined([json.dumps(body, ensure_ascii=False)])
             )
@@ -184,10 +197,12 @@ class EndpointOrBound(TokenCounter):
     So a message can be counted and stored while the model is down.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, model: str | None, circuit: Circuit | None = None
+    ) -> None:
         """Make it. `model`: what the endpoint calls the model; None lets it choose."""
         quick = replace(endpoint, timeout=min(5, endpoint.timeout), max_retries=0)
-        self._asked = Remembered(EndpointTokenizer(quick, model))
+        self._asked = Remembered(EndpointTokenizer(quick, model, circuit=circuit))
         self._bound = ByteBound()
         self._has_tokenize = True
 

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
+from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint
+from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.openai_compatible import Mode, OpenAICompatible
 from memserver.llm.scripted import Rule, ScriptedModel, Step
 from memserver.llm.scripted_server import Abilities, create_scripted_app
@@ -37,6 +39,13 @@ class TestScripted(ModelContract):
     @pytest.fixture
     def make(self) -> Make:
         return lambda rule: ScriptedModel(rule, context_window=4096)
+
+
+class TestAdmitted(ModelContract):
+    @pytest.fixture
+    def make(self) -> Make:
+        gate = Gate(FairSlots(1), Circuit())
+        return lambda rule: Admitted(ScriptedModel(rule, context_window=4096), gate, "tenant")
 
 
 class OverHttp(ModelContract):

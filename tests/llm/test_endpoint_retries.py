@@ -10,6 +10,7 @@ from email.utils import formatdate
 
 import pytest
 
+from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient, EventParser
 from memserver.errors import (
     ContextOverflow,
@@ -73,12 +74,12 @@ class Scripted:
 
 @asynccontextmanager
 async def asking(
-    server: Scripted, *, retries: int = 1, within: float = 5
+    server: Scripted, *, retries: int = 1, within: float = 5, circuit: Circuit | None = None
 ) -> AsyncIterator[EndpointClient]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     client = EndpointClient(
-        Endpoint(f"http://127.0.0.1:{port}/v1", max_retries=retries, timeout=within)
+        Endpoint(f"http://127.0.0.1:{port}/v1", max_retries=retries, timeout=within), circuit
     )
     try:
         yield client
@@ -229,6 +230,13 @@ async def test_the_time_limit_covers_all_tries():
     async with asking(Scripted(status(503), silent), within=0.2) as client:
         with pytest.raises(ModelTimeout, match=r"within 0\.2 seconds"):
             await client.post("/x", b"{}")
+
+
+async def test_the_list_of_models_has_a_shorter_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("memserver.endpoint._LIST_SECONDS", 0.2)
+    async with asking(Scripted((b"HTTP/1.1 200 OK\r\n",))) as client:
+        with pytest.raises(ModelTimeout, match=r"within 0\.2 seconds"):
+            await client.check()
 
 
 EVENTS = b': hello\ndata: {"a": 1}\n\nevent: x\nid: 3\ndata:{"b":\ndata: 2}\n\nretry: 9\n\ndata\n\ndata: [DONE]\n\n'

@@ -16,6 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from memserver.sweet_rl.warm_start.chains import Chain
 from memserver.sweet_rl.warm_start.lessons import IGNORED, chatml, tokens_and_labels
 
+TransformersModel = Any
+TransformersTokenizer = Any
 BATCH = 96
 LONGEST_TURN = 120
 
@@ -47,7 +49,9 @@ def questions(chains: Iterable[Chain], most: int) -> list[Question]:
     return [found[int(index * step)] for index in range(min(most, len(found)))]
 
 
-def score(model: Any, tokenizer: Any, asked: Sequence[Question]) -> dict[str, Any]:  # noqa: ANN401
+def score(
+    model: TransformersModel, tokenizer: TransformersTokenizer, asked: Sequence[Question]
+) -> dict[str, Any]:
     """The share of right turns, in all and by kind, with some wrong ones to look at."""
     by_kind: dict[str, list[bool]] = defaultdict(list)
     wrong: list[dict[str, str]] = []
@@ -83,8 +87,8 @@ def is_right(question: Question, answer: str) -> bool:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def generate(
-    model: Any,  # noqa: ANN401 - a transformers model
-    tokenizer: Any,  # noqa: ANN401 - its tokenizer
+    model: TransformersModel,
+    tokenizer: TransformersTokenizer,
     prompts: Sequence[str],
     longest: int = LONGEST_TURN,
 ) -> list[str]:
@@ -109,7 +113,9 @@ def generate(
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def nats_per_token(model: Any, tokenizer: Any, chains: Iterable[Chain]) -> float:  # noqa: ANN401
+def nats_per_token(
+    model: TransformersModel, tokenizer: TransformersTokenizer, chains: Iterable[Chain]
+) -> float:
     """Mean negative log-likelihood of the marked turns; lower is more like the model's own words."""
     rows = [tokens_and_labels(chain, tokenizer) for chain in chains]
     loss, count = 0.0, 0

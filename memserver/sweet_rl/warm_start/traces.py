@@ -64,7 +64,7 @@ class Teachers(ModelSource):
         del self._known[name]
 
     @override
-    def get(self, name: str | None) -> ChatModel:
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
         """The one of this name; None is one that only counts."""
         return self._default if name is None else self._known[name]
 

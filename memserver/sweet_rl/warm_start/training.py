@@ -22,7 +22,14 @@ from trl import SFTConfig, SFTTrainer
 
 from memserver.sweet_rl.warm_start.chains import Chain, Lesson, read_chains
 from memserver.sweet_rl.warm_start.lessons import chatml, dataset_rows
-from memserver.sweet_rl.warm_start.scoring import generate, nats_per_token, questions, score
+from memserver.sweet_rl.warm_start.scoring import (
+    TransformersModel,
+    TransformersTokenizer,
+    generate,
+    nats_per_token,
+    questions,
+    score,
+)
 
 TESTS = ("values", "wordings", "kinds")
 PLAIN_CHATS = {
@@ -114,7 +121,9 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
     }
 
 
-def examine(model: Any, tokenizer: Any, traces: Path, most: int) -> dict[str, Any]:  # noqa: ANN401
+def examine(
+    model: TransformersModel, tokenizer: TransformersTokenizer, traces: Path, most: int
+) -> dict[str, Any]:
     """Every figure of a model: the three tests, and what became of plain chat."""
     model.eval()
     figures: dict[str, Any] = {
@@ -177,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _trainer(
     model_path: Path,
-    tokenizer: Any,
+    tokenizer: TransformersTokenizer,
     data: Dataset,
     out: Path,
     recipe: Recipe,
@@ -221,7 +230,7 @@ def _trainer(
 
 def _seconds_per_step(
     model_path: Path,
-    tokenizer: Any,
+    tokenizer: TransformersTokenizer,
     data: Dataset,
     out: Path,
     recipe: Recipe,
@@ -234,14 +243,14 @@ def _seconds_per_step(
     return (time.monotonic() - start) / steps
 
 
-def _load(path: Path) -> Any:  # noqa: ANN401 - a transformers model
+def _load(path: Path) -> TransformersModel:
     device, dtype = (
         ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     )
     return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
 
 
-def _save(model: Any, folder: Path) -> None:  # noqa: ANN401 - a PEFT model
+def _save(model: TransformersModel, folder: Path) -> None:
     """The adapter in bf16, which halves it; it is served in bf16 anyway."""
     for parameter in model.parameters():
         if parameter.requires_grad:

@@ -1,0 +1,170 @@
+"""Who may ask the model now: a bound on requests in flight, with a fair queue before it.
+
+Owns the order: in turn among the tenants that wait, and by arrival within a tenant. So one tenant's
+thousand turns don't stand before another's first. Leaves to `circuit` whether the endpoint is asked at
+all. asyncio's own semaphore has one line for everybody.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from memserver.circuit import Circuit
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.messages import PromptMessage, ToolSpec
+
+_Queue = OrderedDict[asyncio.Future[None], None]
+
+
+class FairSlots:
+    """A number of slots, given to those who wait in turn among their keys.
+
+    Taking and giving cost the same however many wait, and a slot that is given back wakes one waiter.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: OrderedDict[str, _Queue] = OrderedDict()
+        """By key, whose turn it is first; no queue is empty."""
+
+    @property
+    def free(self) -> int:
+        """Slots that nobody has."""
+        return self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return sum(map(len, self._waiting.values()))
+
+    @asynccontextmanager
+    async def one(self, key: str) -> AsyncIterator[None]:
+        """A slot while the block runs."""
+        await self._take(key)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, key: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(key, OrderedDict())
+        queue[given] = None
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.done() and not given.cancelled():
+                self._give()  # it came in the same moment, and goes on to the next
+            else:
+                self._forget(key, queue, given)
+            raise
+
+    def _give(self) -> None:
+        """Hand the slot to whose turn it is; it is nobody's only if nobody waits."""
+        while self._waiting:
+            key, queue = next(iter(self._waiting.items()))
+            given, _ = queue.popitem(last=False)
+            if not queue:
+                del self._waiting[key]
+            if not given.done():  # else it was cancelled, and has not run yet to say so
+                if queue:
+                    self._waiting.move_to_end(key)
+                given.set_result(None)
+                return
+        self._free += 1
+
+    def _forget(self, key: str, queue: _Queue, given: asyncio.Future[None]) -> None:
+        queue.pop(given, None)
+        if not queue and self._waiting.get(key) is queue:
+            del self._waiting[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What stands before one endpoint, whichever of its models is asked."""
+
+    slots: FairSlots
+    circuit: Circuit
+
+
+class Admitted(ChatModel):
+    """A model as one tenant has it: its answers are waited for in the tenant's turn.
+
+    Counting tokens, and what the model is, are asked without a slot: they generate nothing.
+    """
+
+    def __init__(self, inner: ChatModel, gate: Gate, tenant: str) -> None:
+        """Make a view of a model that others share, which outlives it."""
+        self._inner = inner
+        self._gate = gate
+        self._tenant = tenant
+
+    @property
+    @override
+    def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
+        """What the endpoint calls the model."""
+        return self._inner.name
+
+    @property
+    @override
+    def message_overhead(self) -> int:  # type: ignore[override] # read only here
+        """An upper bound of the tokens a chat template puts around one message."""
+        return self._inner.message_overhead
+
+    @property
+    @override
+    def mode(self) -> str:
+        return self._inner.mode
+
+    @override
+    async def context_window(self) -> int:
+        return await self._inner.context_window()
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self._inner.count_tokens(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        """What these tools add to a prompt, as text, for counting."""
+        return self._inner.tools_text(tools)
+
+    @override
+    async def check(self) -> None:
+        await self._inner.check()
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        async with self._slot():
+            return await self._inner.call_tool(
+                prompt, tools, max_tokens=max_tokens, on_text=on_text
+            )
+
+    @override
+    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+        async with self._slot():
+            return await self._inner.write(prompt, max_tokens=max_tokens)
+
+    @override
+    async def aclose(self) -> None:
+        """Nothing: the connections are the shared model's."""
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        self._gate.circuit.refuse_if_open()  # nobody queues for what would be refused
+        async with self._gate.slots.one(self._tenant):
+            yield
