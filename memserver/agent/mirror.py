@@ -46,8 +46,10 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
         zone=ZoneInfo(options.timezone),
     )
     model = faculties.models.get(agent.model)
-    window, reserved = await window_and_reserve(model, options, faculties.limits)
-    shape = await frame(mind, model, faculties.prompts, window=window, reserved=reserved)
-    shown = await render_queue(mind, queue, shape.budget.largest, model)
+    limits = await window_and_reserve(model, options, faculties.limits)
+    shape = await frame(
+        mind, model, faculties.prompts, limits=limits, scale=mind.state.token_scale
+    )
+    shown = await render_queue(mind, queue, shape.budget.largest_counted, model)
     failure = (row["summary"] or {}).get("failure")
     return View(shape, queue, shown, failure)

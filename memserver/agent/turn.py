@@ -13,7 +13,14 @@ from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
-from memserver.agent.context import Frame, Mind, count_entry, frame, render_queue
+from memserver.agent.context import (
+    Frame,
+    Mind,
+    count_entry,
+    count_prompt,
+    frame,
+    render_queue,
+)
 from memserver.agent.events import (
     Event,
     EventBus,
@@ -31,6 +38,7 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.base import ChatModel, Reply
+from memserver.memory import scale
 from memserver.memory.archival import ArchivalStorage
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
 from memserver.prompts import Prompts
@@ -92,6 +100,7 @@ class TurnRun:
         self._shrunk = False
         self._reserved = 0
         self._written = 0
+        self._scale = work.state.token_scale
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         self._model = faculties.models.get(work.agent.model)
@@ -176,20 +185,25 @@ class TurnRun:
     async def _shrink_once(self, shape: Frame) -> None:
         """The endpoint says that the prompt is too long, though it fits by our count: evict once.
 
+        From then on more is counted, so that a single long message is shown shorter.
+
         Raises:
-            ContextOverflow: that was done in this turn already, or there is nothing to evict.
+            ContextOverflow: that was done in this turn already.
         """
         if self._alert is not None:
             self._queue.remove(self._alert)
             self._alert = None
-        if self._shrunk or len(self._queue) < 2:
+        if self._shrunk:
             raise ContextOverflow(
                 "The model endpoint says that the prompt is too long, also after an eviction.",
                 hint="Set MEMSERVER_LLM_CONTEXT_WINDOW to what the model has, or a smaller "
                 "context_window for the agent.",
             )
         self._shrunk = True
-        await self._evict(shape)
+        counted = await count_prompt(shape, self._queue, self._model, self._mind.tools)
+        self._scale = scale.after_overflow(shape.budget.scale, counted, shape.budget.capacity)
+        if len(self._queue) > 1:
+            await self._evict(shape)
 
     async def _alert_under_pressure(self, shape: Frame) -> None:
         """Show the alert in this step, if memory is short and it has not been said yet."""
@@ -206,7 +220,8 @@ class TurnRun:
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
-        queue = await render_queue(self._mind, self._queue, shape.budget.largest, self._model)
+        largest = shape.budget.largest_counted
+        queue = await render_queue(self._mind, self._queue, largest, self._model)
         tools = self._mind.tools
         if last and self._must_still_reply():
             tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
@@ -220,6 +235,8 @@ class TurnRun:
         )
         self._usage += reply.usage
         self._written = reply.usage.completion_tokens
+        counted = await count_prompt(shape, self._queue, self._model, tools)
+        self._scale = scale.learnt(self._scale, counted, reply.usage.prompt_tokens)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -347,10 +364,12 @@ class TurnRun:
     ) -> TurnWrite:
         return TurnWrite(
             turn=self._work.turn,
+            model=self._work.agent.model,
             messages=added,
             steps=steps,
             usage=self._usage,
             pressure_warned=self._warned,
+            token_scale=self._scale,
             ended=stop is not None,
             stop_reason=stop,
             error=as_json(error) if error is not None else None,
@@ -384,15 +403,16 @@ class TurnRun:
         )
 
     async def _frame(self) -> Frame:
-        window, reserved = await window_and_reserve(self._model, self._options, self._with.limits)
-        self._reserved = reserved
+        limits = await window_and_reserve(self._model, self._options, self._with.limits)
+        self._reserved = limits[1]
         return await frame(
-            self._mind, self._model, self._with.prompts, window=window, reserved=reserved
+            self._mind, self._model, self._with.prompts, limits=limits, scale=self._scale
         )
 
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
-        tokens = await count_entry(message, self._model, written=written)
+        factor = self._scale or self._model.expected_scale
+        tokens = await count_entry(message, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
     def _specs(self, work: Work) -> tuple[ToolSpec, ...]:

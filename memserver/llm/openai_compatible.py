@@ -95,6 +95,11 @@ class OpenAICompatible(ChatModel):
 
     @property
     @override
+    def expected_scale(self) -> float:
+        return self._counter.expected_scale
+
+    @property
+    @override
     def mode(self) -> Mode:
         """How the model is asked; auto until the endpoint showed what it takes."""
         return self._way or "auto"
