@@ -24,8 +24,8 @@ from memserver.embeddings.sentence_transformers import SentenceTransformersEmbed
 from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.base import ChatModel
+from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
-from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -97,6 +97,7 @@ class Models(ModelSource):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._models: dict[str | None, ChatModel] = {}
+        self._counters: Counters | None = None
 
     @override
     def get(self, name: str | None) -> ChatModel:
@@ -109,35 +110,40 @@ class Models(ModelSource):
         """Close every client."""
         for model in self._models.values():
             await model.aclose()
+        if self._counters is not None:
+            await self._counters.aclose()
 
     def _make(self, name: str | None) -> ChatModel:
         settings = self._settings
-        if settings.llm_base_url is None:
-            raise SetupError(
-                "There is no model endpoint.",
-                hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
-                "local engine.",
+        endpoint = model_endpoint(settings)
+        if self._counters is None:
+            self._counters = Counters(
+                endpoint, default=settings.llm_model, tokenizer=settings.llm_tokenizer
             )
-        key = settings.llm_api_key
-        endpoint = Endpoint(
-            settings.llm_base_url,
-            key.get_secret_value() if key else "",
-            settings.llm_timeout,
-        )
         return OpenAICompatible(
             endpoint,
             model=name or settings.llm_model,
             mode=settings.llm_mode,
             context_window=settings.llm_context_window,
-            counter=self._counter(endpoint, name),
+            window_is_limit=name not in {None, settings.llm_model},
+            counter=self._counters.of(name),
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
         )
 
-    def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter:
-        if self._settings.llm_tokenizer is not None:
-            return Remembered(TokenizerFile(self._settings.llm_tokenizer))
-        return EndpointOrBound(endpoint, name or self._settings.llm_model)
+
+def model_endpoint(settings: Settings) -> Endpoint:
+    """Where the models are. Raises SetupError where no setting says so."""
+    if settings.llm_base_url is None:
+        raise SetupError(
+            "There is no model endpoint.",
+            hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
+            "local engine.",
+        )
+    key = settings.llm_api_key
+    return Endpoint(
+        settings.llm_base_url, key.get_secret_value() if key else "", settings.llm_timeout
+    )
 
 
 def check_settings(settings: Settings) -> None:
@@ -239,6 +245,7 @@ async def assemble(
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(settings.max_steps, settings.llm_max_output_tokens),
+        summary_model=settings.summary_model,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)

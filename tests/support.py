@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import psycopg
 
+from memserver.agent.turn import ModelSource
 from memserver.api.app import create_app
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
@@ -36,6 +37,16 @@ class FixedModels:
 
     def get(self, name: str | None) -> ChatModel:
         return self.model
+
+
+@dataclass
+class NamedModels:
+    """Each name has its own model; None is the default's."""
+
+    models: dict[str | None, ChatModel]
+
+    def get(self, name: str | None) -> ChatModel:
+        return self.models[name]
 
 
 @dataclass
@@ -88,10 +99,11 @@ class Server:
 async def serving(
     database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
-    """The whole server over a test's database, with a scripted model."""
+    """The whole server over a test's database, with a scripted model, or with `models` by name."""
     embedder = settings.pop("embedder", HashingEmbedder())
+    models: ModelSource = settings.pop("models", None) or FixedModels(model)
     options = Settings(_env_file=None, **{"lease_seconds": 2, **settings})
-    made = assemble(database.app, FixedModels(model), embedder, options, tools)
+    made = assemble(database.app, models, embedder, options, tools)
     app = create_app(made)
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)

@@ -47,9 +47,7 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
     )
     model = faculties.models.get(agent.model)
     limits = await window_and_reserve(model, options, faculties.limits)
-    shape = await frame(
-        mind, model, faculties.prompts, limits=limits, scale=mind.state.token_scale
-    )
+    shape = await frame(mind, model, faculties.prompts, limits=limits, scale=mind.state.token_scale)
     shown = await render_queue(mind, queue, shape.budget.largest_counted, model)
     failure = (row["summary"] or {}).get("failure")
     return View(shape, queue, shown, failure)

@@ -40,6 +40,7 @@ from memserver.errors import (
 from memserver.llm.base import ChatModel, Reply
 from memserver.memory import scale
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.summary import Summarizer
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage import leases, recall
@@ -82,6 +83,7 @@ class Faculties:
     prompts: Prompts
     events: EventBus
     limits: Limits
+    summary_model: str | None = None
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
@@ -104,7 +106,10 @@ class TurnRun:
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         self._model = faculties.models.get(work.agent.model)
-        self._compactor = Compactor(faculties.database, faculties.prompts)
+        self._summary_model = self._model
+        if faculties.summary_model is not None:
+            self._summary_model = faculties.models.get(faculties.summary_model)
+        self._compactor = Compactor(faculties.database)
         self._first = work.turn.first_position
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
         self._mind = Mind(
@@ -168,14 +173,17 @@ class TurnRun:
         return shape
 
     async def _evict(self, shape: Frame) -> None:
+        known = shape.budget.scale if self._summary_model is self._model else None
+        summarizer = Summarizer(
+            self._summary_model, self._with.prompts, self._mind.zone, scale=known
+        )
         task = Compacting(
             lease=self._work.lease,
             frame=shape,
             summary=self._mind.summary,
             queue_start=self._queue_start,
-            zone=self._mind.zone,
         )
-        count, compacted = await self._compactor.evict(task, self._queue, self._model)
+        count, compacted = await self._compactor.evict(task, self._queue, summarizer)
         del self._queue[:count]
         self._queue_start = self._queue[0].position
         self._warned = False
