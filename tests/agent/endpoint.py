@@ -18,6 +18,8 @@ from tests.support import OneDatabase, Server, serving
 
 _PIECE = re.compile(r" ?[A-Za-z]+| ?[0-9]{1,3}|\s+|[!-/:-@\[-`{-~]+|.", re.DOTALL)
 
+_MODEL = re.compile(rb'"model": ?"([^"]*)"')
+
 
 def count_as_bpe(text: str) -> int:
     """About what a byte-level BPE of English makes of a text: an emoji has three tokens, a Hanzi one or two."""
@@ -39,6 +41,8 @@ class Endpoint:
     """What was answered; `refused` counts the prompts that were too long."""
 
     url: str = ""
+    asked: list[str] = field(default_factory=list)
+    """The models that completions were asked of."""
     statuses: list[tuple[str, int]] = field(default_factory=list)
 
     @property
@@ -53,7 +57,7 @@ def endpoint(
     seen = Endpoint()
     able = abilities or Abilities(tokenize=False)
     app = create_scripted_app(rule, abilities=able, count=count_as_bpe, **options)
-    with serving_app(_noting(app, seen.statuses)) as url:
+    with serving_app(_noting(app, seen)) as url:
         seen.url = f"{url}/v1"
         yield seen
 
@@ -71,13 +75,20 @@ async def serving_over_http(
         await models.aclose()
 
 
-def _noting(app: ASGIApp, statuses: list[tuple[str, int]]) -> ASGIApp:
+def _noting(app: ASGIApp, seen: Endpoint) -> ASGIApp:
     async def noted(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                statuses.append((scope["path"], message["status"]))
+                seen.statuses.append((scope["path"], message["status"]))
             await send(message)
 
-        await app(scope, receive, sent)
+        async def received() -> Message:
+            message = await receive()
+            found = _MODEL.search(message.get("body", b""))
+            if found and scope["path"].endswith("/completions"):
+                seen.asked.append(found[1].decode())
+            return message
+
+        await app(scope, received, sent)
 
     return noted
