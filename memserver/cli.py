@@ -177,7 +177,9 @@ def engine_install() -> None:
 @models.command("list")
 def models_list() -> None:
     """List the models and adapters that the endpoint has."""
-    table = Table("name", "kind", "base", "window", "path")
+    table = Table()
+    for title in ("name", "kind", "base", "window", "path"):
+        table.add_column(title, no_wrap=title != "path", overflow="fold")
     for served in asyncio.run(_with_adapters(lambda adapters: adapters.listed())):
         window = str(served.window or "")
         table.add_row(served.name, served.kind, served.base or "", window, served.path or "")
