@@ -57,7 +57,8 @@ class Budget:
 
     def used(self, queue: Sequence[Message]) -> int:
         """Tokens of the whole prompt with this queue."""
-        return self.fixed + sum(self.shown(message) for message in queue)
+        largest, scale = self.largest, self.scale  # once: this is asked several times in each step
+        return self.fixed + sum(min(scaled(each.tokens, scale), largest) for each in queue)
 
     def fits(self, queue: Sequence[Message]) -> bool:
         """Whether the prompt with this queue leaves the output its room."""
