@@ -33,8 +33,9 @@ _TELLING_LINES = 5
 # cuts it off. guidance lets a schema choose its separators (see docs/local_model.md) but refuses
 # vLLM's grammar for strict native tools; xgrammar takes those and writes JSON without any space.
 _FOR_JSON = {"backend": "guidance", "disable_any_whitespace": True}
-_FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
 _FOR_NATIVE_TOOLS = {"backend": "xgrammar", "disable_any_whitespace": True}
+
+_FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
 
 
 class EnginePhase(StrEnum):
@@ -195,24 +196,22 @@ class LocalEngine:
         inherited = os.environ  # noqa: TID251 - a child needs PATH and the like
         cores = _usable_cores()[-self._threads :]
         cache = str(self._paths.cache)
-        allowed = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if self._adapters else {}
-        return (
-            inherited
-            | allowed
-            | {
-                "HF_HUB_OFFLINE": "1",
-                "TRANSFORMERS_OFFLINE": "1",
-                "DO_NOT_TRACK": "1",
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_CPU_KVCACHE_SPACE": "1",
-                "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
-                "VLLM_CACHE_ROOT": cache,
-                "VLLM_CONFIG_ROOT": cache,
-                "HF_HOME": cache,
-                "XDG_CACHE_HOME": cache,
-                "NO_PROXY": "127.0.0.1,localhost",
-            }
-        )
+        environment = inherited | {
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "DO_NOT_TRACK": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_CACHE_ROOT": cache,
+            "VLLM_CONFIG_ROOT": cache,
+            "HF_HOME": cache,
+            "XDG_CACHE_HOME": cache,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+        if self._adapters:
+            environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+        return environment
 
     def _is_healthy(self) -> bool:
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=_HEALTH_TIMEOUT)
