@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, engine."""
+"""The command line: serve, migrate, doctor, engine, models."""
 
 import asyncio
 import json
@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 import uvicorn
@@ -21,24 +22,31 @@ from rich.table import Table
 
 from memserver import __version__
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
-from memserver.errors import MemserverError, ModelError, SetupError
+from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
+from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import EnginePhase, LocalEngine
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
+from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
 from memserver.wiring import (
     Models,
     check_settings,
     database_urls,
     make_embedder,
+    model_endpoint,
     reachable_database,
 )
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this machine's CPU.")
 app.add_typer(engine, name="engine")
+models = typer.Typer(no_args_is_help=True, help="The endpoint's models, and adapters on them.")
+app.add_typer(models, name="models")
 console = Console(highlight=False, soft_wrap=True, markup=False)
 
 LOGGING = {
@@ -76,6 +84,7 @@ ENGINE_LOOK_SECONDS = 2
 MOST_ENGINE_STARTS = 20
 GRACE_SECONDS = 5
 """What running requests get when the server is told to end; their turns go on elsewhere."""
+MOST_AGENTS_SHOWN = 20
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -163,6 +172,85 @@ def engine_install() -> None:
     install_engine(
         settings.home, say=console.print, torch_index=settings.torch_index or TORCH_INDEX
     )
+
+
+@models.command("list")
+def models_list() -> None:
+    """List the models and adapters that the endpoint has."""
+    table = Table()
+    for title in ("name", "kind", "base", "window", "path"):
+        table.add_column(title, no_wrap=title != "path", overflow="fold")
+    for served in asyncio.run(_with_adapters(lambda adapters: adapters.listed())):
+        window = str(served.window or "")
+        table.add_row(served.name, served.kind, served.base or "", window, served.path or "")
+    console.print(table)
+
+
+@models.command("load")
+def models_load(
+    name: Annotated[str, typer.Argument(help="The adapter's name; its version is added.")],
+    path: Annotated[str, typer.Argument(help="Its folder, as the endpoint's machine sees it.")],
+    version: Annotated[
+        str | None, typer.Option(help="Instead of a hash of the folder's content.")
+    ] = None,
+) -> None:
+    """Load a LoRA adapter into vLLM under a name of its own; print the name for agents to take."""
+    folder = find_adapter(path)
+    full_name = versioned_name(name, folder, version)
+    seen_there = path if folder is None else str(Path(path).absolute())
+
+    async def load(adapters: Adapters) -> tuple[bool, str]:
+        note = trained_elsewhere(folder, await adapters.listed()) if folder else ""
+        return await adapters.load(full_name, seen_there), note
+
+    newly, note = asyncio.run(_with_adapters(load))
+    for line in filter(None, [note, "" if newly else "It was loaded already."]):
+        print(line, file=sys.stderr)
+    print(full_name)
+
+
+@models.command("unload")
+def models_unload(
+    name: Annotated[str, typer.Argument(help="As the list has it, with its version.")],
+) -> None:
+    """Unload an adapter from vLLM; agents that still name it are told of."""
+    asyncio.run(_with_adapters(lambda adapters: adapters.unload(name)))
+    naming = _agents_naming(_settings(), name)
+    if naming is None:
+        print("Which agents name it is not known: no database can be reached.", file=sys.stderr)
+    elif naming:
+        shown = ", ".join(naming[:MOST_AGENTS_SHOWN])
+        more = ", …" if len(naming) > MOST_AGENTS_SHOWN else ""
+        print(
+            f"{len(naming)} agents still name it and can't answer: {shown}{more}", file=sys.stderr
+        )
+    console.print(f"Unloaded {name}.")
+
+
+async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
+    settings = _settings()
+    if settings.llm_base_url is None:
+        raise SetupError(
+            "No endpoint is set whose models these are.",
+            hint="Set MEMSERVER_LLM_BASE_URL to your vLLM's. The local engine of `memserver serve` takes "
+            "no adapters.",
+        )
+    adapters = Adapters(model_endpoint(settings))
+    try:
+        return await work(adapters)
+    finally:
+        await adapters.aclose()
+
+
+def _agents_naming(settings: Settings, model: str) -> list[str] | None:
+    """The agents that name a model; None where there is no database, which is not made for that."""
+    if settings.database_url is None and not (settings.home / "postgres").exists():
+        return None
+    try:
+        with reachable_database(settings) as urls:
+            return agents_naming(urls.owner, model)
+    except (SetupError, DatabaseError):
+        return None
 
 
 def _settings(**overrides: object) -> Settings:

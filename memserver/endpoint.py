@@ -29,6 +29,7 @@ from memserver.circuit import Attempt, Circuit
 from memserver.errors import (
     ContextOverflow,
     ModelError,
+    ModelNotFound,
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
@@ -44,6 +45,12 @@ _OVERFLOWS = re.compile(
     re.IGNORECASE,
 )
 """Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama and TGI."""
+_NO_MODEL = re.compile(
+    r"model_not_found|\b(model|adapter)\b.{0,300}?(does not exist|not found)|not a valid model|"
+    r"\b(invalid|unknown)[ _]model\b|no such model",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Of OpenAI, vLLM, Ollama, llama.cpp, OpenRouter, Mistral and LiteLLM."""
 _HINTS = {
     401: "Set {0}_API_KEY to a key that this endpoint takes.",
     403: "The key in {0}_API_KEY may not use this model.",
@@ -192,6 +199,15 @@ class EndpointClient:
             async with self._limits() as limit:
                 content = await self._whole("POST", path, body, limit)
             return self._object(content)
+
+    async def command(self, path: str, body: bytes) -> None:
+        """Send JSON to what answers a success in any form, which is not looked at.
+
+        Raises:
+            ModelError: of the kind that `translated` says.
+        """
+        async with self._limits() as limit:
+            await self._whole("POST", path, body, limit)
 
     async def stream(self, path: str, body: bytes) -> AsyncGenerator[JsonObject, None]:
         """Send JSON and give the JSON objects of the event stream as they come.
@@ -387,6 +403,8 @@ def _of_status(endpoint: Endpoint, error: StatusError, status: int) -> ModelErro
     hint = _HINTS.get(status, "").format(endpoint.variables)
     if _OVERFLOWS.search(text):
         return ContextOverflow(message)
+    if status in {400, 404} and _NO_MODEL.search(text):
+        return ModelNotFound(message, hint=hint)
     if status == 408:
         return ModelTimeout(message)
     if status >= 500 or (status == 429 and "insufficient_quota" not in text):

@@ -10,6 +10,7 @@ MemserverError
 │   ├── ModelUnavailable         no connection, a 5xx, or still loading
 │   ├── ModelTimeout             no answer in time
 │   ├── ModelRejected            the endpoint refused the request (4xx)
+│   ├── ModelNotFound            the endpoint has no model or adapter of this name
 │   ├── ContextOverflow          the endpoint says the prompt is too long
 │   └── ProtocolViolation        a reply that is no valid tool call
 ├── EmbeddingError               the embedder failed or has another dimension
@@ -89,6 +90,12 @@ class ModelRejected(ModelError):
     """The endpoint refused the request as it is (4xx)."""
 
     code = "model_rejected_request"
+
+
+class ModelNotFound(ModelError):
+    """The endpoint has no model of this name; an adapter may have to be loaded first."""
+
+    code = "model_not_found"
 
 
 class ContextOverflow(ModelError):

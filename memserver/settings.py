@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
     """More for the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
+    summary_model: str | None = None
+    """The model that writes summaries, by its name at the endpoint; unset: the agent's own. Its window is
+    what the endpoint says, if that is smaller than llm_context_window."""
 
     embedding_base_url: str | None = None
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""

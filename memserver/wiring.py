@@ -26,8 +26,8 @@ from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
+from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
-from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
 from memserver.memory.archival import ArchivalStorage
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -100,6 +100,7 @@ class Models(ModelSource):
         self._settings = settings
         self._models: dict[str | None, ChatModel] = {}
         self.gate = Gate(FairSlots(settings.llm_max_in_flight), Circuit())
+        self._counters: Counters | None = None
 
     @override
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
@@ -112,37 +113,47 @@ class Models(ModelSource):
         """Close every client."""
         for model in self._models.values():
             await model.aclose()
+        if self._counters is not None:
+            await self._counters.aclose()
 
     def _make(self, name: str | None) -> ChatModel:
         settings = self._settings
-        if settings.llm_base_url is None:
-            raise SetupError(
-                "There is no model endpoint.",
-                hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
-                "local engine.",
+        endpoint = model_endpoint(settings)
+        if self._counters is None:
+            self._counters = Counters(
+                endpoint,
+                default=settings.llm_model,
+                tokenizer=settings.llm_tokenizer,
+                circuit=self.gate.circuit,
             )
-        key = settings.llm_api_key
-        endpoint = Endpoint(
-            settings.llm_base_url,
-            key.get_secret_value() if key else "",
-            settings.llm_timeout,
-            connections=0,  # the gate bounds them, and is fair
-        )
         return OpenAICompatible(
             endpoint,
             model=name or settings.llm_model,
             mode=settings.llm_mode,
             context_window=settings.llm_context_window,
-            counter=self._counter(endpoint, name),
+            window_is_limit=name not in {None, settings.llm_model},
+            counter=self._counters.of(name),
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
             circuit=self.gate.circuit,
         )
 
-    def _counter(self, endpoint: Endpoint, name: str | None) -> TokenCounter:
-        if self._settings.llm_tokenizer is not None:
-            return Remembered(TokenizerFile(self._settings.llm_tokenizer))
-        return EndpointOrBound(endpoint, name or self._settings.llm_model, self.gate.circuit)
+
+def model_endpoint(settings: Settings) -> Endpoint:
+    """Where the models are. Raises SetupError where no setting says so."""
+    if settings.llm_base_url is None:
+        raise SetupError(
+            "There is no model endpoint.",
+            hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
+            "local engine.",
+        )
+    key = settings.llm_api_key
+    return Endpoint(
+        settings.llm_base_url,
+        key.get_secret_value() if key else "",
+        settings.llm_timeout,
+        connections=0,  # the gate bounds them, and is fair
+    )
 
 
 def check_settings(settings: Settings) -> None:
@@ -250,6 +261,7 @@ async def assemble(
             prompt_order=settings.prompt_order,
             turn_timeout=settings.turn_timeout,
         ),
+        summary_model=settings.summary_model,
         clock=clock,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)

@@ -20,10 +20,15 @@ def engine_home() -> Path:
 
 @contextmanager
 def running_engine(
-    *, context_window: int = 8192, native_tools: bool = False
+    *, context_window: int = 8192, native_tools: bool = False, adapters: bool = False
 ) -> Iterator[LocalEngine]:
     """A started engine; callers await `wait_until_ready(within=START_SECONDS)` before they use it."""
-    engine = LocalEngine(engine_home(), context_window=context_window, native_tools=native_tools)
+    engine = LocalEngine(
+        engine_home(),
+        context_window=context_window,
+        native_tools=native_tools,
+        adapters=adapters,
+    )
     engine.start()
     try:
         yield engine

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import psycopg
 
+from memserver.agent.turn import ModelSource
 from memserver.api.app import create_app
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
@@ -36,6 +37,16 @@ class FixedModels:
 
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
         return self.model
+
+
+@dataclass
+class NamedModels:
+    """Each name has its own model; None is the default's."""
+
+    models: dict[str | None, ChatModel]
+
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        return self.models[name]
 
 
 @dataclass
@@ -88,13 +99,15 @@ class Server:
 async def serving(
     database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
-    """The whole server over a test's database, with a scripted model.
+    """The whole server over a test's database, with a scripted model, or with `models` by name.
 
     With `llm_base_url` among the settings the models are those of that endpoint.
     """
     embedder = settings.pop("embedder", HashingEmbedder())
+    models: ModelSource | None = settings.pop("models", None)
     options = Settings(_env_file=None, **{"lease_seconds": 2, **settings})
-    models = Models(options) if options.llm_base_url else FixedModels(model)
+    if models is None:
+        models = Models(options) if options.llm_base_url else FixedModels(model)
     made = assemble(database.app, models, embedder, options, tools)
     app = create_app(made)
     async with app.router.lifespan_context(app):

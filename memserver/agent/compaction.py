@@ -4,17 +4,14 @@ New start of the queue and new summary are committed together, or neither is.
 """
 
 from dataclasses import dataclass
-from datetime import tzinfo
 
 from memserver.agent.context import Frame
 from memserver.agent.deadline import Deadline
 from memserver.agent.events import Compacted
 from memserver.errors import ContextOverflow
-from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
-from memserver.prompts import Prompts
 from memserver.storage import leases
 from memserver.storage.database import Database
 from memserver.storage.leases import Eviction, Lease
@@ -34,19 +31,17 @@ class Compacting:
     frame: Frame
     summary: str
     queue_start: int
-    zone: tzinfo
     deadline: Deadline
 
 
 class Compactor:
     """Evicts and summarises."""
 
-    def __init__(self, database: Database, prompts: Prompts) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._prompts = prompts
 
     async def evict(
-        self, task: Compacting, queue: list[Message], model: ChatModel
+        self, task: Compacting, queue: list[Message], summarizer: Summarizer
     ) -> tuple[int, Compacted]:
         """Evict once, at the point where the queue first overflowed.
 
@@ -62,9 +57,7 @@ class Compactor:
         evicted = queue[:count]
         limit = max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
         async with task.deadline.cutting():
-            summary = await Summarizer(model, self._prompts, task.zone).fold(
-                task.summary, evicted, limit
-            )
+            summary = await summarizer.fold(task.summary, evicted, limit)
         eviction = Eviction(
             old_start=task.queue_start,
             new_start=queue[count].position,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from memserver.agent.options import PromptOrder
 from memserver.llm.base import ChatModel
-from memserver.memory.queue import Budget
+from memserver.memory.queue import Budget, scaled
 from memserver.memory.text import shorten, stamp
 from memserver.messages import CallRecord, Message, PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
@@ -41,10 +41,11 @@ class Mind:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the prompt before the queue."""
+    """One part of the prompt before the queue: its tokens as we count them, and the model's."""
 
     name: str
     text: str
+    counted: int
     tokens: int
 
 
@@ -52,10 +53,12 @@ class Part:
 class Frame:
     """The prompt without the queue: its parts, and what room they leave.
 
-    The last part, the tools, reaches the model beside the messages, not in them.
+    The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
+    of all parts together as we count them.
     """
 
     parts: tuple[Part, ...]
+    counted: int
     budget: Budget
     order: PromptOrder
 
@@ -83,8 +86,18 @@ class Layout:
     order: PromptOrder
 
 
-async def frame(mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout) -> Frame:
-    """Render and count everything but the queue."""
+async def frame(
+    mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
+) -> Frame:
+    """Render and count everything but the queue.
+
+    Args:
+        mind: what there is to show.
+        model: counts.
+        prompts: render.
+        layout: how much the prompt may hold.
+        scale: the model's tokens for each one that we count; None where that was not learnt yet.
+    """
     texts = {
         "instructions": mind.agent.system_prompt or prompts.render("system.md"),
         "working_context": prompts.render(
@@ -100,18 +113,37 @@ async def frame(mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout) 
         "tools": model.tools_text(mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
+    factor = scale or model.expected_scale
     parts = tuple(
-        Part(name, text, count) for (name, text), count in zip(texts.items(), counts, strict=True)
+        Part(name, text, count, scaled(count, factor))
+        for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
-    budget = Budget(layout.window, layout.reserved, sum(counts) + around)
-    return Frame(parts, budget, layout.order)
+    fixed = sum(part.tokens for part in parts) + scaled(around, factor)
+    budget = Budget(layout.window, layout.reserved, fixed, factor)
+    return Frame(parts, sum(counts) + around, budget, layout.order)
+
+
+async def count_prompt(
+    shape: Frame, queue: Sequence[Message], model: ChatModel, tools: Sequence[ToolSpec]
+) -> int:
+    """Our own count of a prompt as it was sent, to compare with what the endpoint says of it.
+
+    The tools are counted anew where others were sent than the frame has, or in another way.
+    """
+    counted = shape.counted
+    told = model.tools_text(tools)
+    if told != shape.parts[-1].text:
+        [count] = await model.count_tokens([told])
+        counted += count - shape.parts[-1].counted
+    largest = shape.budget.largest_counted
+    return counted + sum(min(message.tokens, largest) for message in queue)
 
 
 async def render_queue(
     mind: Mind, queue: Sequence[Message], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
-    """The queue as prompt messages; one that is larger than `largest` tokens is shown shortened."""
+    """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
     for message in queue:
         for part in prompt_messages(message, mind.zone):
@@ -149,20 +181,23 @@ def result_text(record: CallRecord) -> str:
     return f"Failed: {record.result}"
 
 
-async def count_entry(message: Message, model: ChatModel, *, written: int = 0) -> int:
-    """Tokens of an entry as it stands in a prompt, with what the template puts around it.
+async def count_entry(
+    message: Message, model: ChatModel, *, written: int = 0, scale: float = 1.0
+) -> int:
+    """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count.
 
     Args:
         message: the entry, a call's result included.
         model: counts.
         written: tokens that the endpoint says the model wrote for this call, if it said so; they save
             asking for a count, unless they are more than the call can have (then it was thinking).
+        scale: the model's tokens for each one that we count.
     """
     parts = prompt_messages(message)
     texts = [_counted_text(part) for part in parts]
     around = model.message_overhead * len(parts)
     if 0 < written <= len(texts[0].encode()):
-        texts, around = texts[1:], around + written
+        texts, around = texts[1:], around + scaled(written, 1 / scale)
     text = "\n".join(texts)
     if (length := len(text.encode())) <= SHORT_TEXT:
         return length + around

@@ -17,16 +17,18 @@ from memserver.agent.events import (
 from memserver.agent.turn import Faculties
 from memserver.agent.worker import Worker
 from memserver.errors import InvalidInput, ServerStopping
-from memserver.llm.base import ChatModel
 from memserver.memory.text import clean
 from memserver.messages import Message
-from memserver.storage import inbox, recall
+from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""
 CALL_TOKENS = 24
 """What an imported answer is counted beyond its text, since it is shown as a call."""
+
+MOST_MODEL_NAMES = 100_000
+"""Agents whose model's name is remembered, so that their messages are counted right at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Conversation:
         self._events = faculties.events
         self._clock = faculties.clock
         self._worker = worker
+        self._model_names: dict[UUID, str | None] = {}
 
     async def post(self, tenant: str, agent_id: UUID, text: str, *, key: str | None = None) -> Turn:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
@@ -57,14 +60,21 @@ class Conversation:
         """
         message = NewMessage(clean(text), 0, created_at=self._clock())
         _check_text(message)
-        [tokens] = await self._count([message], self._models.get(None))
-        return await inbox.post(
+        model = self._model_names.get(agent_id)
+        [tokens] = await self._count([message], model)
+        posted = await inbox.post(
             self._database,
             tenant,
             agent_id,
             replace(message, tokens=tokens),
             self._envelope(key, [replace(message, created_at=None)]),
         )
+        if posted.model != model:
+            self._remember(agent_id, posted.model)
+            [tokens] = await self._count([message], posted.model)
+            async with self._database.tenant(tenant) as tx:
+                await inbox.recount(tx, posted.turn, tokens)
+        return posted.turn
 
     async def import_messages(
         self,
@@ -86,7 +96,9 @@ class Conversation:
             raise InvalidInput("There are no messages to import.")
         for message in cleaned:
             _check_text(message)
-        counts = await self._count(cleaned, self._models.get(None))
+        async with self._database.tenant(tenant) as tx:
+            agent = await agents.get(tx, agent_id)
+        counts = await self._count(cleaned, agent.model)
         counted = [
             replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)
         ]
@@ -168,8 +180,14 @@ class Conversation:
             found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
         return found
 
-    async def _count(self, messages: Sequence[NewMessage], model: ChatModel) -> list[int]:
-        """Tokens of each message as a prompt will show it."""
+    def _remember(self, agent_id: UUID, model: str | None) -> None:
+        if len(self._model_names) >= MOST_MODEL_NAMES:
+            self._model_names.clear()
+        self._model_names[agent_id] = model
+
+    async def _count(self, messages: Sequence[NewMessage], model_name: str | None) -> list[int]:
+        """Tokens of each message as a prompt will show it, as the agent's model counts."""
+        model = self._models.get(model_name)
         shown = [
             user_text(message.text, message.created_at or self._clock())
             if message.role == "user"

@@ -13,7 +13,15 @@ from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
-from memserver.agent.context import Frame, Layout, Mind, count_entry, frame, render_queue
+from memserver.agent.context import (
+    Frame,
+    Layout,
+    Mind,
+    count_entry,
+    count_prompt,
+    frame,
+    render_queue,
+)
 from memserver.agent.deadline import Deadline
 from memserver.agent.events import (
     Event,
@@ -33,7 +41,9 @@ from memserver.errors import (
     TurnTimeout,
 )
 from memserver.llm.base import ChatModel, Reply
+from memserver.memory import scale
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.summary import Summarizer
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage import leases, recall
@@ -93,6 +103,7 @@ class Faculties:
     prompts: Prompts
     events: EventBus
     limits: Limits
+    summary_model: str | None = None
     clock: Clock = utc_now
 
 
@@ -111,10 +122,15 @@ class TurnRun:
         self._shrunk = False
         self._reserved = 0
         self._written = 0
+        self._scale = work.state.token_scale
         self._alert: Message | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
-        self._model = faculties.models.get(work.agent.model, work.lease.tenant)
-        self._compactor = Compactor(faculties.database, faculties.prompts)
+        tenant = work.lease.tenant
+        self._model = faculties.models.get(work.agent.model, tenant)
+        self._summary_model = self._model
+        if faculties.summary_model is not None:
+            self._summary_model = faculties.models.get(faculties.summary_model, tenant)
+        self._compactor = Compactor(faculties.database)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
@@ -181,15 +197,18 @@ class TurnRun:
         return shape
 
     async def _evict(self, shape: Frame) -> None:
+        known = shape.budget.scale if self._summary_model is self._model else None
+        summarizer = Summarizer(
+            self._summary_model, self._with.prompts, self._mind.zone, scale=known
+        )
         task = Compacting(
             lease=self._work.lease,
             frame=shape,
             summary=self._mind.summary,
             queue_start=self._queue_start,
-            zone=self._mind.zone,
             deadline=self._deadline,
         )
-        count, compacted = await self._compactor.evict(task, self._queue, self._model)
+        count, compacted = await self._compactor.evict(task, self._queue, summarizer)
         del self._queue[:count]
         self._queue_start = self._queue[0].position
         self._warned = False
@@ -199,20 +218,25 @@ class TurnRun:
     async def _shrink_once(self, shape: Frame) -> None:
         """The endpoint says that the prompt is too long, though it fits by our count: evict once.
 
+        From then on more is counted, so that a single long message is shown shorter.
+
         Raises:
-            ContextOverflow: that was done in this turn already, or there is nothing to evict.
+            ContextOverflow: that was done in this turn already.
         """
         if self._alert is not None:
             self._queue.remove(self._alert)
             self._alert = None
-        if self._shrunk or len(self._queue) < 2:
+        if self._shrunk:
             raise ContextOverflow(
                 "The model endpoint says that the prompt is too long, also after an eviction.",
                 hint="Set MEMSERVER_LLM_CONTEXT_WINDOW to what the model has, or a smaller "
                 "context_window for the agent.",
             )
         self._shrunk = True
-        await self._evict(shape)
+        counted = await count_prompt(shape, self._queue, self._model, self._mind.tools)
+        self._scale = scale.after_overflow(shape.budget.scale, counted, shape.budget.capacity)
+        if len(self._queue) > 1:
+            await self._evict(shape)
 
     async def _alert_under_pressure(self, shape: Frame) -> None:
         """Show the alert in this step, if memory is short and it has not been said yet."""
@@ -235,7 +259,9 @@ class TurnRun:
         step = self._steps + 1
         streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
         async with self._deadline.cutting():
-            queue = await render_queue(self._mind, self._queue, shape.budget.largest, self._model)
+            queue = await render_queue(
+                self._mind, self._queue, shape.budget.largest_counted, self._model
+            )
             reply = await self._model.call_tool(
                 shape.prompt(queue),
                 tools,
@@ -244,6 +270,8 @@ class TurnRun:
             )
         self._usage += reply.usage
         self._written = reply.usage.completion_tokens
+        counted = await count_prompt(shape, self._queue, self._model, tools)
+        self._scale = scale.learnt(self._scale, counted, reply.usage.prompt_tokens)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -381,10 +409,12 @@ class TurnRun:
     ) -> TurnWrite:
         return TurnWrite(
             turn=self._work.turn,
+            model=self._work.agent.model,
             messages=added,
             steps=steps,
             usage=self._usage,
             pressure_warned=self._warned,
+            token_scale=self._scale,
             ended=stop is not None,
             stop_reason=stop,
             error=as_json(error) if error is not None else None,
@@ -424,11 +454,12 @@ class TurnRun:
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
             self._reserved = layout.reserved
-            return await frame(self._mind, model, prompts, layout)
+            return await frame(self._mind, model, prompts, layout, self._scale)
 
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
-        tokens = await count_entry(message, self._model, written=written)
+        factor = self._scale or self._model.expected_scale
+        tokens = await count_entry(message, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
     def _specs(self, work: Work) -> tuple[ToolSpec, ...]:

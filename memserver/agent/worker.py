@@ -139,10 +139,12 @@ class Worker:
         turn = work.turn
         change = TurnWrite(
             turn=turn,
+            model=work.agent.model,
             messages=(),
             steps=turn.steps,
             usage=turn.usage,
             pressure_warned=work.state.pressure_warned,
+            token_scale=work.state.token_scale,
             ended=True,
             stop_reason="error",
             error=error,

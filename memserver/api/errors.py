@@ -24,6 +24,7 @@ STATUS: dict[str, int] = {
     errors.ModelTimeout.code: 504,
     errors.TurnTimeout.code: 504,
     errors.ModelRejected.code: 502,
+    errors.ModelNotFound.code: 502,
     errors.ContextOverflow.code: 422,
     errors.ProtocolViolation.code: 502,
     errors.EmbeddingError.code: 503,

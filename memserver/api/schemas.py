@@ -404,7 +404,11 @@ class ContextOut(BaseModel):
 
     window: int = Field(description="Tokens of prompt and output together.")
     reserved: int = Field(description="Tokens kept free for the output.")
-    used: int = Field(description="Tokens of the prompt.")
+    used: int = Field(description="Tokens of the prompt, as the model counts.")
+    token_scale: float = Field(
+        description="The model's tokens for each one of our own count, learnt from its usage; "
+        "all numbers here are the model's."
+    )
     parts: list[ContextPart]
     queue: list[MessageOut]
     summary_failure: str | None = Field(

@@ -123,6 +123,11 @@ class Admitted(ChatModel):
     def mode(self) -> str:
         return self._inner.mode
 
+    @property
+    @override
+    def expected_scale(self) -> float:
+        return self._inner.expected_scale
+
     @override
     async def context_window(self) -> int:
         return await self._inner.context_window()

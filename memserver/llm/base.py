@@ -43,6 +43,11 @@ class ChatModel(Protocol):
     message_overhead: int
 
     @property
+    def expected_scale(self) -> float:
+        """The model's tokens for each that `count_tokens` gives, as long as no usage showed better."""
+        return 1.0
+
+    @property
     def mode(self) -> str:
         """How it is asked for a call, for people to read; empty where there is one way only."""
         return ""

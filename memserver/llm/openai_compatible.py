@@ -9,8 +9,8 @@ value.
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,8 +18,9 @@ from typing_extensions import override
 
 from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient
-from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
+from memserver.errors import ModelError, ModelNotFound, ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.cards import window_of
 from memserver.llm.lossless import clean_text
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
@@ -40,7 +41,6 @@ _LOG = logging.getLogger(__name__)
 
 Mode = Literal["auto"] | Way
 DEFAULT_WINDOW = 8192
-_WINDOW_KEYS = ("max_model_len", "context_length", "context_window")
 _SPOKEN = "send_message"
 
 
@@ -67,6 +67,7 @@ class OpenAICompatible(ChatModel):
         model: str | None = None,
         mode: Mode = "auto",
         context_window: int | None = None,
+        window_is_limit: bool = False,
         counter: TokenCounter | None = None,
         body: Mapping[str, Any] | None = None,
         answers: JsonAnswers | None = None,
@@ -79,6 +80,7 @@ class OpenAICompatible(ChatModel):
             model: what the endpoint calls it; None takes the first that the endpoint lists.
             mode: auto asks the endpoint at the first use, and keeps to what it took.
             context_window: tokens; None takes what the endpoint says, else 8192.
+            window_is_limit: the endpoint is asked in any case, and the smaller window holds.
             counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
@@ -90,11 +92,18 @@ class OpenAICompatible(ChatModel):
         self._way: Way | None = None if mode == "auto" else mode
         self._client = EndpointClient(endpoint, circuit)
         self._counter = counter or ByteBound()
-        self._window = context_window
+        self._given_window = context_window
+        self._fixed_window = None if window_is_limit else context_window
+        self._window = self._fixed_window
         self._body = dict(body or {})
         self._answers = answers or JsonAnswers()
         self._asking = asyncio.Lock()
         self._probing = asyncio.Lock()
+
+    @property
+    @override
+    def expected_scale(self) -> float:
+        return self._counter.expected_scale
 
     @property
     @override
@@ -121,10 +130,7 @@ class OpenAICompatible(ChatModel):
         """
         cards = await self._client.check()
         if cards is None or (self.name and self.name not in {card.get("id") for card in cards}):
-            raise ModelRejected(
-                f"The endpoint does not list the model {self.name or '(any)'}.",
-                hint="Check MEMSERVER_LLM_MODEL, and that MEMSERVER_LLM_BASE_URL ends in /v1.",
-            )
+            raise _not_found(self.name, cards)
 
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
@@ -145,26 +151,27 @@ class OpenAICompatible(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        way = await self._known_way(max_tokens)
-        request = self._request(way, prompt, tools)
-        if on_text is None:
-            answer = await self._client.post(
-                "/chat/completions", self._body_of(request, max_tokens)
-            )
-            raw, usage = _whole(answer), usage_of(answer)
-        else:
-            body = self._body_of(request, max_tokens, streamed=True)
-            raw, usage = await self._listen(way, body, on_text)
+        async with self._telling_what_there_is():
+            way = await self._known_way(max_tokens)
+            request = self._request(way, prompt, tools)
+            if on_text is None:
+                body = self._body_of(request, max_tokens)
+                answer = await self._client.post("/chat/completions", body)
+                raw, usage = _whole(answer), usage_of(answer)
+            else:
+                body = self._body_of(request, max_tokens, streamed=True)
+                raw, usage = await self._listen(way, body, on_text)
         native = way == "tools" or raw.calls
         parsed = parse_native(raw, tools) if native else parse_json(raw, tools)
         return Reply(parsed.call, usage, parsed.text)
 
     @override
     async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
-        way = await self._known_way(max_tokens)
-        messages = native_messages(prompt) if way == "tools" else json_messages(prompt)
-        body = self._body_of(_Request(messages), max_tokens)
-        answer = await self._client.post("/chat/completions", body)
+        async with self._telling_what_there_is():
+            way = await self._known_way(max_tokens)
+            messages = native_messages(prompt) if way == "tools" else json_messages(prompt)
+            body = self._body_of(_Request(messages), max_tokens)
+            answer = await self._client.post("/chat/completions", body)
         raw = without_reasoning(_whole(answer))
         text = clean_text(raw.content).strip()
         if not text:
@@ -175,6 +182,18 @@ class OpenAICompatible(ChatModel):
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
+
+    @asynccontextmanager
+    async def _telling_what_there_is(self) -> AsyncIterator[None]:
+        """Say of a model that is not there which ones are; what was taken to be its window is forgotten."""
+        try:
+            yield
+        except ModelNotFound as error:
+            self._window = self._fixed_window
+            cards = None
+            with suppress(ModelError):
+                cards = await self._client.models()
+            raise _not_found(self.name, cards) from error
 
     async def _known_way(self, max_tokens: int) -> Way:
         """How the model is asked. Found out once; whoever comes meanwhile waits for the answer."""
@@ -253,7 +272,8 @@ class OpenAICompatible(ChatModel):
             if not self.name and cards:
                 self.name = str(cards[0].get("id", ""))
             if self._window is None and self.name:
-                self._window = _window_of(self.name, cards)
+                known = (window_of(self.name, cards), self._given_window)
+                self._window = min(filter(None, known), default=DEFAULT_WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,16 +301,13 @@ def _whole(answer: JsonObject) -> RawReply:
     return raw_reply(answer)
 
 
-def _window_of(name: str, cards: list[JsonObject]) -> int:
-    """The window on the model's card, or on its parent's: an adapter's card has none of its own."""
-    by_name = {card.get("id"): card for card in cards}
-    card = by_name.get(name, {})
-    for shown in (card, by_name.get(card.get("parent"), {})):
-        for key in _WINDOW_KEYS:
-            window = shown.get(key)
-            if isinstance(window, int) and window > 0:
-                return window
-    return DEFAULT_WINDOW
+def _not_found(name: str, cards: Sequence[JsonObject] | None) -> ModelNotFound:
+    listed = ", ".join(str(card.get("id")) for card in cards or ())
+    return ModelNotFound(
+        f"The endpoint does not have the model {name or '(any)'}.",
+        hint=f"It has: {listed or 'none that it lists'}. Load an adapter with `memserver models load`, give "
+        "the agent another model, or check MEMSERVER_LLM_MODEL and MEMSERVER_LLM_BASE_URL.",
+    )
 
 
 def _bytes(text: str) -> int:

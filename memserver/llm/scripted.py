@@ -146,7 +146,7 @@ class ScriptedModel(ChatModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
-        used = self._prompt_tokens(prompt, max_tokens)
+        used = self._prompt_tokens(prompt, tools, max_tokens)
         step = self._rule(prompt, tools)
         while isinstance(step, Held):
             step.reached.set()
@@ -167,7 +167,7 @@ class ScriptedModel(ChatModel):
     @override
     async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
         self.writes.append(tuple(prompt))
-        used = self._prompt_tokens(prompt, max_tokens)
+        used = self._prompt_tokens(prompt, (), max_tokens)
         answer = self._summarise(prompt)
         if isinstance(answer, Exception):
             raise answer
@@ -177,8 +177,11 @@ class ScriptedModel(ChatModel):
     async def aclose(self) -> None:
         return None
 
-    def _prompt_tokens(self, prompt: Sequence[PromptMessage], max_tokens: int) -> int:
+    def _prompt_tokens(
+        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
+    ) -> int:
         used = sum(self.message_overhead + self._count(shown(message)) for message in prompt)
+        used += self._count(self.tools_text(tools)) if tools else 0
         if self._enforce_window and used + max_tokens > self.window:
             raise ContextOverflow(
                 f"The prompt has {used} tokens and {max_tokens} are kept for the answer, "

@@ -8,8 +8,9 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import uvicorn
@@ -37,6 +38,7 @@ from memserver.llm.scripted import (
     as_raw,
     count_words,
     fragments,
+    shown,
 )
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.tool_schema import TOOLS_HEADING
@@ -55,18 +57,22 @@ _STATUS: dict[type[Exception], int] = {
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What the endpoint does with the fields that not every endpoint knows: refused is a 400.
+    """What the endpoint does with what not every endpoint knows: a refused field is a 400.
 
     Attributes:
         tools: native tool calling.
         response_format: answers held to a JSON schema.
+        tokenize: POST /tokenize.
+        adapters: POST /v1/load_lora_adapter and /v1/unload_lora_adapter.
     """
 
     tools: Support = "taken"
     response_format: Support = "taken"
+    tokenize: bool = True
+    adapters: bool = True
 
 
-def create_scripted_app(
+def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and are named
     rule: Rule,
     *,
     model: str = "scripted",
@@ -74,27 +80,36 @@ def create_scripted_app(
     api_key: str = "",
     summary: str | Summariser = "They talked.",
     abilities: Abilities | None = None,
+    count: Callable[[str], int] = count_words,
 ) -> Starlette:
     """Make the app.
 
     Args:
         rule: makes the step that answers a prompt. An error becomes its HTTP status, and a
             ModelTimeout an answer that never comes. The probe is not put to it.
-        model: the one model that is listed.
-        context_window: what is said of it, as vLLM says it.
+        model: the base model; adapters that are loaded are listed behind it.
+        context_window: what is said of it, as vLLM says it; a longer prompt is refused.
         api_key: what is asked for; empty asks for none.
         summary: what is answered where no tools are told of.
         abilities: which requests it takes; None takes all.
+        count: tokens of a text.
     """
-    endpoint = _Endpoint(rule, model, context_window, api_key, summary, abilities or Abilities())
-    return Starlette(
-        routes=[
-            Route("/health", endpoint.health),
-            Route("/v1/models", endpoint.models),
-            Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
-            Route("/tokenize", endpoint.tokenize, methods=["POST"]),
-        ]
-    )
+    able = abilities or Abilities()
+    endpoint = _Endpoint(rule, model, context_window, api_key, summary, able, count)
+    routes = [
+        Route("/health", endpoint.health),
+        Route("/v1/models", endpoint.models),
+        Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
+    ]
+    if able.tokenize:
+        routes.append(Route("/tokenize", endpoint.tokenize, methods=["POST"]))
+    if able.adapters:
+        for name, served in (
+            ("load_lora_adapter", endpoint.load),
+            ("unload_lora_adapter", endpoint.unload),
+        ):
+            routes.append(Route(f"/v1/{name}", served, methods=["POST"]))
+    return Starlette(routes=routes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,8 @@ class _Endpoint:
     api_key: str
     summary: str | Summariser
     abilities: Abilities
+    count: Callable[[str], int]
+    adapters: dict[str, str] = field(default_factory=dict)
 
     async def health(self, _request: Request) -> Response:
         return Response()
@@ -112,11 +129,40 @@ class _Endpoint:
     async def models(self, request: Request) -> Response:
         if (refusal := self._refusal(request)) is not None:
             return refusal
-        card = {"id": self.model, "object": "model", "max_model_len": self.window}
-        return JSONResponse({"object": "list", "data": [card]})
+        card = {"id": self.model, "object": "model", "max_model_len": self.window, "parent": None}
+        adapters = [
+            {"id": name, "object": "model", "root": path, "parent": self.model}
+            for name, path in self.adapters.items()
+        ]
+        return JSONResponse({"object": "list", "data": [card, *adapters]})
+
+    async def load(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        asked = await request.json()
+        name = asked["lora_name"]
+        if name in self.adapters:
+            told = f"The lora adapter '{name}' has already been loaded."
+            return _failure(400, told, "InvalidUserInput")
+        if not _is_adapter(asked["lora_path"]):
+            told = f"Loading lora {name} failed: No adapter found for {asked['lora_path']}"
+            return _failure(404, told, "NotFoundError")
+        self.adapters[name] = asked["lora_path"]
+        return Response(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def unload(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        name = (await request.json())["lora_name"]
+        if self.adapters.pop(name, None) is None:
+            return _failure(404, f"The lora adapter '{name}' cannot be found.", "NotFoundError")
+        return Response(f"Success: LoRA adapter '{name}' removed successfully.")
 
     async def tokenize(self, request: Request) -> Response:
-        count = count_words((await request.json())["prompt"])
+        asked = await request.json()
+        if asked.get("model") not in {None, self.model, *self.adapters}:
+            return _no_model(asked["model"])
+        count = self.count(asked["prompt"])
         answer = {"count": count, "max_model_len": self.window, "tokens": list(range(count))}
         return JSONResponse(answer)
 
@@ -124,24 +170,40 @@ class _Endpoint:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         asked = json.loads(await request.body())
-        if asked["model"] != self.model:
-            return _failure(404, f"The model {asked['model']} does not exist.")
+        if asked["model"] not in {self.model, *self.adapters}:
+            return _no_model(asked["model"])
         if (refusal := self._unable(asked)) is not None:
             return refusal
         prompt = [_prompt_message(message) for message in asked["messages"]]
+        read = self._read(prompt, asked)
+        written = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
+        if read + written > self.window:
+            return _error_response(self._overflow(read, written))
         step = await _due(self._step(prompt, asked))
         if isinstance(step, Exception):
             return _error_response(step)
         error = step.error if isinstance(step, Broken) else None
         call = step.call if isinstance(step, Broken) else step
         message = _message(call, native="tools" in asked)
-        usage = _usage(prompt, message)
+        usage = _usage(read, self.count(json.dumps(message, ensure_ascii=False)))
         if asked.get("stream"):
             events = _events(message, usage, error)
             return StreamingResponse(events, media_type="text/event-stream")
         if error is not None:
             return _error_response(error)
-        return JSONResponse(_completion(self.model, message, usage))
+        return JSONResponse(_completion(asked["model"], message, usage))
+
+    def _read(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> int:
+        """Tokens of the prompt, with what a template would put around it."""
+        tools = json.dumps(asked["tools"], ensure_ascii=False) if asked.get("tools") else ""
+        around = 4 * len(prompt)
+        return self.count(tools) + around + sum(self.count(shown(message)) for message in prompt)
+
+    def _overflow(self, read: int, max_tokens: int) -> ContextOverflow:
+        return ContextOverflow(
+            f"This model's maximum context length is {self.window} tokens. However, you requested "
+            f"{max_tokens} output tokens and your prompt contains {read} input tokens."
+        )
 
     def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
         tools = _offered(asked)
@@ -166,6 +228,10 @@ class _Endpoint:
         if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
             return None
         return _failure(401, "The API key is wrong.")
+
+
+def _is_adapter(path: str) -> bool:
+    return Path(path, "adapter_config.json").is_file()
 
 
 async def _due(step: Step) -> Step:
@@ -242,9 +308,7 @@ def _message(step: Step, *, native: bool) -> JsonObject:
     return message
 
 
-def _usage(prompt: Sequence[PromptMessage], message: JsonObject) -> JsonObject:
-    read = sum(count_words(asked.text) + 4 for asked in prompt)
-    written = count_words(json.dumps(message))
+def _usage(read: int, written: int) -> JsonObject:
     return {
         "prompt_tokens": read,
         "completion_tokens": written,
@@ -315,8 +379,12 @@ def _error_response(error: Exception) -> Response:
     return JSONResponse({"error": body}, body["code"])
 
 
-def _failure(status: int, message: str) -> Response:
-    return JSONResponse({"error": {"message": message, "type": "scripted", "code": status}}, status)
+def _failure(status: int, message: str, kind: str = "scripted") -> Response:
+    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status)
+
+
+def _no_model(name: str) -> Response:
+    return _failure(404, f"The model `{name}` does not exist.", "NotFoundError")
 
 
 def main() -> None:

@@ -1,8 +1,11 @@
 """The FIFO queue: what fits, when to warn, what to evict. Pure arithmetic on token counts.
 
-A message and the call it made, result included, are one entry: an eviction can't split them.
+A message and the call it made, result included, are one entry: an eviction can't split them. Counts
+are stored as our counter gave them; a budget is in the model's own tokens, by a scale that
+`memory.scale` learns.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,11 +23,13 @@ class Budget:
         window: what the model can see, prompt and output together.
         reserved: for the output.
         fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
+        scale: the model's tokens for each one that we counted.
     """
 
     window: int
     reserved: int
     fixed: int
+    scale: float = 1.0
 
     @property
     def capacity(self) -> int:
@@ -41,13 +46,19 @@ class Budget:
         """Tokens that one message may show; a longer one is shown shortened."""
         return self.room // 2
 
+    @property
+    def largest_counted(self) -> int:
+        """The same in tokens as we count them."""
+        return int(self.largest / self.scale)
+
     def shown(self, message: Message) -> int:
         """Tokens of a message as the prompt shows it."""
-        return min(message.tokens, self.largest)
+        return min(scaled(message.tokens, self.scale), self.largest)
 
     def used(self, queue: Sequence[Message]) -> int:
         """Tokens of the whole prompt with this queue."""
-        return self.fixed + sum(self.shown(message) for message in queue)
+        largest, scale = self.largest, self.scale  # once: this is asked several times in each step
+        return self.fixed + sum(min(scaled(each.tokens, scale), largest) for each in queue)
 
     def fits(self, queue: Sequence[Message]) -> bool:
         """Whether the prompt with this queue leaves the output its room."""
@@ -56,6 +67,11 @@ class Budget:
     def under_pressure(self, queue: Sequence[Message]) -> bool:
         """Whether the agent should save what matters before it is evicted."""
         return self.used(queue) >= WARN_AT * self.capacity
+
+
+def scaled(counted: int, scale: float) -> int:
+    """The model's tokens for a number that we counted, rounded up."""
+    return math.ceil(counted * scale)
 
 
 def entries_to_evict(queue: Sequence[Message], budget: Budget) -> int:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal
 
-from memserver.errors import ModelError
+from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
+from memserver.memory.queue import scaled
 from memserver.memory.text import cut_middle, shorten, snippet, stamp
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
@@ -24,6 +25,9 @@ WORDS_PER_TOKEN = 0.6
 """So that a summary of as many words as we ask for has fewer tokens than we allow."""
 PROMPT_SLACK = 64
 """Tokens for what the templates add around the counted texts."""
+LEAST_SUMMARY_TOKENS = 32
+SUMMARISER_SHARE = 4
+"""Of the summariser's window, which may be another one than the agent's, a summary takes a quarter."""
 EXTRACT_CHARACTERS = 160
 
 
@@ -40,10 +44,26 @@ class Summary:
 class Summarizer:
     """Folds messages into a summary."""
 
-    def __init__(self, model: ChatModel, prompts: Prompts, zone: tzinfo = UTC) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        prompts: Prompts,
+        zone: tzinfo = UTC,
+        *,
+        scale: float | None = None,
+    ) -> None:
+        """Make it.
+
+        Args:
+            model: writes.
+            prompts: how it is asked.
+            zone: of the dates that it reads.
+            scale: its tokens for each one that we count, where that was learnt.
+        """
         self._model = model
         self._prompts = prompts
         self._zone = zone
+        self._learnt = scale
 
     async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
         """Make the new summary.
@@ -53,53 +73,60 @@ class Summarizer:
             evicted: what leaves the queue, oldest first.
             limit: tokens that the summary may have.
         """
-        text, failure = old, None
-        for lines in await self._pieces(evicted, limit):
-            text, failed = await self._fold_piece(text, lines, limit)
-            failure = failed or failure
-        [tokens] = await self._model.count_tokens([text])
-        if tokens > limit:
-            text = await shorten(text, tokens, limit, self._model)
-            [tokens] = await self._model.count_tokens([text])
+        lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
+        try:
+            window = await self._model.context_window()
+        except ModelError as error:
+            failure: str | None = _told(error)
+            text = await self._within(extract(old, lines, limit), limit)
+        else:
+            limit = max(LEAST_SUMMARY_TOKENS, min(limit, window // SUMMARISER_SHARE))
+            text, failure = await self._within(old, limit), None
+            for piece in await self._pieces(lines, limit, window):
+                text, failed = await self._fold_piece(text, piece, limit)
+                failure = failed or failure
+        [tokens] = await self._count([text])
         return Summary(text, tokens, "extractive" if failure else "model", failure)
 
-    async def _pieces(self, evicted: Sequence[Message], limit: int) -> list[list[str]]:
+    async def _pieces(self, lines: Sequence[str], limit: int, window: int) -> list[list[str]]:
         """The transcript in pieces that each fit the summariser's window beside the old summary."""
-        window = await self._model.context_window()
-        instructions = self._instructions(limit)
-        [fixed] = await self._model.count_tokens([instructions])
+        asked = "".join(message.text for message in self._prompt("", [], limit))
+        [fixed] = await self._count([asked])
         room = max(64, window - 2 * limit - fixed - PROMPT_SLACK)
-        lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
         pieces: list[list[str]] = [[]]
         used = 0
-        for line, size in zip(lines, await self._model.count_tokens(lines), strict=True):
-            fitted = await shorten(line, size, room, self._model)
+        sizes = await self._count([f"{line}\n" for line in lines])
+        for line, size in zip(lines, sizes, strict=True):
             if pieces[-1] and used + size > room:
                 pieces.append([])
                 used = 0
-            pieces[-1].append(fitted)
+            pieces[-1].append(await self._within(line, room) if size > room else line)
             used += size
         return [piece for piece in pieces if piece]
 
     async def _fold_piece(
         self, old: str, lines: Sequence[str], limit: int
     ) -> tuple[str, str | None]:
-        """The new summary, and why no model wrote it, if none did."""
-        prompt = [
-            PromptMessage("system", self._instructions(limit)),
-            PromptMessage(
-                "user",
-                self._prompts.render(
-                    "summary_request.md", summary=old, transcript="\n".join(lines)
-                ),
-            ),
-        ]
+        """The new summary within its limit, and why no model wrote it, if none did."""
+        try:
+            text, failure = await self._written(old, lines, limit)
+        except ContextOverflow:  # more tokens than we counted
+            half = len(lines) // 2
+            text, failure = await self._fold_piece(old, lines[:half], limit)
+            text, failed = await self._fold_piece(text, lines[half:], limit)
+            return text, failed or failure
+        return await self._within(text, limit), failure
+
+    async def _written(self, old: str, lines: Sequence[str], limit: int) -> tuple[str, str | None]:
+        prompt = self._prompt(old, lines, limit)
         failure = ""
         for _ in range(TRIES):
             try:
                 written = await self._model.write(prompt, max_tokens=limit)
             except ModelError as error:
-                failure = f"{error.code}: {error.message}"
+                if isinstance(error, ContextOverflow) and len(lines) > 1:
+                    raise
+                failure = _told(error)
                 continue
             if written.text.strip():
                 return written.text.strip(), None
@@ -107,8 +134,32 @@ class Summarizer:
         logger.warning("Summary by extract, since the model failed: %s", failure)
         return extract(old, lines, limit), failure
 
-    def _instructions(self, limit: int) -> str:
-        return self._prompts.render("summary.md", words=int(limit * WORDS_PER_TOKEN))
+    def _prompt(self, old: str, lines: Sequence[str], limit: int) -> list[PromptMessage]:
+        transcript = "\n".join(lines)
+        request = self._prompts.render("summary_request.md", summary=old, transcript=transcript)
+        words = int(limit * WORDS_PER_TOKEN)
+        return [
+            PromptMessage("system", self._prompts.render("summary.md", words=words)),
+            PromptMessage("user", request),
+        ]
+
+    @property
+    def _scale(self) -> float:
+        return self._learnt or self._model.expected_scale
+
+    async def _count(self, texts: Sequence[str]) -> list[int]:
+        """The summariser's tokens of each text."""
+        counts = await self._model.count_tokens(texts)
+        return [scaled(count, self._scale) for count in counts]
+
+    async def _within(self, text: str, limit: int) -> str:
+        """The text, shortened where it has more than `limit` of the summariser's tokens."""
+        [counted] = await self._model.count_tokens([text])
+        return await shorten(text, counted, int(limit / self._scale), self._model)
+
+
+def _told(error: ModelError) -> str:
+    return f"{error.code}: {error.message}"
 
 
 def transcript_line(message: Message, zone: tzinfo) -> str:

@@ -63,6 +63,14 @@ class NewMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Posted:
+    """What posting a message gave: its turn, and the model that the agent names."""
+
+    turn: Turn
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
     """How something was posted: by which worker, under which idempotency key.
 
@@ -92,7 +100,7 @@ WITH numbered AS (
            coalesce(%(created_at)s, now())
     FROM posted
 )
-SELECT {TURN_COLUMNS} FROM posted t
+SELECT {TURN_COLUMNS}, a.model FROM posted t JOIN agents a ON a.id = t.agent_id
 """
 
 _POST_BATCHES = f"""
@@ -114,7 +122,7 @@ SELECT {TURN_COLUMNS}, t.tenant FROM posted t ORDER BY t.turn
 
 async def post(
     database: Database, tenant: str, agent_id: UUID, new: NewMessage, envelope: Envelope
-) -> Turn:
+) -> Posted:
     """Store a user's message durably as the agent's next turn.
 
     Returns:
@@ -138,10 +146,18 @@ async def post(
             row = await (await tx.execute(_POST, parameters)).fetchone()
     except psycopg.errors.UniqueViolation:
         async with database.tenant(tenant) as tx:
-            return await _first_with_key(tx, agent_id, envelope)
+            row = await _first_with_key(tx, agent_id, envelope)
     if row is None:
         raise no_agent(agent_id)
-    return turn_from_row(row)
+    return Posted(turn_from_row(row), row["model"])
+
+
+async def recount(tx: Transaction, turn: Turn, tokens: int) -> None:
+    """Correct the tokens of the message that began a turn."""
+    await tx.execute(
+        "UPDATE messages SET tokens = %s WHERE agent_id = %s AND position = %s",
+        [tokens, turn.agent_id, turn.first_position],
+    )
 
 
 async def post_import(
@@ -176,7 +192,7 @@ async def post_import(
             await _insert_messages(tx, [turn_from_row(row) for row in rows], tenant, messages)
     except psycopg.errors.UniqueViolation:
         async with database.tenant(tenant) as tx:
-            return await _first_with_key(tx, agent_id, envelope)
+            return turn_from_row(await _first_with_key(tx, agent_id, envelope))
     return turn_from_row(rows[-1])
 
 
@@ -240,10 +256,11 @@ async def _insert_messages(
     )
 
 
-async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -> Turn:
+async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -> dict[str, Any]:
     cursor = await tx.execute(
-        f"""SELECT {TURN_COLUMNS}, t.fingerprint FROM turns t
-            WHERE agent_id = %s AND idempotency_key = %s""",
+        f"""SELECT {TURN_COLUMNS}, t.fingerprint, a.model
+            FROM turns t JOIN agents a ON a.id = t.agent_id
+            WHERE t.agent_id = %s AND t.idempotency_key = %s""",
         [agent_id, envelope.key],
     )
     row = await cursor.fetchone()
@@ -254,4 +271,4 @@ async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -
             f"The idempotency key {envelope.key!r} was used with another request.",
             hint="Take a fresh key for every new message.",
         )
-    return turn_from_row(row)
+    return row

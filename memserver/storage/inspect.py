@@ -17,6 +17,20 @@ class DatabaseReport:
     revision: str | None
 
 
+def agents_naming(url: str, model: str) -> list[str]:
+    """The names of the agents, of all tenants, that name this model; read as the owner.
+
+    Raises:
+        DatabaseError: the database can't be reached, or has no agents' table yet.
+    """
+    query = "SELECT name FROM agents WHERE model = %s ORDER BY name"
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            return [name for (name,) in connection.execute(query, [model]).fetchall()]
+    except psycopg.Error as error:
+        raise DatabaseError(f"The agents can't be read: {error}".strip()) from error
+
+
 def inspect(url: str) -> DatabaseReport:
     """Ask a database for its versions.
 

@@ -37,11 +37,14 @@ class State:
     """The counters of an agent, as they were when the turn was taken up.
 
     The `stats_` ones are what the prompt says of the memory: a snapshot, renewed with an edit or an
-    eviction only, so that the prompt's beginning stays the same between those.
+    eviction only, so that the prompt's beginning stays the same between those. `token_scale` is the
+    model's tokens for each one that we count; None until its usage has shown that, and again for another
+    model.
     """
 
     queue_start: int
     pressure_warned: bool
+    token_scale: float | None
     message_count: int
     passage_count: int
     stats_messages: int
@@ -63,13 +66,18 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TurnWrite:
-    """What a turn adds to the history, and how it stands after that."""
+    """What a turn adds to the history, and how it stands after that.
+
+    `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
+    """
 
     turn: Turn
+    model: str | None
     messages: Sequence[Message]
     steps: int
     usage: Usage
     pressure_warned: bool
+    token_scale: float | None
     ended: bool = False
     stop_reason: str | None = None
     error: JsonObject | None = None
@@ -93,6 +101,7 @@ CONTEXT_COLUMNS = """
     a.id, a.name, a.model, a.system_prompt, a.options, a.metadata, a.collection_id,
     a.created_at AS agent_created_at, a.updated_at,
     s.agent_id, s.tenant, s.lease_owner, s.lease_epoch, s.queue_start, s.pressure_warned,
+    CASE WHEN s.token_scale_model IS NOT DISTINCT FROM a.model THEN s.token_scale END AS token_scale,
     s.message_count, s.passage_count, s.stats_messages, s.stats_passages, s.stats_edited_at,
     (SELECT coalesce(json_agg(json_build_object(
                 'name', l.name, 'text', x.content, 'limit', x.character_limit,
@@ -128,6 +137,8 @@ WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + cardinality(%(positions)s::bigint[]),
         pressure_warned = %(pressure_warned)s,
+        token_scale = %(token_scale)s,
+        token_scale_model = %(model)s,
         done_turn = CASE WHEN %(ended)s THEN %(turn)s ELSE done_turn END,
         lease_owner = CASE WHEN %(ended)s AND next_turn = %(turn)s + 1 THEN NULL
                            ELSE lease_owner END
@@ -337,6 +348,8 @@ def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
         "completion_tokens": change.usage.completion_tokens,
         "cached_tokens": change.usage.cached_tokens,
         "pressure_warned": change.pressure_warned,
+        "token_scale": change.token_scale,
+        "model": change.model,
         "ended": change.ended,
         "stop_reason": change.stop_reason,
         "error": Jsonb(change.error) if change.error is not None else None,

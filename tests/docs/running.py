@@ -23,6 +23,7 @@ from benchmarks.servers import (
     settings_for,
 )
 from memserver.embeddings.hashing import HashingEmbedder
+from tests.adapters import make_adapter
 from tests.docs.blocks import REPOSITORY, Block
 from tests.llm.serving import serving
 from tests.support import OneDatabase
@@ -115,6 +116,7 @@ def reading(folder: Path, database: OneDatabase) -> Iterator[Reader]:
 
 def _with_python(folder: Path, port: int, environment: dict[str, str]) -> Iterator[Reader]:
     shutil.copytree(REPOSITORY / "prompts", folder / "prompts")
+    make_adapter(folder / "adapter")
     (folder / ".venv").symlink_to(sys.prefix)
     scripts = folder / ".venv" / "bin"
     environment["PATH"] = f"{scripts}{os.pathsep}{environment['PATH']}"

@@ -19,6 +19,7 @@ from memserver.errors import (
     ContextOverflow,
     MemserverError,
     ModelError,
+    ModelNotFound,
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
@@ -182,6 +183,41 @@ async def test_the_wordings_of_a_full_context_are_a_context_overflow(
 ):
     stub.response = JSONResponse({"error": error}, status)
     assert type(await failure(url)) is ContextOverflow
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (404, {"message": "The model `x` does not exist.", "type": "NotFoundError"}),
+        (404, {"message": "LoRA adapter x does not exist", "type": "NotFoundError"}),
+        (404, {"message": "No access.", "code": "model_not_found"}),
+        (404, {"message": 'model "x" not found, try pulling it first'}),
+        (400, {"message": "x is not a valid model ID"}),
+        (400, {"message": "Invalid model name passed in model=x. Call `/v1/models`"}),
+        (400, {"message": "Bad.", "type": "invalid_model"}),
+    ],
+)
+async def test_the_wordings_of_a_missing_model_are_a_model_not_found(
+    url: str, stub: Stub, status: int, error: dict[str, str]
+):
+    stub.response = JSONResponse({"error": error}, status)
+    assert type(await failure(url)) is ModelNotFound
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (404, "Not Found"),
+        (404, "No endpoints found that support tool use."),
+        (400, "The model's answer can't be held to a schema."),
+        (401, "The model `x` does not exist."),
+    ],
+)
+async def test_other_refusals_are_not_taken_for_a_missing_model(
+    url: str, stub: Stub, status: int, told: str
+):
+    stub.response = JSONResponse({"error": {"message": told}}, status)
+    assert type(await failure(url)) is ModelRejected
 
 
 async def test_an_exhausted_quota_is_refused_and_not_unavailable(url: str, stub: Stub):

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from memserver.doctor import examine_model
 from memserver.endpoint import Endpoint
-from memserver.errors import ModelRejected, ModelTimeout, ModelUnavailable
+from memserver.errors import ModelNotFound, ModelRejected, ModelTimeout, ModelUnavailable
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import Abilities, create_scripted_app
@@ -189,7 +189,7 @@ async def test_a_mode_that_is_set_is_never_probed(made, stub: Stub, mode: str):
     [
         (refused(401), ModelRejected),
         (refused(403), ModelRejected),
-        (refused(404, "The model m does not exist."), ModelRejected),
+        (refused(404, "The model m does not exist."), ModelNotFound),
         (refused(429), ModelUnavailable),
         (refused(500), ModelUnavailable),
         (refused(503), ModelUnavailable),

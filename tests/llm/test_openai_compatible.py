@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from memserver.endpoint import Endpoint
-from memserver.errors import ModelRejected, ModelUnavailable, ProtocolViolation
+from memserver.errors import ModelNotFound, ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import create_scripted_app
@@ -249,6 +249,30 @@ async def test_the_window_is_what_the_endpoint_says_else_8192(
     assert await made(model="m").context_window() == window
 
 
+@pytest.mark.parametrize(
+    ("told", "given", "window"), [(1024, 8192, 1024), (8192, 1024, 1024), (None, 2048, 2048)]
+)
+async def test_a_window_that_is_a_limit_holds_where_the_endpoint_says_no_smaller_one(
+    made, stub: Stub, told: int | None, given: int, window: int
+):
+    stub.cards = [{"id": "m", "max_model_len": told}]
+    model = made(model="m", context_window=given, window_is_limit=True)
+    assert await model.context_window() == window
+
+
+async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten():
+    with serving(create_scripted_app(RULES["echo"], context_window=2048)) as base:
+        model = OpenAICompatible(Endpoint(f"{base}/v1"), model="late")
+        assert await model.context_window() == 8192
+        with pytest.raises(ModelNotFound) as caught:
+            await model.call_tool(PROMPT, TOOLS, max_tokens=7)
+        model.name = "scripted"
+        assert await model.context_window() == 2048
+        await model.aclose()
+    assert caught.value.message == "The endpoint does not have the model late."
+    assert "It has: scripted. Load an adapter with `memserver models load`" in caught.value.hint
+
+
 @pytest.mark.parametrize("cards", [[], [{}]])
 async def test_an_endpoint_that_lists_no_model_asks_for_a_name(made, stub: Stub, cards):
     stub.cards = cards
@@ -305,9 +329,10 @@ async def test_a_check_asks_nothing_of_the_model(made, stub: Stub):
 @pytest.mark.parametrize("cards", [None, [], [{"id": "other"}]])
 async def test_a_check_fails_where_the_model_is_not_listed(made, stub: Stub, cards):
     stub.cards = cards
-    with pytest.raises(ModelRejected) as caught:
+    with pytest.raises(ModelNotFound) as caught:
         await made(model="m").check()
     assert "MEMSERVER_LLM_MODEL" in caught.value.hint
+    assert f"It has: {'other' if cards else 'none'}" in caught.value.hint
 
 
 async def test_a_refused_key_is_not_taken_for_an_unknown_window():

@@ -7,7 +7,14 @@ import httpx2
 import pytest
 
 from memserver.endpoint import Endpoint
-from memserver.errors import ModelRejected, ModelTimeout, ModelUnavailable, ProtocolViolation
+from memserver.errors import (
+    ContextOverflow,
+    ModelNotFound,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+    ProtocolViolation,
+)
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.scripted_rules import RULES, last_user_text
 from memserver.llm.scripted_server import create_scripted_app
@@ -89,10 +96,17 @@ async def test_a_wrong_key_is_refused():
 async def test_a_model_it_does_not_have_is_refused():
     with serving(create_scripted_app(RULES["echo"])) as url:
         model = OpenAICompatible(Endpoint(f"{url}/v1"), model="other")
-        with pytest.raises(ModelRejected) as caught:
+        with pytest.raises(ModelNotFound) as caught:
             await model.call_tool(PROMPT, [SEND], max_tokens=5)
         await model.aclose()
     assert "MEMSERVER_LLM_MODEL" in caught.value.hint
+
+
+async def test_a_prompt_that_is_too_long_is_refused_as_vllm_does(mode):
+    app = create_scripted_app(RULES["echo"], context_window=60)
+    told = "maximum context length is 60 tokens"
+    with serving(app) as url, pytest.raises(ContextOverflow, match=told):
+        await answer(url, mode)
 
 
 def test_notices_and_results_are_not_what_the_user_said():

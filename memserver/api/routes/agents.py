@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -110,8 +111,12 @@ async def get_context(agent_id: UUID, services: ServicesDep, tenant: TenantDep) 
         window=budget.window,
         reserved=budget.reserved,
         used=budget.used(view.queue),
+        token_scale=budget.scale,
         parts=[*parts, ContextPart(name="queue", tokens=queue, text=shown)],
-        queue=[MessageOut.read(message) for message in view.queue],
+        queue=[
+            MessageOut.read(replace(message, tokens=budget.shown(message)))
+            for message in view.queue
+        ],
         summary_failure=view.summary_failure,
     )
 

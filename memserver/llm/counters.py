@@ -1,0 +1,103 @@
+"""One token counter for each base model of an endpoint: its adapters have its tokenizer, and share it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from typing_extensions import override
+
+from memserver.circuit import Circuit
+from memserver.endpoint import Endpoint, EndpointClient
+from memserver.errors import ModelError
+from memserver.llm.cards import base_of
+from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
+
+
+class Counters:
+    """The counters of an endpoint's models. What is not known of a model is found out at its first count."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        default: str | None,
+        tokenizer: Path | None,
+        circuit: Circuit | None = None,
+    ) -> None:
+        """Make it; nothing is asked yet.
+
+        Args:
+            endpoint: the models'.
+            default: the model that the tokenizer file belongs to; None is the first that is listed.
+            tokenizer: its tokenizer.json; None asks the endpoint for counts.
+            circuit: is asked before the endpoint is.
+        """
+        self._endpoint = endpoint
+        self._default = default
+        self._circuit = circuit
+        self._client = EndpointClient(replace(endpoint, timeout=min(5, endpoint.timeout)))
+        self._first: TokenCounter = (
+            EndpointOrBound(endpoint, default, circuit)
+            if tokenizer is None
+            else Remembered(TokenizerFile(tokenizer))
+        )
+        self._by_base: dict[str, TokenCounter] = {}
+
+    def of(self, name: str | None) -> TokenCounter:
+        """The counter of a model; None is the default one. It is closed with this object."""
+        return _OfModel(self, self._first, name if name != self._default else None)
+
+    async def find(self, name: str) -> TokenCounter | None:
+        """The counter of the model under this name; None while the endpoint doesn't list it."""
+        try:
+            cards = await self._client.models()
+        except ModelError:
+            return None
+        if cards is None:
+            return self._of_base(name)
+        base = base_of(name, cards)
+        if base is None:
+            return None
+        default = self._default or str(cards[0].get("id"))
+        return self._first if base == base_of(default, cards) else self._of_base(base)
+
+    async def aclose(self) -> None:
+        """Close every counter."""
+        await self._client.aclose()
+        for counter in (self._first, *self._by_base.values()):
+            await counter.aclose()
+
+    def _of_base(self, base: str) -> TokenCounter:
+        if base not in self._by_base:
+            self._by_base[base] = EndpointOrBound(self._endpoint, base, self._circuit)
+        return self._by_base[base]
+
+
+class _OfModel(TokenCounter):
+    """A model's counter, found at the first count.
+
+    A name that is not listed is most likely that of an adapter which is not loaded yet: until it is, the
+    default model's counter stands in.
+    """
+
+    def __init__(self, counters: Counters, default: TokenCounter, name: str | None) -> None:
+        self._counters = counters
+        self._found = default
+        self._wanted = name
+
+    @property
+    @override
+    def expected_scale(self) -> float:
+        return self._found.expected_scale
+
+    @override
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        if self._wanted is not None:
+            found = await self._counters.find(self._wanted)
+            if found is not None:
+                self._found, self._wanted = found, None
+        return await self._found.count(texts)
+
+    @override
+    async def aclose(self) -> None:
+        return None

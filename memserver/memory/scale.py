@@ -1,0 +1,46 @@
+"""How many tokens the model sees for each one that we count, learnt from the usage that it reports.
+
+Our count may be a bound in bytes, and a chat template adds what only the endpoint knows. The prompt as a
+whole is compared, so the scale holds for prompts like the last one; what is new in the next is little.
+"""
+
+MARGIN = 1.03
+"""A learnt scale lies above what was seen, so that the next few messages may be denser."""
+SLACK = 1.06
+"""Up to here above what was seen the scale stays: shown texts and the prefix cache stay with it."""
+LEAST, MOST = 0.1, 4.0
+"""No tokenizer packs ten bytes of prose into a token; usage below leaves out what was cached."""
+
+
+def learnt(scale: float | None, counted: int, seen: int) -> float | None:
+    """The scale after a prompt whose tokens the endpoint told.
+
+    It grows at once and shrinks by half of the way, since the next message may be like an older one.
+
+    Args:
+        scale: so far; None if nothing was learnt yet.
+        counted: our count of that prompt.
+        seen: what the endpoint says of it, cached tokens included; 0 if it didn't say.
+    """
+    if counted <= 0 or seen < LEAST * counted:
+        return scale
+    ratio = min(seen / counted, MOST)
+    if scale is not None and ratio <= scale <= ratio * SLACK:
+        return scale
+    wanted = ratio * MARGIN
+    return _rounded(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
+
+
+def after_overflow(scale: float, counted: int, capacity: int) -> float:
+    """The scale when the endpoint refused a prompt as too long: it had more tokens than `capacity`.
+
+    At most doubled, since the endpoint's window may be smaller than we were told.
+    """
+    if counted <= 0:
+        return scale
+    return _rounded(min(max(scale, MARGIN * capacity / counted), 2 * scale, MOST))
+
+
+def _rounded(scale: float) -> float:
+    """Short enough to come back from the database as it was."""
+    return round(scale, 4)

@@ -1,0 +1,107 @@
+"""Adapters on the engine itself: what the scripted endpoint pretends, vLLM does. Run with `-m model`."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from memserver.cli import LOCAL_MODEL
+from memserver.errors import InvalidInput, NotFound
+from memserver.llm.engine.paths import EnginePaths
+from memserver.llm.engine.process import LocalEngine
+from tests.adapters import make_adapter, models
+from tests.agent.endpoint import serving_over_http
+from tests.real_engine import START_SECONDS, engine_home, running_engine
+from tests.support import OneDatabase
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(2 * START_SECONDS)]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LocalEngine]:
+    with running_engine(adapters=True) as started:
+        asyncio.run(started.wait_until_ready(within=START_SECONDS))
+        yield started
+
+
+def local_settings() -> dict[str, Any]:
+    """What `memserver serve` sets for this model, with the fewest tokens to write."""
+    read = {
+        name: json.loads(value) if value.startswith("{") else value
+        for name, value in LOCAL_MODEL.items()
+    }
+    tokenizer = EnginePaths(engine_home()).model / "tokenizer.json"
+    return read | {
+        "llm_tokenizer": tokenizer,
+        "llm_longest_text": 40,
+        "llm_max_output_tokens": 300,
+        "llm_timeout": 300,
+    }
+
+
+def said(engine: LocalEngine, model: str) -> str:
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "temperature": 0,
+        "max_tokens": 10,
+    }
+    answer = httpx2.post(f"{engine.base_url}/chat/completions", json=body, timeout=120)
+    text: str = answer.json()["choices"][0]["message"]["content"]
+    return text
+
+
+async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
+    engine: LocalEngine, database: OneDatabase, tmp_path: Path
+) -> None:
+    async def command(*arguments: str) -> Any:
+        return await asyncio.to_thread(models, engine.base_url, *arguments)
+
+    names = []
+    for number, strength in enumerate((0, 0.5)):
+        folder = make_adapter(tmp_path / str(number), strength=strength)
+        loaded = await command("load", "memory", str(folder))
+        assert loaded.exit_code == 0, loaded.output
+        names.append(loaded.stdout.strip())
+    again = await command("load", "memory", str(tmp_path / "0"))
+    listed = await command("list")
+    assert again.stdout.strip() == names[0] != names[1]
+    assert "loaded already" in again.stderr
+    assert all(re.search(f"{name} +│ adapter +│ {engine.model}", listed.stdout) for name in names)
+
+    unchanged, changed, base = [said(engine, name) for name in (*names, engine.model)]
+    assert unchanged == base != changed
+
+    settings = local_settings()
+    async with serving_over_http(database, engine.base_url, **settings) as server:
+        agents = [await server.create_agent(model=name) for name in (*names, None)]
+        answers = await asyncio.gather(*(server.say(agent, "Hello!") for agent in agents))
+        assert all(answer["text"] for answer in answers)
+
+        gone = await command("unload", names[1])
+        assert gone.exit_code == 0, gone.output
+        failed = await server.http.post(
+            f"/v1/agents/{agents[1]}/messages", json={"text": "And now?"}
+        )
+        error = failed.json()["error"]
+        assert error["code"] == "model_not_found"
+        assert names[1] in error["message"]
+        assert f"It has: {engine.model}, {names[0]}." in error["hint"]
+        given = await server.http.patch(f"/v1/agents/{agents[1]}", json={"model": names[0]})
+        assert given.status_code == 200
+        assert (await server.say(agents[1], "And now?"))["text"]
+
+    too_large = make_adapter(tmp_path / "large", rank=32)
+    refused = await command("load", "large", str(too_large))
+    assert isinstance(refused.exception, InvalidInput)
+    assert "--max-lora-rank" in refused.exception.hint
+    missing = await command("load", "memory", str(tmp_path / "none"), "--version", "1")
+    assert isinstance(missing.exception, InvalidInput)
+    assert "No adapter found" in missing.exception.message
+    unknown = await command("unload", "memory-none")
+    assert isinstance(unknown.exception, NotFound)
