@@ -31,6 +31,8 @@ ORDERS = ("working_context_first", "working_context_last")
 ORDER = (ORDERS[0], ORDERS[1], ORDERS[1], ORDERS[0])
 EDITED_EVERY = 3
 EVICTIONS = 2
+SCALE_TURNS = 3
+"""Turns in which the scale of the token counts is learnt."""
 SAMPLE_TURNS = 3
 QUEUE_SHARE = 0.63
 """Of all that is said, what fits the queue."""
@@ -82,14 +84,14 @@ async def window_for(url: str, plan: Plan, output_tokens: int) -> int:
     """
     [agent] = await create_agents(url, [0], 0)
     async with aiohttp.ClientSession(url) as session:
-        before = await call(session, "GET", f"/v1/agents/{agent}/context")
-        for turn in range(1, SAMPLE_TURNS + 1):
+        used = []
+        for turn in range(1, SCALE_TURNS + SAMPLE_TURNS + 1):
             text = {"text": said(0, turn, plan.words)}
             await call(session, "POST", f"/v1/agents/{agent}/messages", text)
-        after = await call(session, "GET", f"/v1/agents/{agent}/context")
-    each = (after["used"] - before["used"]) / SAMPLE_TURNS
+            used.append((await call(session, "GET", f"/v1/agents/{agent}/context"))["used"])
+    each = (used[-1] - used[SCALE_TURNS - 1]) / SAMPLE_TURNS
     edits = 60  # tokens that the section grows to
-    fixed: int = before["used"]
+    fixed: float = used[-1] - each * len(used)
     queue: float = each * plan.turns * QUEUE_SHARE
     return round(fixed + edits + output_tokens + queue)
 
