@@ -25,7 +25,7 @@ from memserver.doctor import Finding, examine_database, examine_embedder, examin
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
-from memserver.llm.engine.paths import EnginePaths
+from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
 from memserver.llm.engine.process import EnginePhase, LocalEngine
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
@@ -61,7 +61,7 @@ LOGGING = {
 LOCAL_MODEL = {
     "llm_mode": "json_schema",
     "llm_context_window": "8192",
-    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
+    "llm_body": json.dumps({"temperature": 0}),
     "llm_schema": json.dumps(
         {
             "x-guidance": {
@@ -78,7 +78,12 @@ LOCAL_MODEL = {
     "llm_max_output_tokens": "1100",
     "prompts_dir": str(shipped_prompts() / "small_model"),
 }
-"""What suits the untrained local model, measured in docs/local_model.md; what a user sets stays."""
+"""What the local model was trained with; what a user sets stays."""
+UNTRAINED_MODEL = LOCAL_MODEL | {
+    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
+    "prompts_dir": str(shipped_prompts() / "untrained_model"),
+}
+"""What suits the untrained one, measured in docs/local_model.md."""
 ENGINE_START_SECONDS = 600
 ENGINE_LOOK_SECONDS = 2
 MOST_ENGINE_STARTS = 20
@@ -307,15 +312,20 @@ async def _examine_models(settings: Settings) -> list[Finding]:
 @contextmanager
 def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
     """The local engine, loading or ready; our settings and our children's point to it."""
-    local = LocalEngine(settings.home, native_tools=settings.llm_mode == "tools")
+    local = LocalEngine(
+        settings.home, model=settings.local_model, native_tools=settings.llm_mode == "tools"
+    )
     local.start()
     try:
         os.environ.update(
             MEMSERVER_LLM_BASE_URL=local.base_url,
             MEMSERVER_LLM_MODEL=local.model,
-            MEMSERVER_LLM_TOKENIZER=str(EnginePaths(settings.home).model / "tokenizer.json"),
+            MEMSERVER_LLM_TOKENIZER=str(
+                EnginePaths(settings.home).of(local.model) / "tokenizer.json"
+            ),
         )
-        for name, value in LOCAL_MODEL.items():
+        suited = LOCAL_MODEL if local.model == MODEL_NAME else UNTRAINED_MODEL
+        for name, value in suited.items():
             if name not in settings.model_fields_set:
                 os.environ[f"MEMSERVER_{name.upper()}"] = value
         yield local

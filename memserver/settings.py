@@ -29,6 +29,8 @@ class Settings(BaseSettings):
 
     llm_base_url: str | None = None
     """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""
+    local_model: Literal["memserver-small", "SmolLM2-135M-Instruct"] = "memserver-small"
+    """What the local engine serves: the model that was trained to use its memory, or the untrained one."""
     llm_model: str | None = None
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"

@@ -17,6 +17,7 @@ import numpy as np
 
 from memserver.errors import SetupError
 from memserver.llm.engine.gguf import Array, GGUFFile
+from memserver.llm.engine.lora import Adapter
 
 Json = dict[str, Any]
 
@@ -39,20 +40,31 @@ _TOP_PARTS = {
 _CONTROL_TOKEN = 3  # of tokenizer.ggml.token_type
 
 
-def convert(source: Path, target: Path, chat_template: str) -> None:
+def convert(source: Path, target: Path, chat_template: str, adapter: Adapter | None = None) -> None:
     """Write the model in `source` to the directory `target`.
 
     Args:
         source: a GGUF of the llama architecture with a byte-level BPE tokenizer of SmolLM's kind.
         target: an existing, empty directory.
         chat_template: Jinja text, instead of the file's own template.
+        adapter: is merged into the weights.
 
     Raises:
-        SetupError: the file can't be read, or is another kind of model.
+        SetupError: the file can't be read, or is another kind of model, or the adapter is one for another.
     """
     gguf = GGUFFile(source)
     _check_kind(gguf.metadata)
-    weights = {_name(name): _weights(gguf, name) for name in gguf.tensors}
+    names = {name: _name(name) for name in gguf.tensors}
+    if adapter is not None and (unknown := adapter.targets - set(names.values())):
+        raise SetupError(f"the adapter is for another model: {sorted(unknown)[:3]}")
+    weights = {
+        name: _bfloat16(
+            _weights(gguf, gguf_name)
+            if adapter is None
+            else adapter.merged(name, _weights(gguf, gguf_name))
+        )
+        for gguf_name, name in names.items()
+    }
     tied = "lm_head.weight" not in weights
     _write_safetensors(target / "model.safetensors", weights)
     _write_json(target / "config.json", _config(gguf.metadata, tied=tied))
@@ -87,7 +99,7 @@ def _weights(gguf: GGUFFile, name: str) -> Array:
         weights = _restore_rotary_order(weights, gguf.metadata["llama.attention.head_count"])
     elif ".attn_k." in name:
         weights = _restore_rotary_order(weights, gguf.metadata["llama.attention.head_count_kv"])
-    return _bfloat16(weights)
+    return weights
 
 
 def _restore_rotary_order(weights: Array, heads: int) -> Array:
@@ -210,10 +222,11 @@ def _tokenizer_config(metadata: Json) -> Json:
 
 
 def main(arguments: list[str]) -> int:
-    """Convert `GGUF TARGET CHAT_TEMPLATE`; the installer's child process."""
-    source, target, template = map(Path, arguments)
+    """Convert `GGUF TARGET CHAT_TEMPLATE [ADAPTER]`; the installer's child process."""
+    source, target, template, *adapters = map(Path, arguments)
     try:
-        convert(source, target, template.read_text(encoding="utf-8"))
+        adapter = Adapter(adapters[0]) if adapters else None
+        convert(source, target, template.read_text(encoding="utf-8"), adapter)
     except (SetupError, OSError, KeyError) as error:
         sys.stderr.write(f"{source} can't be converted: {error!r}\n")
         return 1

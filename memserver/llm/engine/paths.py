@@ -1,9 +1,12 @@
-"""Where the local engine's parts lie under MEMSERVER_HOME, and what its model is called."""
+"""Where the local engine's parts lie under MEMSERVER_HOME, and what its models are called."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL_NAME = "SmolLM2-135M-Instruct"
+MODEL_NAME = "memserver-small"
+"""The model that is served unless another one is named: the base with our adapter merged in."""
+BASE_NAME = "SmolLM2-135M-Instruct"
+"""The untrained model that it was made of; adapters are for this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,12 @@ class EnginePaths:
 
     @property
     def model(self) -> Path:
-        """The converted model, a directory as Hugging Face lays it out."""
-        return self.home / "models" / MODEL_NAME
+        """The model that is served, a directory as Hugging Face lays it out."""
+        return self.of(MODEL_NAME)
+
+    def of(self, name: str) -> Path:
+        """The directory of one of the two models."""
+        return self.home / "models" / name
 
     @property
     def log(self) -> Path:

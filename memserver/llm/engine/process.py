@@ -66,6 +66,7 @@ class LocalEngine:
         self,
         home: Path,
         *,
+        model: str = MODEL_NAME,
         port: int = 0,
         context_window: int = 8192,
         threads: int | None = None,
@@ -76,6 +77,7 @@ class LocalEngine:
 
         Args:
             home: MEMSERVER_HOME.
+            model: which of the two installed models; adapters are for the base.
             port: where to listen on the loopback; 0 takes a free one.
             context_window: tokens of prompt and output together.
             threads: of computation; by default all cores but one, which the server needs.
@@ -85,6 +87,7 @@ class LocalEngine:
                 new prompt about seven times slower than the model does.
         """
         self._paths = EnginePaths(home)
+        self._model = model
         self._port = port or _free_port()
         self._context_window = context_window
         self._threads = threads or max(1, len(_usable_cores()) - 1)
@@ -100,7 +103,7 @@ class LocalEngine:
     @property
     def model(self) -> str:
         """What the endpoint calls its model."""
-        return MODEL_NAME
+        return self._model
 
     def start(self) -> None:
         """Start the engine and return at once; it loads in the background. Does nothing if it runs.
@@ -181,7 +184,7 @@ class LocalEngine:
         return [
             *(str(self._paths.python), "-I", "-W", "ignore::DeprecationWarning"),
             *("-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", str(self._paths.model), "--served-model-name", MODEL_NAME),
+            *("--model", str(self._paths.of(self._model)), "--served-model-name", self._model),
             *("--host", _HOST, "--port", str(self._port)),
             *("--max-model-len", str(self._context_window), "--dtype", "bfloat16"),
             "--enforce-eager",
