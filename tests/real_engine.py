@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memserver.llm.engine.install import install_engine
+from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME
 from memserver.llm.engine.process import LocalEngine
 from memserver.settings import Settings
 
@@ -22,9 +23,10 @@ def engine_home() -> Path:
 def running_engine(
     *, context_window: int = 8192, native_tools: bool = False, adapters: bool = False
 ) -> Iterator[LocalEngine]:
-    """A started engine; callers await `wait_until_ready(within=START_SECONDS)` before they use it."""
+    """A started engine, with the model that adapters are for where it takes some; callers await `wait_until_ready(within=START_SECONDS)` before they use it."""
     engine = LocalEngine(
         engine_home(),
+        model=BASE_NAME if adapters else MODEL_NAME,
         context_window=context_window,
         native_tools=native_tools,
         adapters=adapters,

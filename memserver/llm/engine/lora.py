@@ -33,7 +33,7 @@ class Adapter:
             config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             self._tensors = read_safetensors(folder / WEIGHTS)
             self._scale = float(config["lora_alpha"]) / int(config["r"])
-        except (OSError, ValueError, KeyError, struct.error) as error:
+        except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
             raise SetupError(f"{folder} holds no LoRA adapter: {error!r}") from error
         if config.get("use_dora") or config.get("use_rslora") or config.get("fan_in_fan_out"):
             raise SetupError(f"{folder}: only plain LoRA can be merged.")

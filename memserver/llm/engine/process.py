@@ -62,7 +62,7 @@ class LocalEngine:
     at a time; it can be started again after it has failed or was stopped.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the home have defaults and are named
         self,
         home: Path,
         *,

@@ -81,7 +81,9 @@ async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: i
                 for name, count in counts.items():
                     talk = [each for each in load_replies() if each.held_out == (name != "train")]
                     path = folder / f"{name}.jsonl.gz"
-                    written = await recorder.record(path, sides[name], talk, count, seed)
+                    written = await recorder.record_made_up(
+                        path, sides[name], talk, count=count, seed=seed
+                    )
                     typer.echo(f"{path}: {written} chains of {count} conversations")
         await embedder.aclose()
 

@@ -299,11 +299,11 @@ def _goal(intent: Intent, call: ToolCall) -> str:
     said = str(call.arguments["message"])
     match intent:
         case Ask(fact=fact) | Tell(then=Ask(fact=fact)):
-            return fact.value if fact.value in said else "haven't"
+            return fact.value if fact.value.lower() in said.lower() else "haven't"
         case AskDay() | LookUp():
             return said[-20:]
         case AskAll(facts=facts):
-            return facts[0].value if facts and facts[0].value in said else ""
+            return next((fact.value for fact in facts if fact.value in said), "")
         case _:
             return ""
 

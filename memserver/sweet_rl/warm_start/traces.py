@@ -83,34 +83,47 @@ class Recorder:
     teachers: Teachers
     clock: SimulatedClock
 
-    async def record(
-        self, path: Path, side: Holdout, talk: Sequence[SmallTalk], count: int, seed: int
+    async def record_made_up(
+        self, path: Path, side: Holdout, talk: Sequence[SmallTalk], *, count: int, seed: int
     ) -> int:
-        """Play conversations and write their chains; returns how many chains.
+        """Play made-up users and write their chains; what they say is given by the seed.
 
-        What is said is given by the seed.
+        Returns:
+            How many chains were written.
         """
         played: list[Chain] = []
         with Progress("users", count) as progress:
             for start in range(0, count, AT_ONCE):
                 random = Random(f"{seed} {start}")
                 self.clock.now = _some_time(random)
-                names = [
-                    f"{path.stem}-{seed}-{number}"
-                    for number in range(start, min(start + AT_ONCE, count))
+                batch = [
+                    make_user(random, side, list(talk), self.clock.now)
+                    for _ in range(min(AT_ONCE, count - start))
                 ]
-                players = [await self._player(name, side, list(talk), random) for name in names]
-                await self._play(players, random)
-                for player in players:
-                    self.teachers.remove(player.name)
-                    played.extend(chains(player.teacher.taught))
-                progress.step(len(players))
+                played.extend(await self._play(batch, f"{path.stem}-{seed}-{start}", random))
+                progress.step(len(batch))
         return write_chains(path, played)
 
-    async def _player(
-        self, name: str, side: Holdout, talk: list[SmallTalk], random: Random
-    ) -> "_Player":
-        user = make_user(random, side, talk, self.clock.now)
+    async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
+        """Play these users, all at once, and write their chains; returns how many."""
+        return write_chains(path, await self._play(users, f"{path.stem}-{seed}", Random(seed)))
+
+    async def _play(self, users: Sequence[User], name: str, random: Random) -> list[Chain]:
+        """The conversations of a batch side by side, message by message."""
+        players = [
+            await self._player(f"{name}-{number}", user, random)
+            for number, user in enumerate(users)
+        ]
+        await asyncio.gather(*(self._import(player) for player in players))
+        for index in range(max(len(user.sayings) for user in users)):
+            self.clock.now += timedelta(minutes=random.randint(1, 9))
+            speaking = [player for player in players if index < len(player.user.sayings)]
+            await asyncio.gather(*(self._say(player, index) for player in speaking))
+        for player in players:
+            self.teachers.remove(player.name)
+        return [chain for player in players for chain in chains(player.teacher.taught)]
+
+    async def _player(self, name: str, user: User, random: Random) -> "_Player":
         teacher = self.teachers.add(name, user, Random(random.random()))
         archival = self.services.archival
         async with self.services.database.tenant(TENANT) as tx:
@@ -131,14 +144,6 @@ class Recorder:
                 ),
             )
         return _Player(name, user, teacher, agent.id)
-
-    async def _play(self, players: Sequence["_Player"], random: Random) -> None:
-        """All conversations of a batch side by side, message by message."""
-        await asyncio.gather(*(self._import(player) for player in players))
-        for index in range(max(len(player.user.sayings) for player in players)):
-            self.clock.now += timedelta(minutes=random.randint(1, 9))
-            speaking = [player for player in players if index < len(player.user.sayings)]
-            await asyncio.gather(*(self._say(player, index) for player in speaking))
 
     async def _import(self, player: "_Player") -> None:
         past = [NewMessage(each.text, 0, each.role, each.at) for each in player.user.past]

@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
 from trl import SFTConfig, SFTTrainer
 
@@ -48,22 +48,24 @@ class Recipe:
     """How it is trained.
 
     Attributes:
-        seconds: that training may take.
+        seconds: that training may take; None: as long as the epochs do.
         epochs: at most.
         steps: at most; None leaves it to the epochs.
         batch: chains in a step.
         rate: the highest learning rate.
         rank: of the adapter.
         plain_share: plain chats for each chain, so that ordinary chat stays.
+        adapter: is trained on; None begins a new one.
     """
 
-    seconds: float
+    seconds: float | None = None
     epochs: float = 3
     steps: int | None = None
     batch: int = 32
     rate: float = 4e-4
     rank: int = 16
     plain_share: float = 0.15
+    adapter: Path | None = None
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:
@@ -87,28 +89,30 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
     """Train an adapter and write it, in bf16, to `out`/adapter; returns the figures of the run."""
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     chains = list(read_chains(traces / "train.jsonl.gz"))
-    plain = plain_chats(held_out=False)
-    copies = max(1, round(recipe.plain_share * len(chains) / len(plain)))
-    rows = dataset_rows([*chains, *plain * copies], tokenizer, longest=LONGEST_CHAIN)
+    plain = list(
+        islice(cycle(plain_chats(held_out=False)), round(recipe.plain_share * len(chains)))
+    )
+    rows = dataset_rows([*chains, *plain], tokenizer, longest=LONGEST_CHAIN)
     tokens = sum(len(row["input_ids"]) for row in rows)
     data = Dataset.from_list(rows)
     per_epoch = len(rows) / recipe.batch
     wanted = int(min(per_epoch * recipe.epochs, recipe.steps or float("inf")))
     start = time.monotonic()
-    timed = _seconds_per_step(model_path, tokenizer, data, out, recipe)
-    left = recipe.seconds - (time.monotonic() - start)
-    steps = max(1, min(wanted, int(left / timed)))
+    steps = max(1, wanted)
+    if recipe.seconds is not None:
+        timed = _seconds_per_step(model_path, tokenizer, data, out, recipe)
+        left = recipe.seconds - (time.monotonic() - start)
+        steps = max(1, min(wanted, int(left / timed)))
     trainer = _trainer(model_path, tokenizer, data, out / "checkpoints", recipe, steps)
     resumed = any((out / "checkpoints").glob("checkpoint-*"))
     result = trainer.train(resume_from_checkpoint=resumed or None)
     _save(trainer.model, out / "adapter")
     return {
         "chains": len(chains),
-        "plain_chats": len(plain) * copies,
+        "plain_chats": len(plain),
         "tokens_an_epoch": tokens,
         "steps": steps,
         "epochs": round(steps / per_epoch, 2),
-        "seconds_a_step": round(timed, 3),
         "seconds": round(time.monotonic() - start, 1),
         "loss": round(result.training_loss, 4),
         "losses": [
@@ -153,12 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("traces", type=Path, help="the folder of the traces")
     parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
     parser.add_argument("--out", type=Path, required=True, help="where adapter and figures go")
-    parser.add_argument("--seconds", type=float, default=240, help="that training may take")
+    parser.add_argument("--seconds", type=float, help="that training may take")
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--steps", type=int, help="at most")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
     parser.add_argument("--questions", type=int, default=400, help="turns in each test")
     options = parser.parse_args(arguments)
     recipe = Recipe(
@@ -168,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch=options.batch,
         rate=options.rate,
         rank=options.rank,
+        adapter=options.adapter,
     )
     options.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {
@@ -218,13 +224,16 @@ def _trainer(
         seed=1,
         dataset_kwargs={"skip_prepare_dataset": True},
     )
+    model = _load(model_path)
+    if recipe.adapter is not None:
+        model = PeftModel.from_pretrained(model, str(recipe.adapter), is_trainable=True)
     return SFTTrainer(
-        model=_load(model_path),
+        model=model,
         args=config,
         train_dataset=data,
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
-        peft_config=lora,
+        peft_config=lora if recipe.adapter is None else None,
     )
 
 

@@ -83,6 +83,8 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
         _make_past(making)
+    if random.random() < 0.5:
+        _introduce(making)
     for _ in range(random.randint(6, 26)):
         action = random.choices(list(_ACTIONS), weights=list(_ACTIONS.values()))[0]
         action(making)
@@ -100,11 +102,17 @@ def _chat(making: _Making) -> None:
     making.sayings.append(Saying(talk.text, Chat(talk.reply)))
 
 
-def _tell(making: _Making, count: int = 1) -> None:
+def _introduce(making: _Making) -> None:
+    """The user begins with their name, and often with something else in the same message."""
+    kinds = [kind for kind in lasting() if kind.word == "name"]
+    _tell(making, count=making.random.choice((1, 2, 2)), first=kinds)
+
+
+def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
     facts: list[Fact] = []
     for _ in range(count):
         kinds = lasting() if making.random.random() < 0.75 else passing()
-        fact = _fresh(making, kinds)
+        fact = _fresh(making, first if first and not facts else kinds)
         if fact is not None:
             facts.append(fact)
             making.known[fact.kind.label] = fact
@@ -298,7 +306,12 @@ def _fresh(making: _Making, kinds: Sequence[Kind]) -> Fact | None:
     ]
     if not fitting:
         return None
-    return new_fact(making.random.choice(fitting), making.side.values, making.random)
+    families: dict[tuple[str, ...], list[Kind]] = {}
+    for kind in fitting:
+        families.setdefault(kind.tell.forms, []).append(kind)
+    weights = [len(family) ** 0.5 for family in families.values()]
+    [family] = making.random.choices(list(families.values()), weights=weights)
+    return new_fact(making.random.choice(family), making.side.values, making.random)
 
 
 def _some_known(making: _Making) -> Fact | None:

@@ -12,6 +12,7 @@ import pytest
 from memserver.errors import SetupError
 from memserver.llm.engine import install
 from memserver.llm.engine.install import install_engine, is_installed
+from memserver.llm.engine.lora import CONFIG, WEIGHTS
 from memserver.llm.engine.paths import EnginePaths
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the engine is for Linux")
@@ -37,7 +38,8 @@ elif "engine.txt" in arguments[-1]:
     package.mkdir(parents=True)
     (package / "m.gguf").touch()
 elif "-c" in arguments:
-    (pathlib.Path(arguments[-2]) / "config.json").write_text("converted")
+    place = arguments[arguments.index("-c") + 4]
+    (pathlib.Path(place) / "config.json").write_text("converted")
 """
 
 
@@ -96,19 +98,32 @@ def test_everything_is_installed_once(machine: Machine) -> None:
     assert not is_installed(machine.home)
     model = machine.install()
     assert (model / "config.json").read_text() == "converted"
-    assert machine.steps == ["venv", "torch", "packages", "convert"]
+    assert machine.steps == ["venv", "torch", "packages", "convert", "convert"]
     assert is_installed(machine.home)
     assert machine.install() == model
-    assert len(machine.steps) == 4
+    assert len(machine.steps) == 5
 
 
 def test_a_new_template_converts_again_and_leaves_the_environment(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.install()
-    monkeypatch.setattr(install, "_model_stamp", lambda: {"chat_template.jinja": "another"})
+    monkeypatch.setattr(install, "_model_stamp", lambda name: {"chat_template.jinja": "another"})
     machine.install()
-    assert machine.steps[4:] == ["convert"]
+    assert machine.steps[5:] == ["convert", "convert"]
+
+
+def test_a_new_adapter_makes_only_the_model_with_it_anew(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine.install()
+    for name in (CONFIG, WEIGHTS):
+        (tmp_path / name).write_text("another", encoding="utf-8")
+    monkeypatch.setattr(install, "ADAPTER", tmp_path)
+    machine.install()
+    assert machine.steps[5:] == ["convert"]
+    last = json.loads((machine.root / "calls").read_text().splitlines()[-1])
+    assert last[-1] == str(tmp_path)
 
 
 def test_a_new_lock_builds_the_environment_anew(
@@ -117,7 +132,7 @@ def test_a_new_lock_builds_the_environment_anew(
     machine.install()
     monkeypatch.setattr(install, "_environment_stamp", lambda: {"packages": "another"})
     machine.install()
-    assert machine.steps[4:] == ["venv", "torch", "packages"]
+    assert machine.steps[5:] == ["venv", "torch", "packages"]
 
 
 def test_torch_comes_from_its_own_index_where_pip_does_not_find_it(machine: Machine) -> None:
@@ -182,7 +197,7 @@ def test_two_processes_at_once_install_once(machine: Machine) -> None:
     (machine.root / "slow").write_text("0.3")
     processes = [machine.start_install() for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
-    assert machine.steps == ["venv", "torch", "packages", "convert"]
+    assert machine.steps == ["venv", "torch", "packages", "convert", "convert"]
 
 
 def test_who_comes_second_waits_for_an_orphaned_step_too(machine: Machine) -> None:

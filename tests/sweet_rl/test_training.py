@@ -1,0 +1,90 @@
+"""A few steps of training with the real model: the adapter learns, is saved, and can be served."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from memserver.llm.engine.lora import WEIGHTS, Adapter
+from memserver.llm.engine.paths import BASE_NAME, EnginePaths
+from memserver.sweet_rl.warm_start import training
+from memserver.sweet_rl.warm_start.chains import Chain, Lesson, write_chains
+from memserver.sweet_rl.warm_start.lessons import tokens_and_labels
+from memserver.sweet_rl.warm_start.scoring import Question, generate, is_right, nats_per_token
+from memserver.sweet_rl.warm_start.training import Recipe, plain_chats, train
+from tests.real_engine import engine_home
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
+]
+CALL = (
+    '{"tool": "working_context_append", "arguments": {"section": "human", "content": "Dog: Rex"}}'
+)
+CHAIN = Chain(
+    (
+        {"role": "system", "content": "You are Sam."},
+        {"role": "user", "content": "[2026-01-01 10:00] My dog is called Rex."},
+        {"role": "assistant", "content": CALL},
+    ),
+    (Lesson(2, "tell", "Dog: Rex"),),
+)
+
+
+@pytest.fixture(scope="module")
+def base() -> Path:
+    torch.set_num_threads(1)
+    return EnginePaths(engine_home()).of(BASE_NAME)
+
+
+def test_tokens_are_those_of_the_models_own_chat_template(base: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    text = tokenizer.apply_chat_template(list(CHAIN.messages), tokenize=False)
+    whole = tokenizer.encode(text, add_special_tokens=False)
+    assert tokens_and_labels(CHAIN, tokenizer)["input_ids"] == whole
+
+
+def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        training, "plain_chats", lambda *, held_out: plain_chats(held_out=held_out)[:4]
+    )
+    write_chains(tmp_path / "train.jsonl.gz", [CHAIN] * 8)
+    recipe = Recipe(steps=4, batch=2, rate=1e-3, rank=4)
+    figures = train(base, tmp_path, tmp_path / "out", recipe)
+    assert (figures["chains"], figures["plain_chats"], figures["steps"]) == (8, 1, 4)
+    adapter = tmp_path / "out" / "adapter"
+    assert len(Adapter(adapter).targets) == 210
+    assert (adapter / WEIGHTS).stat().st_size < 3_000_000, "bf16"
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    before = nats_per_token(model, tokenizer, [CHAIN])
+    model.load_adapter(str(adapter))
+    assert nats_per_token(model, tokenizer, [CHAIN]) < before - 0.1
+    [text] = generate(
+        model, tokenizer, ["<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"], 8
+    )
+    assert text
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (CALL, True),
+        (CALL.replace("Rex", "rex"), True),
+        (CALL.replace("Rex", "Bo"), False),
+        (CALL.replace("append", "replace"), False),
+        (CALL[:-3], False),
+        ("[1]", False),
+        (json.dumps({"tool": "working_context_append"}), False),
+    ],
+)
+def test_a_turn_is_right_with_the_right_tool_and_the_fact_that_counts(
+    answer: str, right: bool
+) -> None:
+    assert is_right(Question("", CALL, "tell", "Dog: Rex"), answer) is right
