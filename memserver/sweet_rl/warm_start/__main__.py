@@ -1,11 +1,13 @@
 """The steps of a warm start: `python -m memserver.sweet_rl.warm_start --help`."""
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.endpoint import Endpoint
@@ -13,6 +15,7 @@ from memserver.llm.tokens import Remembered, TokenizerFile
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
+from memserver.sweet_rl.warm_start.report import draw, table
 from memserver.sweet_rl.warm_start.small_talk import (
     PLAIN,
     SHORT,
@@ -61,6 +64,18 @@ def traces(
     """Play synthetic users on a server of its own, and write down what the teacher does."""
     folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(_record(folder, tokenizer, {"train": users} | dict.fromkeys(HELD_OUT, tests), seed))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="What a training wrote.")],
+    png: Annotated[Path | None, typer.Option(help="File for a picture.")] = None,
+) -> None:
+    """Show the figures of a training run as a table, and as a picture."""
+    figures = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    Console().print(table(figures))
+    if png is not None:
+        draw(figures, png)
 
 
 async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: int) -> None:

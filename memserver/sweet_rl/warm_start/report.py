@@ -1,0 +1,59 @@
+"""The figures of a training run as a table and a picture."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+Figures = dict[str, Any]
+TESTS = {"values": "new values", "wordings": "and wordings", "kinds": "and kinds"}
+
+
+def table(figures: Figures) -> Table:
+    """The share of right turns before and after, by test and by what the user's message was about."""
+    shown = Table("test", "about", "untrained", "trained", title=_title(figures["training"]))
+    for test, title in TESTS.items():
+        before, after = (figures[model][test] for model in ("untrained", "trained"))
+        shown.add_row(title, "all", f"{before['right']:.3f}", f"{after['right']:.3f}")
+        for kind, right in after["by_kind"].items():
+            shown.add_row("", kind, _share(before["by_kind"].get(kind)), f"{right:.3f}")
+    for name in ("nats_per_token", "json_instead_of_text", "distinct_answers", "chats"):
+        before, after = (figures[model]["plain_chat"][name] for model in ("untrained", "trained"))
+        shown.add_row("plain chat", name.replace("_", " "), str(before), str(after))
+    return shown
+
+
+def draw(figures: Figures, file: Path) -> None:
+    """Draw the loss over the steps, and the share of right turns in the three tests.
+
+    Raises:
+        ImportError: matplotlib is not there (the extra `eval` has it).
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - not needed for the training itself
+
+    picture = Figure(figsize=(10, 4), layout="constrained")
+    loss, right = picture.subplots(1, 2)
+    loss.plot(*zip(*figures["training"]["losses"], strict=True), color="#4063d8")
+    loss.set(
+        title="Loss on the agent's turns", xlabel="step", ylabel="nats per token", ylim=(0, None)
+    )
+    for offset, model, colour in ((-0.2, "untrained", "#bbbbbb"), (0.2, "trained", "#389826")):
+        heights = [figures[model][test]["right"] for test in TESTS]
+        bars = right.bar([x + offset for x in range(len(TESTS))], heights, 0.4, color=colour)
+        right.bar_label(bars, fmt="%.2f")
+        bars.set_label(model)
+    right.set(title="Right turns on what was held out", ylim=(0, 1.1))
+    right.set_xticks(range(len(TESTS)), list(TESTS.values()))
+    right.legend(loc="upper left")
+    picture.savefig(file, dpi=120)
+
+
+def _title(training: Figures) -> str:
+    return (
+        f"{training['steps']} steps, {training['epochs']} epochs of {training['chains']} chains, "
+        f"{training['seconds']:.0f} s on {training['device']}"
+    )
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
