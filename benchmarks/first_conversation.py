@@ -204,7 +204,9 @@ async def run_all(url: str, asked: argparse.Namespace) -> Tally:
 
 
 def measure(model: str, asked: argparse.Namespace) -> Tally:
-    """Start memserver with this local model, and have the conversations."""
+    """Have the conversations, with a memserver that runs or one with this local model."""
+    if asked.url:
+        return asyncio.run(run_all(asked.url, asked))
     with temporary_folder() as home:
         for part in ("engine", "models"):
             (home / part).symlink_to(Settings().home / part)
@@ -227,9 +229,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--transcripts", type=Path, help="folder for the conversations as they came"
     )
+    parser.add_argument("--url", help="a memserver that runs, instead of one with each local model")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     measured: dict[str, dict[str, Any]] = {}
+    if asked.url:
+        asked.models = ["running"]
     for model in asked.models:
         tally = measure(model, asked)
         measured[model] = tally.figures()
