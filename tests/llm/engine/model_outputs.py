@@ -343,6 +343,19 @@ CASES = [
         },
     ),
     _case(
+        "special_tokens_themselves_in_an_argument",
+        _search('{"query": "a <tool_call> b [TOOL_CALLS] c <|python_tag|> d"}'),
+        Called("search", {"query": "a <tool_call> b [TOOL_CALLS] c <|python_tag|> d"}),
+        {
+            "llama3_json": Called("search", {"query": "a <tool_call> b [TOOL_CALLS] c  d"}),
+            "mistral_v11": NO_JSON,
+            "mistral_v3 whole": TEXT,
+            "mistral_v3 streamed": Called(
+                "search", {"query": "a <tool_call> b  c <|python_tag|> d"}
+            ),
+        },
+    ),
+    _case(
         "escapes",
         _search('{"query": "\\u00e9 \\ud83d\\ude00"}'),
         Called("search", {"query": "é 😀"}),
