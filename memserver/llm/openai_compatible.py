@@ -21,6 +21,7 @@ from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.cards import window_of
+from memserver.llm.control_tokens import defused
 from memserver.llm.lossless import clean_text
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
@@ -119,7 +120,7 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._counter.count(texts)
+        return await self._counter.count([defused(text) for text in texts])
 
     @override
     async def check(self) -> None:

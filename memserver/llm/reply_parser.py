@@ -78,11 +78,16 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     what vLLM hands over when its tool parser gives up. JSON behind other prose is not: there the model
     may be quoting.
 
+    A lone call of a reply that reached the output limit is refused, whole as it looks: vLLM's parsers
+    close what was cut off, so half a text would be taken for all of it.
+
     Raises:
         ProtocolViolation: no call, or not a valid one.
     """
     reply = without_reasoning(reply)
     with_raw = _Complaint(reply)
+    if with_raw.was_cut_off and len(reply.calls) == 1:
+        raise with_raw.about_length()
     if reply.calls:
         first = reply.calls[0]
         call = _checked(first.name, first.arguments, tools, with_raw)
@@ -200,7 +205,8 @@ class _Complaint:
 
     def about_length(self) -> ProtocolViolation:
         return self(
-            "Your answer reached the output limit before the call was complete. Make a shorter call."
+            "Your answer reached the output limit before its call was known to be complete. "
+            "Make a shorter call, and write nothing behind it."
         )
 
     def about_broken_json(self, error: ValueError, of: str = "") -> ProtocolViolation:

@@ -1,14 +1,15 @@
 """The wire form of prompts, and what is read out of a chat completion's answer.
 
-Owns how a PromptMessage looks in native tool calling and in JSON mode. A policy that is trained for
-JSON mode must be trained on `json_messages`. Leaves sending to `endpoint`, and finding the call to
-`reply_parser`.
+Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
+in it is `defused`, whoever wrote it. A policy that is trained for JSON mode must be trained on
+`json_messages`. Leaves sending to `endpoint`, and finding the call to `reply_parser`.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from memserver.llm.control_tokens import defused
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec, Usage
@@ -133,29 +134,29 @@ class StreamedReply:
 
 
 def _native(message: PromptMessage, *, first: bool) -> JsonObject:
-    call = message.call
+    call, text = message.call, defused(message.text)
     if message.role == "tool" and call is not None:
-        return {"role": "tool", "tool_call_id": call.id, "content": message.text}
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
     if message.role == "assistant" and call is not None:
-        function = {"name": call.name, "arguments": _dumps(dict(call.arguments))}
+        function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
         asked = [{"id": call.id, "type": "function", "function": function}]
-        return {"role": "assistant", "content": message.text, "tool_calls": asked}
+        return {"role": "assistant", "content": text, "tool_calls": asked}
     return _plain(message, first=first)
 
 
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
     call = message.call
     if message.role == "tool" and call is not None:
-        return {"role": "user", "content": f"{RESULT_MARK}{call.name}]\n{message.text}"}
+        return {"role": "user", "content": f"{RESULT_MARK}{call.name}]\n{defused(message.text)}"}
     if message.role == "assistant" and call is not None:
-        return {"role": "assistant", "content": call_as_json(call)}
+        return {"role": "assistant", "content": defused(call_as_json(call))}
     return _plain(message, first=first)
 
 
 def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
-        return {"role": "user", "content": f"{NOTICE_MARK}{message.text}"}
-    return {"role": message.role, "content": message.text}
+        return {"role": "user", "content": f"{NOTICE_MARK}{defused(message.text)}"}
+    return {"role": message.role, "content": defused(message.text)}
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:

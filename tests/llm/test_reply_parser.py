@@ -93,9 +93,17 @@ def test_missing_arguments_are_not_taken_as_none_when_the_reply_was_cut_off():
     assert "output limit" in violation(native(RawCall("now", ""), finish="length")).message
 
 
+def test_a_native_call_that_looks_whole_is_not_trusted_when_the_reply_was_cut_off():
+    reply = native(RawCall("send_message", '{"message": "hi"}'), finish="length")
+    assert "output limit" in violation(reply).message
+
+
 def test_a_complete_call_counts_even_if_the_reply_was_cut_off_behind_it():
     parsed = parse_json(RawReply(HI + "\n\n\n", finish_reason="length"), TOOLS)
     assert parsed.call.name == "send_message"
+    calls = (RawCall("send_message", '{"message": "hi"}'), RawCall("now", ""))
+    first = parse_native(RawReply(calls=calls, finish_reason="length"), TOOLS)
+    assert first.call.name == "send_message"
 
 
 @pytest.mark.parametrize("content", ["", "  \n"])
