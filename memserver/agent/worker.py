@@ -40,6 +40,7 @@ class Worker:
         self._lost: set[UUID] = set()
         """Agents whose lease another worker took while a turn of theirs still runs here."""
         self._background: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -53,6 +54,7 @@ class Worker:
         try:
             yield
         finally:
+            self._stopped = True
             tasks = [*background, *self._background, *self._serving.values()]
             for task in tasks:
                 task.cancel()
@@ -63,8 +65,11 @@ class Worker:
         """See to it that the agent's inbox is worked; returns at once.
 
         Returns:
-            Whether that begins only now; else a turn may be under way already.
+            Whether that begins only now; else a turn may be under way already. A worker that was
+            stopped begins nothing: another one takes up what came too late.
         """
+        if self._stopped:
+            return False
         if agent_id in self._serving:
             self._again.add(agent_id)
             return False

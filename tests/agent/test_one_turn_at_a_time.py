@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 import httpx2
 
@@ -90,6 +91,15 @@ async def test_a_stopped_workers_waiting_messages_are_answered_by_another(
     assert answer["text"] == "echo: m3"
     said = [item["text"] for item in history["items"]]
     assert said == [text for number in range(4) for text in (f"m{number}", f"echo: m{number}")]
+
+
+async def test_a_stopped_worker_begins_nothing_that_comes_too_late(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel(echo)) as server:
+        agent = UUID(await server.create_agent())
+        worker = server.services.worker
+        assert worker.kick(agent, "default")
+    assert not worker.kick(agent, "default")
+    assert not worker.serves(agent)
 
 
 async def test_a_repeated_idempotency_key_is_stored_and_answered_once(
