@@ -67,6 +67,8 @@ PERSONAS = (
     "You are Bo, the assistant of a small shop.",
     "You are a calm listener.",
 )
+ASK_AFTER_A_CHANGE = 0.4
+"""While the old value is still in sight among the messages, and wrong."""
 WINDOWS = (1280, 1280, 1536, 1536, 2048)
 """Tokens of the agents: small ones, so that conversations of this length are evicted."""
 
@@ -149,6 +151,8 @@ def _change(making: _Making) -> None:
     making.known[new.kind.label] = new
     opening = making.random.choice(_CHANGED)
     making.sayings.append(Saying(opening + new.filled(_form(making, new.kind)), Change(old, new)))
+    if making.random.random() < ASK_AFTER_A_CHANGE:
+        making.sayings.append(Saying(_question(making, new), Ask(new)))
     return None
 
 
