@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +65,7 @@ def traces(
 ) -> None:
     """Play synthetic users on a server of its own, and write down what the teacher does."""
     folder.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the database ends with us
     asyncio.run(_record(folder, tokenizer, {"train": users} | dict.fromkeys(HELD_OUT, tests), seed))
 
 
