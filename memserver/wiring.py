@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
-from memserver.agent.turn import Clock, Faculties, Limits, ModelSource, utc_now
+from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
 from memserver.agent.worker import Worker
 from memserver.circuit import Circuit
 from memserver.embeddings.base import Embedder

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import psycopg
 
-from memserver.agent.turn import ModelSource
+from memserver.agent.faculties import ModelSource
 from memserver.api.app import create_app
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel

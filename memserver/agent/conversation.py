@@ -14,7 +14,7 @@ from memserver.agent.events import (
     Stirred,
     TurnEnded,
 )
-from memserver.agent.turn import Faculties
+from memserver.agent.faculties import Faculties
 from memserver.agent.worker import Worker
 from memserver.errors import InvalidInput, ServerStopping
 from memserver.memory.text import clean

@@ -5,8 +5,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
-from memserver.agent.turn import Faculties, layout_of
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
 from memserver.storage.agents import no_agent

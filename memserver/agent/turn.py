@@ -5,17 +5,15 @@ was committed stands: a turn taken up again after a crash goes on behind its las
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compacting, Compactor, check_room
 from memserver.agent.context import (
     Frame,
-    Layout,
     Mind,
     count_entry,
     count_prompt,
@@ -25,13 +23,13 @@ from memserver.agent.context import (
 from memserver.agent.deadline import Deadline
 from memserver.agent.events import (
     Event,
-    EventBus,
     StepCommitted,
     TextDelta,
     TurnEnded,
     TurnStarted,
 )
-from memserver.agent.options import AgentOptions, PromptOrder
+from memserver.agent.faculties import Faculties, layout_of
+from memserver.agent.options import AgentOptions
 from memserver.errors import (
     ContextOverflow,
     DatabaseError,
@@ -40,17 +38,15 @@ from memserver.errors import (
     ProtocolViolation,
     TurnTimeout,
 )
-from memserver.llm.base import ChatModel, Reply
+from memserver.llm.base import Reply
 from memserver.memory import scale
-from memserver.memory.archival import ArchivalStorage
 from memserver.memory.summary import Summarizer
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
-from memserver.prompts import Prompts
 from memserver.storage import leases, recall
-from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Tool, ToolContext, ToolRegistry
+from memserver.tools.registry import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
@@ -58,53 +54,6 @@ MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
-
-
-Clock = Callable[[], datetime]
-
-
-def utc_now() -> datetime:
-    """The time, as every server but one of a simulated world has it."""
-    return datetime.now(UTC)
-
-
-class ModelSource(Protocol):
-    """Where a turn gets its model from."""
-
-    def get(self, name: str | None, tenant: str = "") -> ChatModel:
-        """The model of this name; None is the server's default.
-
-        Args:
-            name: what the endpoint calls it.
-            tenant: whose turn it is to wait for answers; nobody's where only tokens are counted.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The server's defaults for what an agent may set itself."""
-
-    max_steps: int = 10
-    max_output_tokens: int = 512
-    prompt_order: PromptOrder = "working_context_first"
-    turn_timeout: float = 600
-    """Seconds; of the server alone, no agent sets it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Faculties:
-    """The collaborators of a turn."""
-
-    database: Database
-    models: ModelSource
-    archival: ArchivalStorage
-    tools: ToolRegistry
-    prompts: Prompts
-    events: EventBus
-    limits: Limits
-    summary_model: str | None = None
-    clock: Clock = utc_now
 
 
 class TurnRun:
@@ -485,15 +434,6 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
-
-
-async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> Layout:
-    """What an agent's prompt may hold: its own options before the server's limits."""
-    window = await model.context_window()
-    if options.context_window is not None:
-        window = min(window, options.context_window)
-    reserved = min(options.max_output_tokens or limits.max_output_tokens, window // 2)
-    return Layout(window, reserved, options.prompt_order or limits.prompt_order)
 
 
 def as_json(error: MemserverError) -> JsonObject:

@@ -12,7 +12,8 @@ from functools import partial
 from uuid import UUID
 
 from memserver.agent.events import Stirred, TurnEnded
-from memserver.agent.turn import Faculties, TurnRun, as_json
+from memserver.agent.faculties import Faculties
+from memserver.agent.turn import TurnRun, as_json
 from memserver.errors import DatabaseError, MemserverError
 from memserver.storage import inbox, leases, recall
 from memserver.storage.database import Transaction

@@ -1,0 +1,70 @@
+"""What a turn works with: its collaborators, and the server's limits for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from memserver.agent.context import Layout
+from memserver.agent.events import EventBus
+from memserver.agent.options import AgentOptions, PromptOrder
+from memserver.llm.base import ChatModel
+from memserver.memory.archival import ArchivalStorage
+from memserver.prompts import Prompts
+from memserver.storage.database import Database
+from memserver.tools.registry import ToolRegistry
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time, as every server but one of a simulated world has it."""
+    return datetime.now(UTC)
+
+
+class ModelSource(Protocol):
+    """Where a turn gets its model from."""
+
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        """The model of this name; None is the server's default.
+
+        Args:
+            name: what the endpoint calls it.
+            tenant: whose turn it is to wait for answers; nobody's where only tokens are counted.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The server's defaults for what an agent may set itself."""
+
+    max_steps: int = 10
+    max_output_tokens: int = 512
+    prompt_order: PromptOrder = "working_context_first"
+    turn_timeout: float = 600
+    """Seconds; of the server alone, no agent sets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faculties:
+    """The collaborators of a turn."""
+
+    database: Database
+    models: ModelSource
+    archival: ArchivalStorage
+    tools: ToolRegistry
+    prompts: Prompts
+    events: EventBus
+    limits: Limits
+    summary_model: str | None = None
+    clock: Clock = utc_now
+
+
+async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> Layout:
+    """What an agent's prompt may hold: its own options before the server's limits."""
+    window = await model.context_window()
+    if options.context_window is not None:
+        window = min(window, options.context_window)
+    reserved = min(options.max_output_tokens or limits.max_output_tokens, window // 2)
+    return Layout(window, reserved, options.prompt_order or limits.prompt_order)
