@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: a real Postgres, and a database of its own for each test."""
+"""Fixtures that all tests share: a real Postgres, a database for each test, a socket for stub endpoints."""
 
 import shutil
 import tempfile
@@ -13,6 +13,7 @@ from psycopg import sql
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from tests.llm.serving import Current, serving
 from tests.support import Golden, OneDatabase
 
 TEMPLATE = "memserver_template"
@@ -50,3 +51,16 @@ def database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
 @pytest.fixture
 def golden() -> Golden:
     return Golden(Path(__file__).parent / "golden")
+
+
+@pytest.fixture(scope="module")
+def current() -> Current:
+    """The app that a module's server answers as; each test sets its own."""
+    return Current()
+
+
+@pytest.fixture(scope="module")
+def served(current: Current) -> Iterator[str]:
+    """The address of that server, as an OpenAI-compatible endpoint."""
+    with serving(current) as base:
+        yield f"{base}/v1"

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from starlette.applications import Starlette
@@ -9,7 +8,7 @@ from starlette.routing import Route
 
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.errors import EmbeddingError, SetupError
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 
 
 class Stub:
@@ -39,17 +38,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The commands on a vLLM's adapters, against the scripted endpoint and against ones that refuse."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,20 +21,9 @@ from memserver.llm.adapters import CONFIG, WEIGHTS, find_adapter, versioned_name
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import Abilities, create_scripted_app
 from tests.adapters import make_adapter, models
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 from tests.support import OneDatabase, ScriptedModel
 from tests.support import serving as serving_memserver
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

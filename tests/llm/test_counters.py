@@ -1,6 +1,5 @@
 """Each base model has one counter, which its adapters share; over a real socket."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tokenizers import ByteLevelBPETokenizer
 from memserver.endpoint import Endpoint
 from memserver.llm.counters import Counters
 from memserver.llm.tokens import BOUND_SCALE
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 
 TEXT = "How many tokens has this text?"
 
@@ -50,17 +49,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -25,7 +24,7 @@ from memserver.errors import (
     ModelUnavailable,
     SetupError,
 )
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 
 
 def below(kind: type[Exception]) -> set[type[Exception]]:
@@ -87,17 +86,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import Abilities, create_scripted_app
 from memserver.llm.tool_schema import native_tools_json, tools_as_text
 from tests.llm.contract import NOW, PROMPT, SEND, TOOLS
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 
 READY = '{"tool": "report_ready", "arguments": {"ready": true}}'
 
@@ -63,17 +63,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -61,17 +61,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Every token counter against one contract; the endpoint's over a real socket."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from memserver.llm.tokens import (
     TokenCounter,
     TokenizerFile,
 )
-from tests.llm.serving import Current, serving
+from tests.llm.serving import Current
 
 HOSTILE = ["", " ", "\x00", "\ud83d", "a\ude00b", "😀", "你好", "שלום", "word " * 10_000]
 
@@ -42,17 +42,6 @@ class Stub:
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
-
-
-@pytest.fixture(scope="module")
-def current() -> Current:
-    return Current()
-
-
-@pytest.fixture(scope="module")
-def served(current: Current) -> Iterator[str]:
-    with serving(current) as base:
-        yield f"{base}/v1"
 
 
 @pytest.fixture
