@@ -136,7 +136,7 @@ class Stage:
         into.was_reset &= self.model.reset_prefix_cache()
         looked_up, found = self.model.prefix_cache()
         with watching(self._groups(side)) as usage:
-            run = self.clients.run(url, speech, in_slots(conversations, agents))
+            run = self.clients.run([url], speech, in_slots(conversations, agents))
         looked_up_then, found_then = self.model.prefix_cache()
         into.runs.append(run)
         into.usages.append(usage)
@@ -250,7 +250,7 @@ def record(
         past = asyncio.run(messages_for(server.url, plan.context))
         agents = asyncio.run(create_agents(server.url, numbers, past))
         talks = [talk(a, n, plan.turns, stream=False) for a, n in zip(agents, numbers, strict=True)]
-        run = clients.run(server.url, "memserver", in_slots(talks, min(64, len(talks))))
+        run = clients.run([server.url], "memserver", in_slots(talks, min(64, len(talks))))
         log = server.log_text()
     errors = [outcome.error for outcome in run.outcomes if outcome.error]
     if errors:

@@ -1,8 +1,9 @@
 """What limits vLLM itself: the same prompts sent to it directly, under several of its settings.
 
-Each setting is a vLLM of its own; all are started at once, so that they load beside one another, and then asked one
-after the other. One client process and several tell whether the client is the limit; the busiest process of vLLM's
-that speaks HTTP, and of those that compute, tells which of them is: at 1 it can't do more.
+Each setting is a vLLM of its own, or several that share the conversations; all are started at once, so that they load
+beside one another, and then asked one after the other. One client process and several tell whether the client is the
+limit; the busiest process of vLLM's that speaks HTTP, and of those that compute, tells which of them is: at 1 it can't
+do more. Without the grammar an answer is as long as with it, but any words.
 
 Run it: `python -m benchmarks.gpu_limits --bodies FILE [--json] [--seconds-left 360]`. FILE is what
 `python -m benchmarks.gpu --save-bodies FILE` wrote. Without it a few prompts of the same size are made up.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from benchmarks.load import Clients, Conversation, in_slots
 from benchmarks.model_server import ModelServer, starting_model_server, wait_until_ready
 from benchmarks.recording import Recorded, recorded, replay
 from benchmarks.servers import temporary_folder
-from benchmarks.usage import watching
+from benchmarks.usage import Group, watching
 from memserver.llm.tool_schema import response_format_json
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, ToolRegistry
@@ -36,10 +38,17 @@ from memserver.tools.registry import SpecStyle, ToolRegistry
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A setting of vLLM: arguments of `vllm serve`, and variables."""
+    """A setting of vLLM: arguments of `vllm serve`, and variables.
+
+    Attributes:
+        engines: servers that share the GPU, its cache and the conversations.
+        grammar: whether answers are held to the schema.
+    """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    engines: int = 1
+    grammar: bool = True
 
 
 VARIANTS = {
@@ -51,11 +60,54 @@ VARIANTS = {
     "api4-sync": Variant(("--api-server-count", "4", "--no-async-scheduling")),
     "api4-seqs64": Variant(("--api-server-count", "4", "--max-num-seqs", "64")),
     "api4-interval8": Variant(("--api-server-count", "4", "--stream-interval", "8")),
+    "api4-free": Variant(("--api-server-count", "4"), grammar=False),
+    "engines2": Variant(("--api-server-count", "1"), engines=2),
+    "engines4": Variant(("--api-server-count", "1"), engines=4),
+    "engines8": Variant(("--api-server-count", "1"), engines=8),
 }
-DEFAULT_VARIANTS = "api1,api4,rust,api4-eager"
+DEFAULT_VARIANTS = "api1,api4,api4-free,engines4"
+ANSWER_TOKENS = 59
+"""Of an answer that no grammar holds: as many as one of 240 characters has with it."""
 SHARED = ["--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes"]
 """Of several on one GPU: a fixed cache, since none can measure what is free while the others load."""
 _COLUMNS = ("turns_per_s", "p50_ms", "p95_ms", "first_delta_p50_ms", "prefix_cache_hit_ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The servers of one variant, as one."""
+
+    servers: tuple[ModelServer, ...]
+    grammar: bool = True
+
+    @property
+    def urls(self) -> list[str]:
+        """Where they answer."""
+        return [server.url for server in self.servers]
+
+    def wait_until_ready(self, deadline: float) -> None:
+        """All answer. Raises RuntimeError, with the end of a log."""
+        for server in self.servers:
+            wait_until_ready(server, max(1.0, deadline - time.monotonic()))
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prefixes; false where one can't."""
+        were_reset = [server.reset_prefix_cache() for server in self.servers]
+        return all(were_reset)
+
+    def prefix_cache(self) -> tuple[float, float]:
+        """Tokens looked up and found so far."""
+        counts = [server.prefix_cache() for server in self.servers]
+        return sum(looked_up for looked_up, _ in counts), sum(found for _, found in counts)
+
+    def groups(self) -> dict[str, Group]:
+        """Their processes by kind."""
+        each = [server.groups() for server in self.servers]
+        return {kind: partial(_together, [groups[kind] for groups in each]) for kind in each[0]}
+
+
+def _together(groups: Sequence[Group]) -> set[int]:
+    return set[int]().union(*(group() for group in groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +126,15 @@ def loads(agents: Sequence[int], clients: int) -> list[Load]:
 
 
 def measure(
-    server: ModelServer, load: Load, bodies: Recorded, clients: dict[int, Clients], turns: int
+    server: Engines, load: Load, bodies: Recorded, clients: dict[int, Clients], turns: int
 ) -> Row:
     """One load on one server, the prefix cache empty at first."""
     side = Side()
     side.was_reset = server.reset_prefix_cache()
     looked_up, found = server.prefix_cache()
-    talks = conversations(bodies, load.agents, turns)
+    talks = conversations(bodies if server.grammar else free(bodies), load.agents, turns)
     with watching(server.groups()) as usage:
-        run = clients[load.clients].run(server.url, "openai", in_slots(talks, load.agents))
+        run = clients[load.clients].run(server.urls, "openai", in_slots(talks, load.agents))
     looked_up_then, found_then = server.prefix_cache()
     side.runs.append(run)
     side.usages.append(usage)
@@ -99,6 +151,20 @@ def conversations(bodies: Recorded, agents: int, turns: int) -> list[Conversatio
     if len(bodies) < agents:
         raise ValueError(f"{agents} conversations are asked for, but {len(bodies)} were recorded.")
     return [replay(bodies[number], stream=True)[:turns] for number in sorted(bodies)[:agents]]
+
+
+def free(bodies: Recorded) -> Recorded:
+    """The same requests without their grammar, answered in as many tokens."""
+    return {
+        number: {turn: [_free(body) for body in asked] for turn, asked in turns.items()}
+        for number, turns in bodies.items()
+    }
+
+
+def _free(body: bytes) -> bytes:
+    asked = {**json.loads(body), "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
+    asked.pop("response_format", None)
+    return json.dumps(asked).encode()
 
 
 def made_up(answering: Answering, agents: int, turns: int, messages: int) -> Recorded:
@@ -127,20 +193,23 @@ def made_up(answering: Answering, agents: int, turns: int, messages: int) -> Rec
 
 
 @contextmanager
-def servers(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, ModelServer]]:
+def servers(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Engines]]:
     """All variants, loading; or the one that runs already."""
     if asked.vllm_url:
-        yield {"running": ModelServer(asked.vllm_url.rstrip("/").removesuffix("/v1"))}
+        yield {"running": Engines((ModelServer(asked.vllm_url.rstrip("/").removesuffix("/v1")),))}
         return
     with ExitStack() as stack:
         started = {}
         for name in asked.variants:
             variant = VARIANTS[name]
-            options = [*variant.arguments, *SHARED, str(asked.cache_bytes)]
-            starting = starting_model_server(
-                folder, asked.vllm_command, options, variant.environment
-            )
-            started[name] = stack.enter_context(starting)
+            cache = str(asked.cache_bytes // variant.engines)
+            options = [*variant.arguments, *SHARED, cache]
+            several = [
+                starting_model_server(folder, asked.vllm_command, options, variant.environment)
+                for _ in range(variant.engines)
+            ]
+            servers = tuple(stack.enter_context(each) for each in several)
+            started[name] = Engines(servers, variant.grammar)
         yield started
 
 
@@ -152,13 +221,13 @@ def measured(asked: argparse.Namespace, deadline: float, say: Console) -> Iterat
             bodies: Recorded = recorded(asked.bodies) if asked.bodies else {}
             for name, server in started.items():
                 try:
-                    wait_until_ready(server, max(1.0, deadline - time.monotonic()))
+                    server.wait_until_ready(deadline)
                 except RuntimeError as error:
                     say.print(f"{name}: {error}", markup=False)
                     yield {"variant": name, "failed": str(error)[-500:]}
                     continue
                 say.print(f"{name} is ready, {deadline - time.monotonic():.0f} s are left")
-                answering = answering_of(server, asked)
+                answering = answering_of(server.servers[0], asked)
                 bodies = bodies or made_up(answering, max(asked.agents), asked.turns, asked.past)
                 warm = Load(min(asked.agents), asked.clients)
                 measure(server, warm, bodies, clients, turns=1)
@@ -219,7 +288,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=DEFAULT_VARIANTS.split(","),
         help=f"of {', '.join(VARIANTS)}",
     )
-    parser.add_argument("--cache-bytes", type=int, default=15_000_000_000)
+    parser.add_argument(
+        "--cache-bytes", type=int, default=12_000_000_000, help="of a variant's engines together"
+    )
     parser.add_argument("--seconds-left", type=float, default=360)
     asked = parser.parse_args(arguments)
     if unknown := set(asked.variants) - set(VARIANTS):

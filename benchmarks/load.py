@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any, Literal, Protocol
 
 import aiohttp
@@ -96,6 +96,11 @@ class Run:
         return max(o.ended for o in self.outcomes) - min(o.started for o in self.outcomes)
 
 
+_Slot = Sequence[Conversation]
+_Placed = Sequence[tuple[str, _Slot]]
+"""Slots, each with the server that it asks."""
+
+
 class Clients:
     """Client processes, started once for many loads."""
 
@@ -110,13 +115,15 @@ class Clients:
         """End them."""
         self._pool.shutdown(cancel_futures=True)
 
-    def run(self, url: str, speech: Speech, slots: Sequence[Sequence[Conversation]]) -> Run:
-        """Have the conversations of each slot one after the other, all slots at once."""
-        hands = min(self.processes, len(slots))
+    def run(self, urls: Sequence[str], speech: Speech, slots: Sequence[_Slot]) -> Run:
+        """Have the conversations of each slot one after the other, all slots at once.
+
+        Of several servers each gets every so manieth slot.
+        """
+        placed = list(zip(cycle(urls), slots, strict=False))
+        hands = min(self.processes, len(placed))
         start = time.monotonic() + START_SECONDS
-        asked = [
-            self._pool.submit(_client, url, speech, slots[n::hands], start) for n in range(hands)
-        ]
+        asked = [self._pool.submit(_client, speech, placed[n::hands], start) for n in range(hands)]
         run = Run()
         for answer in asked:
             outcomes, cpu = answer.result()
@@ -137,24 +144,20 @@ def in_slots(conversations: Sequence[Conversation], slots: int) -> list[list[Con
 _Timed = tuple[Outcome, bool]
 
 
-def _client(
-    url: str, speech: Speech, slots: Sequence[Sequence[Conversation]], start: float
-) -> tuple[list[_Timed], float]:
+def _client(speech: Speech, placed: _Placed, start: float) -> tuple[list[_Timed], float]:
     """In a client process: all its slots, and its share of a core meanwhile."""
-    return asyncio.run(_all_slots(url, speech, slots, start))
+    return asyncio.run(_all_slots(speech, placed, start))
 
 
-async def _all_slots(
-    url: str, speech: Speech, slots: Sequence[Sequence[Conversation]], start: float
-) -> tuple[list[_Timed], float]:
+async def _all_slots(speech: Speech, placed: _Placed, start: float) -> tuple[list[_Timed], float]:
     await asyncio.sleep(max(0.0, start - time.monotonic()))
     began, cpu = time.monotonic(), time.process_time()
-    done = await asyncio.gather(*(_slot(url, speech, slot) for slot in slots))
+    done = await asyncio.gather(*(_slot(url, speech, slot) for url, slot in placed))
     share = (time.process_time() - cpu) / max(time.monotonic() - began, 1e-9)
     return list(chain.from_iterable(done)), share
 
 
-async def _slot(url: str, speech: Speech, conversations: Sequence[Conversation]) -> list[_Timed]:
+async def _slot(url: str, speech: Speech, conversations: _Slot) -> list[_Timed]:
     connector = aiohttp.TCPConnector(limit=1, keepalive_timeout=IDLE_SECONDS)
     timeout = aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:

@@ -117,7 +117,7 @@ class Stage:
         into.was_reset &= self.model.reset_prefix_cache()
         looked_up, found = self.model.prefix_cache()
         with watching(self.model.groups()) as usage:
-            run = self.clients.run(self.url, "memserver", in_slots(talks, len(talks)))
+            run = self.clients.run([self.url], "memserver", in_slots(talks, len(talks)))
         looked_up_then, found_then = self.model.prefix_cache()
         into.runs.append(run)
         into.usages.append(usage)

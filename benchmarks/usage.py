@@ -84,7 +84,9 @@ def _watched_gpu(usage: Usage) -> Iterator[None]:
         yield
         return
     query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=500"]
-    process = subprocess.Popen([program, *query], stdout=subprocess.PIPE, text=True)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    ours = [f"--id={visible}"] if visible else []
+    process = subprocess.Popen([program, *query, *ours], stdout=subprocess.PIPE, text=True)
     try:
         yield
     finally:

@@ -48,15 +48,21 @@ def test_both_sides_are_measured_with_the_same_requests(
     script = folder / "start.sh"
     server = f"{sys.executable} -m memserver.llm.scripted_server"
     script.write_text(f'exec {server} --port "$PORT"\n', encoding="utf-8")
-    here = ["--vllm-command", f"bash {script}", "--variants", "api1", "--clients", "2", "--json"]
+    here = [
+        "--vllm-command",
+        f"bash {script}",
+        "--variants",
+        "api1,api4-free,engines2",
+        "--clients",
+        "2",
+        "--json",
+    ]
     sizes = ["--agents", "1,2", "--turns", "2", "--bodies", str(bodies)]
     assert gpu_limits.main([*here, *sizes]) == 0
     rows = last_line(capsys.readouterr().out)["rows"]
-    assert [(row["agents"], row["clients"], row["errors"]) for row in rows] == [
-        (1, 2, 0),
-        (2, 2, 0),
-        (2, 1, 0),
-        (1, 1, 0),
+    loads = [(1, 2, 0), (2, 2, 0), (2, 1, 0), (1, 1, 0)]
+    assert [(row["variant"], row["agents"], row["clients"], row["errors"]) for row in rows] == [
+        (variant, *load) for variant in ("api1", "api4-free", "engines2") for load in loads
     ]
 
 
