@@ -53,7 +53,7 @@ class _Making:
     sayings: list[Saying] = field(default_factory=list)
     known: dict[str, Fact] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
+    unknown: dict[str, Fact] = field(default_factory=dict)
     told_before: list[Fact] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     past: list[Past] = field(default_factory=list)
@@ -85,8 +85,9 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
         _make_past(making)
-    if random.random() < 0.5:
-        _introduce(making)
+    opening = random.choices((_introduce, _ask_for_the_name, _ask_all, None), (50, 8, 12, 30))[0]
+    if opening is not None:
+        opening(making)
     for _ in range(random.randint(6, 26)):
         action = random.choices(list(_ACTIONS), weights=list(_ACTIONS.values()))[0]
         action(making)
@@ -94,7 +95,7 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
         past=tuple(making.past),
         sayings=tuple(making.sayings),
         window=random.choice(WINDOWS),
-        order="working_context_first" if random.random() < 0.85 else "working_context_last",
+        order="working_context_first" if random.random() < 0.65 else "working_context_last",
         persona=random.choice(PERSONAS) if random.random() < 0.3 else None,
     )
 
@@ -106,8 +107,16 @@ def _chat(making: _Making) -> None:
 
 def _introduce(making: _Making) -> None:
     """The user begins with their name, and often with something else in the same message."""
-    kinds = [kind for kind in lasting() if kind.word == "name"]
-    _tell(making, count=making.random.choice((1, 2, 2)), first=kinds)
+    _tell(making, count=making.random.choice((1, 2, 2)), first=_names())
+
+
+def _ask_for_the_name(making: _Making) -> None:
+    """The user asks for their own name, which the agent can't know: its own stands in its instructions."""
+    _ask_unknown(making, _names())
+
+
+def _names() -> list[Kind]:
+    return [kind for kind in lasting() if kind.word == "name"]
 
 
 def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
@@ -175,11 +184,21 @@ def _ask(making: _Making) -> None:
     return None
 
 
-def _ask_unknown(making: _Making) -> None:
-    fact = _fresh(making, lasting())
+def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
+    fact = _fresh(making, kinds or lasting())
     if fact is not None:
-        making.unknown.add(fact.kind.label)
+        making.unknown[fact.kind.label] = fact
         making.sayings.append(Saying(_question(making, fact), Ask(fact, known=False)))
+
+
+def _tell_what_was_asked(making: _Making) -> None:
+    """The user tells what the agent did not know."""
+    if not making.unknown:
+        return _tell(making)
+    label = making.random.choice(list(making.unknown))
+    fact = making.known[label] = making.unknown.pop(label)
+    making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
+    return None
 
 
 def _ask_past(making: _Making) -> None:
@@ -245,6 +264,7 @@ _ACTIONS: dict[Callable[[_Making], None], float] = {
     _forget: 3,
     _ask: 14,
     _ask_unknown: 9,
+    _tell_what_was_asked: 4,
     _ask_past: 8,
     _ask_all: 4,
     _keep: 3,
@@ -304,7 +324,7 @@ def _pause(random: Random) -> timedelta:
 def _fresh(making: _Making, kinds: Sequence[Kind]) -> Fact | None:
     """A fact of a kind that has not come up yet."""
     used = {fact.kind.label for fact in making.told_before}
-    used |= making.known.keys() | making.gone | making.unknown
+    used |= making.known.keys() | making.gone | making.unknown.keys()
     fitting = [
         kind for kind in kinds if kind.held_out == making.side.kinds and kind.label not in used
     ]
