@@ -68,6 +68,13 @@ class Settings(BaseSettings):
     """Length of the endpoint's vectors; 0: found out by a first call."""
     embedding_api_key: SecretStr | None = None
 
+    archival_search: Literal["hybrid", "vector", "text"] = "hybrid"
+    """What finds passages: vectors and full text fused, vectors alone as in the MemGPT paper, or full text
+    alone. A request may say otherwise."""
+    vector_index_memory: int = Field(default=1024, ge=64)
+    """Megabytes of the database server's memory for building the index of a large collection, which takes
+    1.5 kB for each vector of 384 dimensions; with fewer it takes several times as long."""
+
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""
 
@@ -80,3 +87,5 @@ class Settings(BaseSettings):
     limit."""
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""
+    jobs_at_once: int = Field(default=4, ge=0, le=64)
+    """Jobs that one process runs at the same time; 0: none, so that other processes have to."""

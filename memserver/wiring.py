@@ -28,12 +28,15 @@ from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
-from memserver.memory.archival import ArchivalStorage
+from memserver.memory.archival import ArchivalStorage, no_embedder
+from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.job_runner import JobRunner
+from memserver.storage.jobs import Handler
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
@@ -67,6 +70,8 @@ class Services:
     worker: Worker
     conversation: Conversation
     archival: ArchivalStorage
+    upkeep: VectorUpkeep
+    jobs: JobRunner
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -139,6 +144,39 @@ class Models(ModelSource):
         )
 
 
+class OtherEmbedders:
+    """Embedders of collections that were made with another model than the settings' own.
+
+    Those are the endpoint's other models, and the local one where the endpoint has taken its place.
+    """
+
+    def __init__(self, current: str, settings: Settings) -> None:
+        self._current = current
+        self._settings = settings
+        self._made: dict[str, Embedder] = {}
+
+    def get(self, model: str) -> Embedder:
+        """The embedder of this model. Raises EmbeddingError where there is none here."""
+        if model not in self._made:
+            self._made[model] = BatchingEmbedder(self._make(model))
+        return self._made[model]
+
+    async def aclose(self) -> None:
+        """Close every one."""
+        for embedder in self._made.values():
+            await embedder.aclose()
+
+    def _make(self, model: str) -> Embedder:
+        settings = self._settings
+        if settings.embedding_base_url is None:
+            raise no_embedder(model, self._current)
+        local = SentenceTransformersEmbedder()
+        if model == local.model:
+            local.warm_up()
+            return local
+        return _endpoint_embedder(settings, model)
+
+
 def model_endpoint(settings: Settings) -> Endpoint:
     """Where the models are. Raises SetupError where no setting says so."""
     if settings.llm_base_url is None:
@@ -209,12 +247,19 @@ def make_embedder(settings: Settings) -> Embedder:
         local = SentenceTransformersEmbedder()
         local.warm_up()
         return local
+    return _endpoint_embedder(
+        settings, _embedding_model(settings), dimension=settings.embedding_dimension
+    )
+
+
+def _endpoint_embedder(settings: Settings, model: str, *, dimension: int = 0) -> Embedder:
+    assert settings.embedding_base_url is not None
     key = settings.embedding_api_key
     return OpenAICompatibleEmbedder(
         settings.embedding_base_url,
-        _embedding_model(settings),
+        model,
         api_key=key.get_secret_value() if key else "",
-        dimension=settings.embedding_dimension,
+        dimension=dimension,
     )
 
 
@@ -233,6 +278,27 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
 
 
 @asynccontextmanager
+async def upkeep_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[VectorUpkeep, Embedder]]:
+    """What re-embeds collections, and the embedder of the settings, without a server."""
+    database = Database(app_url, pool_size=2)
+    embedder = make_embedder(settings)
+    others = OtherEmbedders(embedder.model, settings)
+    archival = ArchivalStorage(embedder, others)
+    await database.open()
+    try:
+        yield (
+            VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory),
+            embedder,
+        )
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
 async def assemble(
     app_url: str,
     models: ModelSource,
@@ -242,9 +308,11 @@ async def assemble(
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
+    others = OtherEmbedders(embedder.model, settings)
     database = Database(app_url, pool_size=settings.database_pool_size)
     await database.open()
-    archival = ArchivalStorage(embedder)
+    archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
+    upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
     faculties = Faculties(
         database=database,
         models=models,
@@ -266,11 +334,23 @@ async def assemble(
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
+    jobs = JobRunner(
+        database,
+        job_handlers(upkeep),
+        at_once=settings.jobs_at_once,
+        lease_seconds=settings.lease_seconds,
+    )
     try:
-        async with worker.running():
-            yield Services(database, faculties, worker, conversation, archival)
+        async with worker.running(), jobs.running():
+            yield Services(database, faculties, worker, conversation, archival, upkeep, jobs)
     finally:
+        await others.aclose()
         await database.close()
+
+
+def job_handlers(upkeep: VectorUpkeep) -> dict[str, Handler]:
+    """What does the jobs of each name."""
+    return {**upkeep.handlers()}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:
