@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
 
+from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
 from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
@@ -271,7 +272,7 @@ async def assemble(
     conversation = Conversation(faculties, worker)
     jobs = JobRunner(
         database,
-        job_handlers(),
+        job_handlers(faculties),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -282,9 +283,9 @@ async def assemble(
         await database.close()
 
 
-def job_handlers() -> dict[str, Handler]:
+def job_handlers(faculties: Faculties) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {}
+    return {COMPACT: CompactionJob(faculties).run}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:
