@@ -7,8 +7,8 @@ queue wholly.
 
 The measure: a fact's content words are its lower-cased words without stop words, cut to their stems.
 `word_share` is the mean over facts of the share of these that the summary has; `fact_share` is the share of
-facts of which it has two thirds or more. Beside the models stand `extract`, which is what a failing
-summariser leaves; `newest`, the end of the evicted talk as it was said, in as many tokens as the summary may
+facts of which it has two thirds or more. Beside the models stand `extract`, memserver's own way
+without a model; `newest`, the end of the evicted talk as it was said, in as many tokens as the summary may
 have; and `all`, the evicted talk without a limit, which nothing that repeats words can beat.
 
 Run it: `python -m benchmarks.summary --data FOLDER [--conversations 8] [--json] [--png FILE]`.
@@ -40,14 +40,13 @@ from memserver.agent.faculties import ModelSource
 from memserver.agent.mirror import look
 from memserver.cli import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.embeddings.hashing import HashingEmbedder
-from memserver.errors import ModelUnavailable
-from memserver.llm.base import ChatModel, Written
+from memserver.llm.base import ChatModel
 from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.llm.engine.process import LocalEngine
 from memserver.llm.scripted import ScriptedModel
 from memserver.llm.tokens import TokenizerFile
 from memserver.memory.summary import transcript_line
-from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.messages import Message, ToolSpec
 from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
@@ -96,8 +95,8 @@ class Outcome:
     seconds: float
 
 
-class Silent(ScriptedModel):
-    """Counts with a tokenizer, and never writes: what is left is the extract."""
+class Counting(ScriptedModel):
+    """Counts with a tokenizer, and never writes."""
 
     def __init__(self, tokenizer: Path) -> None:
         super().__init__(context_window=8192)
@@ -110,10 +109,6 @@ class Silent(ScriptedModel):
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         return ""  # as the local model is told them
-
-    @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
-        raise ModelUnavailable("There is no summariser.")
 
 
 @dataclass(frozen=True)
@@ -320,8 +315,16 @@ def settings_of(name: str, home: Path, url: str | None) -> Settings:
         name, {}
     )
     read = {key: _json(value) for key, value in suited.items()}
+    method = "extract" if name == EXTRACT else "model"
     return Settings(
-        **{**read, "home": home, "llm_base_url": url, "llm_model": name, "jobs_at_once": 0}
+        **{
+            **read,
+            "summary_method": method,
+            "home": home,
+            "llm_base_url": url,
+            "llm_model": name,
+            "jobs_at_once": 0,
+        }
     )
 
 
@@ -339,7 +342,10 @@ def measure(name: str, talks: Sequence[Dialogue], asked: argparse.Namespace) -> 
     )
     with source as url, temporary_folder() as home:
         settings = settings_of(name, home, url)
-        settings = settings.model_copy(update={"llm_tokenizer": tokenizer_file(asked)})
+        changed: Figures = {"llm_tokenizer": tokenizer_file(asked)}
+        if asked.prompts:
+            changed["prompts_dir"] = asked.prompts
+        settings = settings.model_copy(update=changed)
         with database_urls(settings) as urls:
             return Method(name, asyncio.run(run(name, urls.app, settings, talks, asked)))
 
@@ -349,7 +355,7 @@ async def run(
 ) -> list[Outcome]:
     """Play the conversations, some of them at the same time."""
     models: ModelSource = (
-        One(Silent(tokenizer_file(asked))) if name == EXTRACT else Models(settings)
+        One(Counting(tokenizer_file(asked))) if name == EXTRACT else Models(settings)
     )
     turn = asyncio.Semaphore(asked.at_once)
     async with assemble(url, models, HashingEmbedder(), settings) as services:
@@ -442,6 +448,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--url", help="an endpoint that has the models (…/v1), instead of the engine"
     )
     parser.add_argument("--tokenizer", type=Path, help="what counts; default: the local model's")
+    parser.add_argument(
+        "--prompts", type=Path, help="a folder whose files replace those of prompts/"
+    )
     parser.add_argument("--texts", type=Path, help="folder for the summaries as they came")
     parser.add_argument("--png", type=Path, help="file for a picture")
     parser.add_argument("--json", action="store_true")

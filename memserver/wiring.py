@@ -266,6 +266,7 @@ async def assemble(
             turn_timeout=settings.turn_timeout,
         ),
         summary_model=settings.summary_model,
+        summary_method=settings.summary_method,
         clock=clock,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)

@@ -61,6 +61,7 @@ class Compactor:
         self._prompts = faculties.prompts
         self._tenant = tenant
         self._zone = zone
+        self._method = faculties.summary_method
         self._own = faculties.summary_model is None
         self._writer = model if self._own else faculties.models.get(faculties.summary_model, tenant)
 
@@ -84,7 +85,9 @@ class Compactor:
         budget, queue = snapshot.budget, snapshot.queue
         count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
         scale = budget.scale if self._own else None
-        summarizer = Summarizer(self._writer, self._prompts, self._zone, scale=scale)
+        summarizer = Summarizer(
+            self._writer, self._prompts, self._zone, scale=scale, method=self._method
+        )
         async with deadline.cutting():
             summary = await summarizer.fold(snapshot.summary, queue[:count], summary_limit(budget))
         eviction = Eviction(
