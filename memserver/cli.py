@@ -78,6 +78,7 @@ LOCAL_MODEL = {
     # A character has four tokens at most, so a call always ends before max_output_tokens.
     "llm_longest_text": "200",
     "llm_max_output_tokens": "1100",
+    "summary_method": "extract",
     "prompts_dir": str(shipped_prompts() / "small_model"),
 }
 """What the local model was trained with; what a user sets stays."""

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     summary_model: str | None = None
     """The model that writes summaries, by its name at the endpoint; unset: the agent's own. Its window is
     what the endpoint says, if that is smaller than llm_context_window."""
+    summary_method: Literal["model", "extract"] = "model"
+    """Who writes summaries: a model, or none, by choosing the most telling sentences, which is better than
+    what a very small model writes; the local model's is extract."""
 
     embedding_base_url: str | None = None
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""

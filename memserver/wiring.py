@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
 
+from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
 from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
@@ -330,13 +331,14 @@ async def assemble(
             turn_timeout=settings.turn_timeout,
         ),
         summary_model=settings.summary_model,
+        summary_method=settings.summary_method,
         clock=clock,
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
     jobs = JobRunner(
         database,
-        job_handlers(upkeep),
+        job_handlers(faculties, upkeep),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -348,9 +350,9 @@ async def assemble(
         await database.close()
 
 
-def job_handlers(upkeep: VectorUpkeep) -> dict[str, Handler]:
+def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {**upkeep.handlers()}
+    return {COMPACT: CompactionJob(faculties).run, **upkeep.handlers()}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

@@ -1,21 +1,30 @@
 """Makes room in the queue: evicts its oldest half and folds that into the recursive summary.
 
-New start of the queue and new summary are committed together, or neither is.
+New start of the queue and new summary are committed together, or neither is. Normally this is a job that
+runs after a turn, without the lease: it summarises what it has read, and commits only if the queue still
+starts where it did. A turn whose prompt would not fit evicts first, itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from uuid import UUID
 
-from memserver.agent.context import Frame
 from memserver.agent.deadline import Deadline
 from memserver.agent.events import Compacted
-from memserver.errors import ContextOverflow
+from memserver.agent.faculties import Faculties
+from memserver.agent.mirror import read_context
+from memserver.errors import ContextOverflow, NotFound
+from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
 from memserver.storage import leases
-from memserver.storage.database import Database
+from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Eviction, Lease
 
+COMPACT = "compact"
+"""The job's name."""
 SUMMARY_SHARE = 6
 """The summary may take a sixth of the prompt."""
 MOST_SUMMARY_TOKENS = 1024
@@ -24,42 +33,65 @@ LEAST_ROOM = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
-    """What a compaction works on."""
+class Snapshot:
+    """A queue as it was read, its entries and the summary of what lies before it."""
 
-    lease: Lease
-    frame: Frame
-    summary: str
+    agent_id: UUID
     queue_start: int
-    deadline: Deadline
+    queue: Sequence[Message]
+    summary: str
+    budget: Budget
 
 
 class Compactor:
-    """Evicts and summarises."""
+    """Evicts and summarises for one agent."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(
+        self, faculties: Faculties, model: ChatModel, tenant: str, zone: tzinfo = UTC
+    ) -> None:
+        """Make it.
+
+        Args:
+            faculties: of the server.
+            model: the agent's, which writes the summary unless the server names another one.
+            tenant: whose agent it is.
+            zone: of the dates that the summariser reads.
+        """
+        self._database = faculties.database
+        self._prompts = faculties.prompts
+        self._tenant = tenant
+        self._zone = zone
+        self._method = faculties.summary_method
+        self._own = faculties.summary_model is None
+        self._writer = model if self._own else faculties.models.get(faculties.summary_model, tenant)
 
     async def evict(
-        self, task: Compacting, queue: list[Message], summarizer: Summarizer
-    ) -> tuple[int, Compacted]:
+        self, snapshot: Snapshot, deadline: Deadline, lease: Lease | None = None
+    ) -> Compacted | None:
         """Evict once, at the point where the queue first overflowed.
 
+        Args:
+            snapshot: at least two entries.
+            deadline: when the summary has to be there.
+            lease: the turn's that evicts, if one does.
+
         Returns:
-            How many entries of `queue` are gone, and what to tell of it.
+            What to tell of it; None if nothing was changed, since the queue starts elsewhere by now.
 
         Raises:
             LeaseLost: another worker serves the agent; nothing was changed.
             TurnTimeout: the summary took too long; nothing was changed.
         """
-        budget = task.frame.budget
+        budget, queue = snapshot.budget, snapshot.queue
         count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
-        evicted = queue[:count]
-        limit = max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
-        async with task.deadline.cutting():
-            summary = await summarizer.fold(task.summary, evicted, limit)
+        scale = budget.scale if self._own else None
+        summarizer = Summarizer(
+            self._writer, self._prompts, self._zone, scale=scale, method=self._method
+        )
+        async with deadline.cutting():
+            summary = await summarizer.fold(snapshot.summary, queue[:count], summary_limit(budget))
         eviction = Eviction(
-            old_start=task.queue_start,
+            old_start=snapshot.queue_start,
             new_start=queue[count].position,
             summary=summary.text,
             tokens=summary.tokens,
@@ -67,12 +99,57 @@ class Compactor:
             method=summary.method,
             failure=summary.failure,
         )
-        async with self._database.tenant(task.lease.tenant) as tx:
-            await leases.evict(tx, task.lease, eviction)
-        return count, Compacted(count, summary.method, summary.failure)
+        async with self._database.tenant(self._tenant) as tx:
+            done = await leases.evict(tx, snapshot.agent_id, eviction, lease)
+        return Compacted(count, summary.method, summary.failure) if done else None
 
 
-def overflow_at(queue: list[Message], budget: Budget) -> int:
+class CompactionJob:
+    """Brings an agent's queue under its target, while nobody waits for it."""
+
+    def __init__(self, faculties: Faculties) -> None:
+        self._with = faculties
+
+    async def run(self, job: JobRun) -> None:
+        """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
+        agent_id = UUID(job.args["agent_id"])
+        try:
+            while await self._evict(job.tenant, agent_id):
+                pass
+        except NotFound:
+            return
+
+    async def _evict(self, tenant: str, agent_id: UUID) -> bool:
+        """Evict once, if that is asked for; whether it was."""
+        # What a turn that runs has in hand is left to that turn.
+        seen = await read_context(self._with, tenant, agent_id, done_only=True)
+        budget = seen.frame.budget
+        if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
+            return False
+        model = self._with.models.get(seen.mind.agent.model, tenant)
+        compactor = Compactor(self._with, model, tenant, seen.mind.zone)
+        snapshot = Snapshot(
+            agent_id=agent_id,
+            queue_start=seen.mind.state.queue_start,
+            queue=seen.queue,
+            summary=seen.mind.summary,
+            budget=budget,
+        )
+        deadline = Deadline(self._with.limits.turn_timeout)
+        return await compactor.evict(snapshot, deadline) is not None
+
+
+def compaction_job(tenant: str, agent_id: UUID) -> Job:
+    """The job for an agent."""
+    return Job(COMPACT, tenant, {"agent_id": str(agent_id)}, key=str(agent_id))
+
+
+def summary_limit(budget: Budget) -> int:
+    """Tokens that the summary may have."""
+    return max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
+
+
+def overflow_at(queue: Sequence[Message], budget: Budget) -> int:
     """How many entries had come when the queue first was too long; all, if it never was."""
     used = budget.fixed
     for index, message in enumerate(queue, start=1):

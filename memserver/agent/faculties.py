@@ -10,6 +10,7 @@ from memserver.agent.events import EventBus
 from memserver.agent.options import AgentOptions, PromptOrder
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.summary import SummaryMethod
 from memserver.prompts import Prompts
 from memserver.storage.database import Database
 from memserver.tools.registry import ToolRegistry
@@ -58,6 +59,7 @@ class Faculties:
     events: EventBus
     limits: Limits
     summary_model: str | None = None
+    summary_method: SummaryMethod = "model"
     clock: Clock = utc_now
 
 

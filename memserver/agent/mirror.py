@@ -13,6 +13,16 @@ from memserver.storage.agents import no_agent
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """What the next prompt is made of."""
+
+    mind: Mind
+    frame: Frame
+    queue: list[Message]
+    summary_failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a prompt would hold now."""
 
@@ -29,11 +39,34 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
         NotFound: no such agent.
         ModelError: the model endpoint didn't say how large its window is.
     """
+    seen = await read_context(faculties, tenant, agent_id)
+    model = faculties.models.get(seen.mind.agent.model)
+    largest = seen.frame.budget.largest_counted
+    shown = await render_queue(seen.mind, seen.queue, largest, model)
+    return View(seen.frame, seen.queue, shown, seen.summary_failure)
+
+
+async def read_context(
+    faculties: Faculties, tenant: str, agent_id: UUID, *, done_only: bool = False
+) -> Context:
+    """Read and count what the next prompt is made of.
+
+    Args:
+        faculties: of the server.
+        tenant: whose agent.
+        agent_id: which.
+        done_only: leave out what belongs to a turn that still runs.
+
+    Raises:
+        NotFound: no such agent.
+        ModelError: the model endpoint didn't say how large its window is.
+    """
     async with faculties.database.tenant(tenant) as tx:
         row = await recall.context_row(tx, agent_id)
         if row is None:
             raise no_agent(agent_id)
-        queue = await recall.queue(tx, agent_id, row["queue_start"], row["queue_end"])
+        end = row["done_end" if done_only else "queue_end"]
+        queue = await recall.queue(tx, agent_id, row["queue_start"], end)
     agent = leases.agent_from_row(row)
     options = AgentOptions.model_validate(agent.options)
     sections = leases.sections_from_row(row)
@@ -48,6 +81,4 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
-    shown = await render_queue(mind, queue, shape.budget.largest_counted, model)
-    failure = (row["summary"] or {}).get("failure")
-    return View(shape, queue, shown, failure)
+    return Context(mind, shape, queue, (row["summary"] or {}).get("failure"))

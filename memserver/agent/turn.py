@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
-from memserver.agent.compaction import Compacting, Compactor, check_room
+from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
 from memserver.agent.context import (
     Frame,
     Mind,
@@ -40,9 +40,9 @@ from memserver.errors import (
 )
 from memserver.llm.base import Reply
 from memserver.memory import scale
-from memserver.memory.summary import Summarizer
+from memserver.memory.queue import Budget
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
-from memserver.storage import leases, recall
+from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
 from memserver.tools.memory_tools import SEND_MESSAGE
@@ -73,13 +73,10 @@ class TurnRun:
         self._written = 0
         self._scale = work.state.token_scale
         self._alert: Message | None = None
+        self._budget: Budget | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
         self._model = faculties.models.get(work.agent.model, tenant)
-        self._summary_model = self._model
-        if faculties.summary_model is not None:
-            self._summary_model = faculties.models.get(faculties.summary_model, tenant)
-        self._compactor = Compactor(faculties.database)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
@@ -93,6 +90,7 @@ class TurnRun:
             tools=self._specs(work),
             zone=ZoneInfo(self._options.timezone),
         )
+        self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
 
     async def run(self) -> bool:
         """Work the turn to its end.
@@ -143,25 +141,21 @@ class TurnRun:
             await self._evict(shape)
             shape = await self._frame()
             check_room(shape.budget)
+        self._budget = shape.budget
         return shape
 
     async def _evict(self, shape: Frame) -> None:
-        known = shape.budget.scale if self._summary_model is self._model else None
-        summarizer = Summarizer(
-            self._summary_model, self._with.prompts, self._mind.zone, scale=known
-        )
-        task = Compacting(
-            lease=self._work.lease,
-            frame=shape,
-            summary=self._mind.summary,
+        lease = self._work.lease
+        snapshot = Snapshot(
+            agent_id=lease.agent_id,
             queue_start=self._queue_start,
-            deadline=self._deadline,
+            queue=self._queue,
+            summary=self._mind.summary,
+            budget=shape.budget,
         )
-        count, compacted = await self._compactor.evict(task, self._queue, summarizer)
-        del self._queue[:count]
-        self._queue_start = self._queue[0].position
-        self._warned = False
-        self._tell(compacted)
+        compacted = await self._compactor.evict(snapshot, self._deadline, lease)
+        if compacted is not None:
+            self._tell(compacted)
         await self._refresh()
 
     async def _shrink_once(self, shape: Frame) -> None:
@@ -271,7 +265,7 @@ class TurnRun:
         lease = self._work.lease
         async with self._with.database.tenant(lease.tenant) as tx:
             await leases.close_call(tx, lease, ended)
-            released = await leases.write(tx, lease, self._change([], self._steps + 1, stop))
+            released = await self._store(tx, self._change([], self._steps + 1, stop), [ended])
         self._step_done([ended])
         return released
 
@@ -330,7 +324,19 @@ class TurnRun:
         """Commit a step: the alert it showed, if any, and what came of it."""
         alert = [self._alert] if self._alert else []
         change = self._change([*alert, *added], self._steps + 1, stop)
-        return await leases.write(tx, self._work.lease, change)
+        return await self._store(tx, change, added)
+
+    async def _store(self, tx: Transaction, change: TurnWrite, added: list[Message]) -> bool:
+        """Commit a change; with the turn's end, what follows when it left the queue too long."""
+        released = await leases.write(tx, self._work.lease, change)
+        # Before the alert was shown nothing is evicted that could still wait.
+        if change.ended and self._warned and self._over_target(added):
+            lease = self._work.lease
+            await jobs.defer(tx, compaction_job(lease.tenant, lease.agent_id))
+        return released
+
+    def _over_target(self, added: list[Message]) -> bool:
+        return self._budget is not None and self._budget.over_target([*self._queue, *added])
 
     def _step_done(self, added: list[Message]) -> None:
         alert = [self._alert] if self._alert else []
@@ -362,6 +368,7 @@ class TurnRun:
             messages=added,
             steps=steps,
             usage=self._usage,
+            queue_start=self._queue_start,
             pressure_warned=self._warned,
             token_scale=self._scale,
             ended=stop is not None,
@@ -385,15 +392,19 @@ class TurnRun:
         return await self._counted(replace(message, call=record))
 
     async def _refresh(self) -> None:
-        """Read again what a tool, the API or another agent may have changed."""
+        """Read again what a tool, the API, another agent or an eviction may have changed."""
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             row = await recall.context_row(tx, self._work.agent.id)
         if row is None:
             raise LeaseLost("The agent was deleted.")
         sections = leases.sections_from_row(row)
+        state = leases.state_from_row(row)
+        if state.queue_start != self._queue_start:
+            self._queue_start, self._warned = state.queue_start, state.pressure_warned
+            self._queue = [each for each in self._queue if each.position >= state.queue_start]
         self._mind = replace(
             self._mind,
-            state=leases.state_from_row(row),
+            state=state,
             sections=sections,
             summary=leases.summary_from_row(row),
         )

@@ -149,6 +149,7 @@ class Worker:
             messages=(),
             steps=turn.steps,
             usage=turn.usage,
+            queue_start=work.state.queue_start,
             pressure_warned=work.state.pressure_warned,
             token_scale=work.state.token_scale,
             ended=True,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from memserver.messages import Message
 
 WARN_AT = 0.7
+COMPACT_AT = 0.9
+"""From here on a queue is made shorter behind the user's back, so that the next message finds room."""
 EVICT_SHARE = 0.5
 
 
@@ -67,6 +69,10 @@ class Budget:
     def under_pressure(self, queue: Sequence[Message]) -> bool:
         """Whether the agent should save what matters before it is evicted."""
         return self.used(queue) >= WARN_AT * self.capacity
+
+    def over_target(self, queue: Sequence[Message]) -> bool:
+        """Whether the next message may find no room."""
+        return self.used(queue) >= COMPACT_AT * self.capacity
 
 
 def scaled(counted: int, scale: float) -> int:

@@ -1,7 +1,7 @@
 """The recursive summary: old summary + evicted messages -> new summary (MemGPT, section 2.2).
 
 A model writes it, in as many pieces as its window asks for and two tries a piece. Where it fails or
-says nothing, a plain extract takes its place, and the failure is kept beside the result. No text is
+says nothing, an extract takes its place, and the failure is kept beside the result. No text is
 lost either way: what is evicted stays in recall storage.
 """
 
@@ -13,12 +13,15 @@ from typing import Literal
 
 from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
+from memserver.memory.extract import extract
 from memserver.memory.queue import scaled
-from memserver.memory.text import cut_middle, shorten, snippet, stamp
+from memserver.memory.text import shorten, snippet, stamp
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
 
 logger = logging.getLogger(__name__)
+
+SummaryMethod = Literal["model", "extract"]
 
 TRIES = 2
 WORDS_PER_TOKEN = 0.6
@@ -51,6 +54,7 @@ class Summarizer:
         zone: tzinfo = UTC,
         *,
         scale: float | None = None,
+        method: SummaryMethod = "model",
     ) -> None:
         """Make it.
 
@@ -59,11 +63,13 @@ class Summarizer:
             prompts: how it is asked.
             zone: of the dates that it reads.
             scale: its tokens for each one that we count, where that was learnt.
+            method: "extract" has the model count only.
         """
         self._model = model
         self._prompts = prompts
         self._zone = zone
         self._learnt = scale
+        self._method = method
 
     async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
         """Make the new summary.
@@ -74,11 +80,14 @@ class Summarizer:
             limit: tokens that the summary may have.
         """
         lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
+        if self._method == "extract":
+            text = await self._extract(old, lines, limit)
+            return Summary(text, (await self._count([text]))[0], "extractive")
         try:
             window = await self._model.context_window()
         except ModelError as error:
             failure: str | None = _told(error)
-            text = await self._within(extract(old, lines, limit), limit)
+            text = await self._extract(old, lines, limit)
         else:
             limit = max(LEAST_SUMMARY_TOKENS, min(limit, window // SUMMARISER_SHARE))
             text, failure = await self._within(old, limit), None
@@ -132,7 +141,7 @@ class Summarizer:
                 return written.text.strip(), None
             failure = "the summariser answered nothing"
         logger.warning("Summary by extract, since the model failed: %s", failure)
-        return extract(old, lines, limit), failure
+        return await self._extract(old, lines, limit), failure
 
     def _prompt(self, old: str, lines: Sequence[str], limit: int) -> list[PromptMessage]:
         transcript = "\n".join(lines)
@@ -151,6 +160,9 @@ class Summarizer:
         """The summariser's tokens of each text."""
         counts = await self._model.count_tokens(texts)
         return [scaled(count, self._scale) for count in counts]
+
+    async def _extract(self, old: str, lines: Sequence[str], limit: int) -> str:
+        return await self._within(await extract(old, lines, limit, self._count), limit)
 
     async def _within(self, text: str, limit: int) -> str:
         """The text, shortened where it has more than `limit` of the summariser's tokens."""
@@ -173,18 +185,3 @@ def transcript_line(message: Message, zone: tzinfo) -> str:
         return ""
     values = [str(value) for value in message.call.call.arguments.values()]
     return f"[{day}] assistant noted: {snippet(' | '.join(values), EXTRACT_CHARACTERS)}"
-
-
-def extract(old: str, lines: Sequence[str], limit: int) -> str:
-    """A summary without a model: the old one, then the beginning of each line, within `limit`.
-
-    Characters stand in for tokens, since no text has more tokens than bytes; where both parts don't
-    fit, each keeps its beginning and its end.
-    """
-    added = "\n".join(snippet(line, EXTRACT_CHARACTERS) for line in lines)
-    characters = limit * 3
-    if len(old) + len(added) > characters:
-        half = characters // 2
-        old = old if len(old) <= half else cut_middle(old, half, "…")
-        added = added if len(added) <= half else cut_middle(added, half, "…")
-    return f"{old}\n{added}".strip()

@@ -69,6 +69,7 @@ class TurnWrite:
     """What a turn adds to the history, and how it stands after that.
 
     `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
+    `pressure_warned` counts for the queue from `queue_start` on: an eviction beside the turn begins anew.
     """
 
     turn: Turn
@@ -76,6 +77,7 @@ class TurnWrite:
     messages: Sequence[Message]
     steps: int
     usage: Usage
+    queue_start: int
     pressure_warned: bool
     token_scale: float | None
     ended: bool = False
@@ -139,7 +141,8 @@ _WRITE = """
 WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + cardinality(%(positions)s::bigint[]),
-        pressure_warned = %(pressure_warned)s,
+        pressure_warned = CASE WHEN queue_start = %(queue_start)s THEN %(pressure_warned)s
+                               ELSE pressure_warned END,
         token_scale = %(token_scale)s,
         token_scale_model = %(model)s,
         done_turn = CASE WHEN %(ended)s THEN %(turn)s ELSE done_turn END,
@@ -179,6 +182,23 @@ WITH held AS (
 SELECT released,
        CASE WHEN %(notify)s
             THEN pg_notify('memserver_turns', %(agent_id)s::text || ' ' || %(turn)s::text) END
+FROM held
+"""
+
+
+_EVICT = """
+WITH held AS (
+    UPDATE agent_state SET queue_start = %(new_start)s, pressure_warned = false,
+        stats_messages = message_count,
+        stats_edited_at = memory_edited_at
+    WHERE agent_id = %(agent_id)s AND queue_start = %(old_start)s
+      AND (%(owner)s::text IS NULL
+           OR lease_owner = %(owner)s AND lease_epoch = %(epoch)s)
+    RETURNING agent_id, tenant
+)
+INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure)
+SELECT agent_id, %(new_start)s, tenant, %(summary)s, %(tokens)s, %(evicted)s, %(method)s,
+       %(failure)s
 FROM held
 """
 
@@ -243,41 +263,50 @@ async def close_call(tx: Transaction, lease: Lease, message: Message) -> None:
         raise LeaseLost("Another worker took the agent over.")
 
 
-async def evict(tx: Transaction, lease: Lease, eviction: Eviction) -> None:
+async def evict(
+    tx: Transaction, agent_id: UUID, eviction: Eviction, lease: Lease | None = None
+) -> bool:
     """Move the start of the queue and store the summary of what lies before it, together.
 
     Also renews what the prompt says of the memory, and lets the next pressure alert come.
 
+    Args:
+        tx: in the agent's tenant's scope.
+        agent_id: whose queue.
+        eviction: what goes.
+        lease: a turn's; None where no turn evicts.
+
+    Returns:
+        Whether it was done: the queue may start elsewhere by now.
+
     Raises:
-        LeaseLost: another worker serves the agent, or the queue starts elsewhere by now.
+        LeaseLost: another worker serves the agent.
     """
-    cursor = await tx.execute(
-        """WITH held AS (
-               UPDATE agent_state SET queue_start = %(new_start)s, pressure_warned = false,
-                   stats_messages = message_count,
-                   stats_edited_at = memory_edited_at
+    parameters = {
+        "agent_id": agent_id,
+        "owner": lease.owner if lease else None,
+        "epoch": lease.epoch if lease else None,
+        "old_start": eviction.old_start,
+        "new_start": eviction.new_start,
+        "summary": eviction.summary,
+        "tokens": eviction.tokens,
+        "evicted": eviction.evicted,
+        "method": eviction.method,
+        "failure": eviction.failure,
+    }
+    cursor = await tx.execute(_EVICT, parameters)
+    if cursor.rowcount > 0:
+        return True
+    if lease is not None:
+        held = await tx.execute(
+            """SELECT 1 FROM agent_state
                WHERE agent_id = %(agent_id)s AND lease_owner = %(owner)s
-                 AND lease_epoch = %(epoch)s AND queue_start = %(old_start)s
-               RETURNING agent_id, tenant
-           )
-           INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure)
-           SELECT agent_id, %(new_start)s, tenant, %(summary)s, %(tokens)s, %(evicted)s,
-                  %(method)s, %(failure)s FROM held""",
-        {
-            "agent_id": lease.agent_id,
-            "owner": lease.owner,
-            "epoch": lease.epoch,
-            "old_start": eviction.old_start,
-            "new_start": eviction.new_start,
-            "summary": eviction.summary,
-            "tokens": eviction.tokens,
-            "evicted": eviction.evicted,
-            "method": eviction.method,
-            "failure": eviction.failure,
-        },
-    )
-    if cursor.rowcount == 0:
-        raise LeaseLost("Another worker took the agent over.")
+                 AND lease_epoch = %(epoch)s""",
+            parameters,
+        )
+        if await held.fetchone() is None:
+            raise LeaseLost("Another worker took the agent over.")
+    return False
 
 
 async def give_up(tx: Transaction, lease: Lease) -> None:
@@ -350,6 +379,7 @@ def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
         "prompt_tokens": change.usage.prompt_tokens,
         "completion_tokens": change.usage.completion_tokens,
         "cached_tokens": change.usage.cached_tokens,
+        "queue_start": change.queue_start,
         "pressure_warned": change.pressure_warned,
         "token_scale": change.token_scale,
         "model": change.model,

@@ -122,10 +122,12 @@ async def search(
 async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
     """The agent, its state, working context and summary, outside of a turn; None if unknown.
 
-    Also `queue_end`: the position behind what the agent has taken up.
+    Also `queue_end`: the position behind what the agent has taken up, and `done_end`: behind its turns
+    that have ended.
     """
     cursor = await tx.execute(
-        f"""SELECT {CONTEXT_COLUMNS}, ({_FIRST_WAITING}) * {PLACES_PER_TURN} AS queue_end
+        f"""SELECT {CONTEXT_COLUMNS}, ({_FIRST_WAITING}) * {PLACES_PER_TURN} AS queue_end,
+                (s.done_turn + 1) * {PLACES_PER_TURN} AS done_end
             FROM agent_state s JOIN agents a ON a.id = s.agent_id WHERE s.agent_id = %s""",
         [agent_id],
     )

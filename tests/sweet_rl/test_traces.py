@@ -53,7 +53,9 @@ class FourBytes(ByteBound):
 
 async def play(database: OneDatabase, file: Path, *found: User) -> list[Chain]:
     """What the recorder writes down of these users."""
-    settings = Settings(_env_file=None, prompts_dir=shipped_prompts() / "small_model")
+    settings = Settings(
+        _env_file=None, prompts_dir=shipped_prompts() / "small_model", jobs_at_once=0
+    )
     teachers, clock = Teachers(FourBytes()), SimulatedClock()
     async with assemble(
         database.app, teachers, HashingEmbedder(), settings, clock=clock
@@ -173,7 +175,9 @@ async def test_every_turn_of_random_users_is_a_valid_call_behind_a_real_prompt(
     database: OneDatabase, tmp_path: Path
 ) -> None:
     talk = [SmallTalk("It rained.", "Oh dear.", held_out=False)]
-    settings = Settings(_env_file=None, prompts_dir=shipped_prompts() / "small_model")
+    settings = Settings(
+        _env_file=None, prompts_dir=shipped_prompts() / "small_model", jobs_at_once=0
+    )
     teachers, clock = Teachers(FourBytes()), SimulatedClock()
     async with assemble(
         database.app, teachers, HashingEmbedder(), settings, clock=clock

@@ -89,6 +89,7 @@ async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: i
             prompts_dir=shipped_prompts() / "small_model",
             llm_thought_last=True,
             llm_longest_text=200,
+            jobs_at_once=0,
         )
         teachers = Teachers(Remembered(TokenizerFile(tokenizer)))
         clock = SimulatedClock()

@@ -74,7 +74,8 @@ class Recorder:
     """Plays conversations on a running server.
 
     Attributes:
-        services: the server's, whose models are `teachers` and whose clock is `clock`.
+        services: the server's, whose models are `teachers` and whose clock is `clock`; jobs run
+            only when the recorder says so, so that the same seed gives the same traces.
         teachers: the models.
         clock: what the server takes for the time.
     """
@@ -119,6 +120,7 @@ class Recorder:
             self.clock.now += timedelta(minutes=random.randint(1, 9))
             speaking = [player for player in players if index < len(player.user.sayings)]
             await asyncio.gather(*(self._say(player, index) for player in speaking))
+            await self.services.jobs.run_until_idle()  # compaction, always at this point
         for player in players:
             self.teachers.remove(player.name)
         return [chain for player in players for chain in chains(player.teacher.taught)]
