@@ -4,6 +4,11 @@ MemserverError
 ├── InvalidInput                 what the caller sent can't be used
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
+├── MissingApiKey                the request has no API key, and needs one
+├── InvalidApiKey                its API key is unknown, expired or revoked
+├── Forbidden                    its API key may not do this
+├── RateLimited                  its API key has made too many requests
+├── RequestTooLarge              its body is larger than the server takes
 ├── TurnTimeout                  a turn took longer than it may
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
 ├── ModelError                   the model behind the agent
@@ -54,6 +59,52 @@ class Conflict(MemserverError):
     """The thing is not in a state that allows this."""
 
     code = "conflict"
+
+
+class MissingApiKey(MemserverError):
+    """The request has no API key, and this server wants one."""
+
+    code = "missing_api_key"
+
+
+class InvalidApiKey(MemserverError):
+    """The request's API key is unknown, expired or revoked."""
+
+    code = "invalid_api_key"
+
+
+class Forbidden(MemserverError):
+    """The caller is known and may not do this.
+
+    Attributes:
+        scope: the scope that the API key lacks, or an empty string where no scope would do.
+    """
+
+    code = "forbidden"
+
+    def __init__(self, message: str, *, scope: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.scope = scope
+
+
+class RateLimited(MemserverError):
+    """The API key has made too many requests.
+
+    Attributes:
+        retry_after: seconds after which one more is taken.
+    """
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class RequestTooLarge(MemserverError):
+    """The request's body is larger than the server takes."""
+
+    code = "request_too_large"
 
 
 class TurnTimeout(MemserverError):

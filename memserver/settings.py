@@ -18,6 +18,20 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8283, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=64)
+    key_cache_seconds: float = Field(default=10, ge=0)
+    """How long a process may go by what it knows of an API key: so long can it take until a revocation that
+    another process made counts everywhere."""
+    rate_limit: int = Field(default=0, ge=0)
+    """Requests a minute that one API key may make of one process; 0: no limit."""
+    rate_limit_burst: int = Field(default=60, ge=1)
+    """Requests that may come at once before rate_limit counts."""
+    request_max_bytes: int = Field(default=64_000_000, ge=1)
+    """Size of a request's body, at most."""
+    cors_origins: list[str] = Field(default_factory=list)
+    """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
+    idempotency_seconds: float = Field(default=86_400, gt=0)
+    """How long the answer to a request with an Idempotency-Key is kept. A message's counts as long as its
+    agent lives."""
     prompts_dir: Path | None = None
     """A folder whose files replace those of prompts/ of the same name."""
 

@@ -36,8 +36,10 @@ from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
+from memserver.storage.key_ring import KeyRing
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
@@ -73,6 +75,8 @@ class Services:
     archival: ArchivalStorage
     upkeep: VectorUpkeep
     jobs: JobRunner
+    keys: KeyRing
+    idempotency: IdempotencyKeys
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -342,9 +346,23 @@ async def assemble(
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
+    keys = KeyRing(database, settings.key_cache_seconds, clock)
+    idempotency = IdempotencyKeys(
+        database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
+    )
     try:
-        async with worker.running(), jobs.running():
-            yield Services(database, faculties, worker, conversation, archival, upkeep, jobs)
+        async with worker.running(), jobs.running(), idempotency.running():
+            yield Services(
+                database=database,
+                faculties=faculties,
+                worker=worker,
+                conversation=conversation,
+                archival=archival,
+                upkeep=upkeep,
+                jobs=jobs,
+                keys=keys,
+                idempotency=idempotency,
+            )
     finally:
         await others.aclose()
         await database.close()

@@ -114,11 +114,11 @@ async def serving(
     if models is None:
         models = Models(options) if options.llm_base_url else FixedModels(model)
     made = assemble(database.app, models, embedder, options, tools)
-    app = create_app(made)
+    app = create_app(made, options)
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(
-            transport=transport, base_url="http://memserver", timeout=60
+            transport=transport, base_url="http://localhost", timeout=60
         ) as http:
             try:
                 yield Server(http, app.state.services, model, database)

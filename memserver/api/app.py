@@ -4,10 +4,26 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.middleware.cors import CORSMiddleware
 
 import memserver
 from memserver.api import errors
-from memserver.api.routes import agents, archival, collections, health, memory, messages
+from memserver.api.access import Access
+from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
+from memserver.api.openapi import DocumentedApp
+from memserver.api.rate_limit import RateLimit
+from memserver.api.routes import (
+    agents,
+    archival,
+    collections,
+    health,
+    keys,
+    memory,
+    messages,
+    tenants,
+)
 from memserver.settings import Settings
 from memserver.wiring import Services, running_services
 
@@ -17,25 +33,46 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 def create_app(
     services: AbstractAsyncContextManager[Services] | None = None,
+    settings: Settings | None = None,
 ) -> FastAPI:
-    """The application; `services` are those of the settings unless given."""
+    """The application; settings are the environment's and services those of the settings unless given."""
+    settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services or running_services(Settings()) as running:
+        async with services or running_services(settings) as running:
             app.state.services = running
             yield
 
-    app = FastAPI(
+    app = DocumentedApp(
         title="memserver",
         version=memserver.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         responses=errors.DOCUMENTED,
+        middleware=_middleware(settings),
     )
     errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (agents, messages, memory, archival, collections, health):
+    for module in (agents, messages, memory, archival, collections, keys, tenants, health):
         v1.include_router(module.router)
     app.include_router(v1)
     return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """What a request passes on its way to a route, outermost first."""
+    limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", HEADER, "Last-Event-ID"],
+        expose_headers=["Retry-After", REPLAYED],
+    )
+    return [
+        *([cors] if settings.cors_origins else []),
+        Middleware(Access, limit, settings.request_max_bytes, settings.cors_origins),
+        Middleware(RequestBodyLimitMiddleware, max_body_size=settings.request_max_bytes),
+        Middleware(Idempotency),
+    ]

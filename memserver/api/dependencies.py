@@ -4,11 +4,9 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request
 
+from memserver.api.access import Caller
 from memserver.errors import Conflict
 from memserver.wiring import Services
-
-DEFAULT_TENANT = "default"
-"""Everybody's, until there are API keys."""
 
 
 async def _services(request: Request) -> Services:
@@ -18,11 +16,16 @@ async def _services(request: Request) -> Services:
     return services
 
 
-async def _tenant() -> str:
-    return DEFAULT_TENANT
+async def _caller(request: Request) -> Caller:
+    return cast("Caller", request.state.caller)
+
+
+async def _tenant(request: Request) -> str:
+    return (await _caller(request)).tenant
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
 PageNumber = Annotated[

@@ -17,6 +17,11 @@ logger = logging.getLogger(__name__)
 STATUS: dict[str, int] = {
     errors.InvalidInput.code: 422,
     errors.NotFound.code: 404,
+    errors.MissingApiKey.code: 401,
+    errors.InvalidApiKey.code: 401,
+    errors.Forbidden.code: 403,
+    errors.RequestTooLarge.code: 413,
+    errors.RateLimited.code: 429,
     errors.Conflict.code: 409,
     errors.ToolError.code: 422,
     errors.ModelError.code: 502,
@@ -39,9 +44,13 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
     for status, text in {
         400: "The body is no JSON.",
+        401: "The API key is missing, unknown, revoked or expired.",
+        403: "The API key has not the scope that this needs, or is not the operator's.",
         404: "There is no such thing, or it isn't yours.",
         409: "The thing is not in a state that allows this.",
+        413: "The body is larger than the server takes.",
         422: "A field is missing or wrong; the message names it.",
+        429: "The API key has made too many requests; Retry-After says when to ask again.",
         500: "A fault of the server's; its log says more.",
         502: "The model endpoint refused, or broke the protocol.",
         503: "The model, the embedder or the database can't be reached.",
@@ -55,6 +64,39 @@ def body(code: str, message: str, hint: str = "") -> dict[str, Any]:
     return {"error": {"code": code, "message": message, "hint": hint}}
 
 
+def answer(error: errors.MemserverError | HTTPException) -> JSONResponse:
+    """The response that tells of an error."""
+    if isinstance(error, HTTPException):
+        codes = {
+            404: "not_found",
+            405: "method_not_allowed",
+            400: "invalid_json",
+            413: errors.RequestTooLarge.code,
+        }
+        code = codes.get(error.status_code, "http_error")
+        told = body(code, str(error.detail))
+        return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
+    told = body(error.code, error.message, error.hint)
+    return JSONResponse(told, STATUS[error.code], headers=_headers(error))
+
+
+def _headers(error: errors.MemserverError) -> dict[str, str]:
+    """What HTTP wants beside the body (RFC 6750 for keys, RFC 9110 for Retry-After)."""
+    challenge = 'Bearer realm="memserver"'
+    match error:
+        case errors.MissingApiKey():
+            return {"WWW-Authenticate": challenge}
+        case errors.InvalidApiKey():
+            return {"WWW-Authenticate": f'{challenge}, error="invalid_token"'}
+        case errors.Forbidden(scope=scope) if scope:
+            told = f'{challenge}, error="insufficient_scope", scope="{scope}"'
+            return {"WWW-Authenticate": told}
+        case errors.RateLimited():
+            return {"Retry-After": str(error.retry_after)}
+        case _:
+            return {}
+
+
 def install(app: FastAPI) -> None:
     """Give every error that leaves the app the one shape."""
     app.add_exception_handler(errors.MemserverError, _ours)
@@ -65,8 +107,7 @@ def install(app: FastAPI) -> None:
 
 async def _ours(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.MemserverError)
-    status = STATUS[error.code]
-    return JSONResponse(body(error.code, error.message, error.hint), status)
+    return answer(error)
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:
@@ -84,11 +125,7 @@ async def _validation(_: Request, error: Exception) -> JSONResponse:
 
 async def _http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed", 400: "invalid_json"}
-    code = codes.get(error.status_code, "http_error")
-    return JSONResponse(
-        body(code, str(error.detail)), error.status_code, headers=dict(error.headers or {})
-    )
+    return answer(error)
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

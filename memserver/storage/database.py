@@ -4,8 +4,10 @@ Every transaction belongs to one tenant, named to Postgres at its start: row-lev
 hides everybody else's rows, even from a query that forgot to.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +22,9 @@ from memserver.errors import DatabaseError
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
+
+IDLE_SECONDS = 60
+"""How long `OneCommit` may hold what was written; then Postgres ends it, and all of it is undone."""
 
 
 class Database:
@@ -57,7 +62,15 @@ class Database:
 
     @asynccontextmanager
     async def tenant(self, tenant: str) -> AsyncIterator[Transaction]:
-        """One transaction in a tenant's scope; commits at the end, rolls back on an exception."""
+        """One transaction in a tenant's scope; commits at the end, rolls back on an exception.
+
+        Within `one_commit` it is a part of that one's transaction.
+        """
+        whole = _one_commit.get()
+        if whole is not None and whole.task is asyncio.current_task():
+            async with whole.part(tenant) as connection:
+                yield connection
+            return
         async with self._connection() as connection, connection.transaction():
             await connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
             yield connection
@@ -67,6 +80,17 @@ class Database:
         """For the few functions that see every tenant; tables show nothing here."""
         async with self._connection() as connection, connection.transaction():
             yield connection
+
+    @asynccontextmanager
+    async def one_commit(self) -> AsyncIterator["OneCommit"]:
+        """Make all that this task writes in the block one transaction; undone unless it is committed."""
+        whole = OneCommit(self)
+        token = _one_commit.set(whole)
+        try:
+            yield whole
+        finally:
+            _one_commit.reset(token)
+            await whole.roll_back()
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """Yield the payloads of a NOTIFY channel, on a connection of its own.
@@ -99,6 +123,61 @@ async def _take_vectors(connection: Transaction) -> None:
     info = await TypeInfo.fetch(connection, "halfvec")
     if info is not None:
         register_halfvec_info(connection, info)
+
+
+class OneCommit:
+    """The transactions of one task as one.
+
+    From the first that writes on they share a connection and are committed together. What only reads is given
+    back at its end, so that nothing is held while a request waits for an embedder or a model. What has been
+    written is seen by nobody else until the commit, so nothing may be waited for that another task makes of it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.task = asyncio.current_task()
+        self._database = database
+        self._stack = AsyncExitStack()
+        self._transaction: Transaction | None = None
+        self._depth = 0
+
+    @asynccontextmanager
+    async def part(self, tenant: str) -> AsyncIterator[Transaction]:
+        """What would else be a transaction in a tenant's scope; undone by itself on an exception."""
+        if self._transaction is None:
+            transaction = self._database.across_tenants()
+            self._transaction = await self._stack.enter_async_context(transaction)
+        tx = self._transaction
+        self._depth += 1
+        try:
+            async with tx.transaction():
+                await tx.execute(
+                    "SELECT set_config('memserver.tenant', %s, true), "
+                    "set_config('idle_in_transaction_session_timeout', %s, true)",
+                    [tenant, f"{IDLE_SECONDS}s"],
+                )
+                yield tx
+        finally:
+            self._depth -= 1
+        if self._depth:
+            return
+        cursor = await tx.execute("SELECT pg_current_xact_id_if_assigned() IS NULL AS unwritten")
+        row = await cursor.fetchone()
+        if row is not None and row["unwritten"]:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Commit all parts so far."""
+        self._transaction = None
+        await self._stack.aclose()
+
+    async def roll_back(self) -> None:
+        """Undo all parts that have not been committed."""
+        self._transaction = None
+        rollback = psycopg.Rollback()
+        await self._stack.__aexit__(type(rollback), rollback, None)
+
+
+_one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)
 
 
 class LazyTransaction:

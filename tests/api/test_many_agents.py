@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from memserver.agent import conversation
-from memserver.api import dependencies
+from memserver.api import access
 from memserver.llm.scripted import Held, ScriptedModel, say
 from memserver.storage import inbox
 from memserver.wiring import Models
@@ -70,14 +70,14 @@ async def test_a_tenants_one_agent_does_not_wait_behind_anothers_two_hundred(
         serving(database, UNUSED, **at(stub, llm_max_in_flight=8)) as server,
     ):
         agents = [await server.create_agent() for _ in range(200)]
-        monkeypatch.setattr(dependencies, "DEFAULT_TENANT", "small")
+        monkeypatch.setattr(access, "ANYBODY", replace(access.ANYBODY, tenant="small"))
         small = await server.create_agent()
         monkeypatch.undo()
         stub.may_answer.clear()
         posts = [asyncio.create_task(server.say(agent, "big")) for agent in agents]
         slots = models_of(server).gate.slots
         await until(lambda: slots.waiting == 192)
-        monkeypatch.setattr(dependencies, "DEFAULT_TENANT", "small")
+        monkeypatch.setattr(access, "ANYBODY", replace(access.ANYBODY, tenant="small"))
         post = asyncio.create_task(server.say(small, "small"))
         await until(lambda: slots.waiting == 193)
         monkeypatch.undo()

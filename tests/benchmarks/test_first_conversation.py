@@ -36,7 +36,7 @@ async def test_an_answer_is_right_if_it_has_what_was_told(
     async with (
         serving(database, model) as server,
         httpx2.AsyncClient(
-            transport=server.http._transport, base_url="http://memserver/v1"
+            transport=server.http._transport, base_url="http://localhost/v1"
         ) as http,
     ):
         await converse(http, TOLD, random.Random(1), tally)

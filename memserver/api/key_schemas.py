@@ -1,0 +1,97 @@
+"""Keys and tenants as pydantic models."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+
+from memserver.api.schemas import Name, Request
+from memserver.storage.api_keys import ApiKey, Scope, Tenant
+
+TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class KeyIn(Request):
+    """A new API key."""
+
+    name: Name = Field(description="What it is for; need not be unique.", examples=["chat app"])
+    scopes: list[Scope] = Field(
+        default=["read", "write"],
+        min_length=1,
+        max_length=3,
+        description="read: GET; write: everything else; admin: keys and tenants, and all of these.",
+    )
+    expires_at: AwareDatetime | None = Field(default=None, description="Left out: never.")
+    tenant: TenantName | None = Field(
+        default=None, description="Left out: your own. Another one's only for the operator."
+    )
+
+
+class KeyOut(BaseModel):
+    """An API key, without its secret."""
+
+    id: UUID
+    tenant: str
+    name: str
+    prefix: str = Field(description="The beginning of its secret, to recognise it by.")
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="To the minute.")
+
+    @classmethod
+    def read(cls, key: ApiKey) -> Self:
+        """From a stored key."""
+        return cls(**_fields(key))
+
+
+class KeyCreated(KeyOut):
+    """A key just created, with its secret."""
+
+    key: str | None = Field(
+        description="The secret, shown this once. Null where the request is repeated with its "
+        "Idempotency-Key: the secret is stored nowhere. Revoke the key then, and create another one."
+    )
+
+    @classmethod
+    def of(cls, key: ApiKey, secret: str | None) -> Self:
+        """From a stored key and its secret."""
+        return cls(**_fields(key), key=secret)
+
+
+class KeyPage(BaseModel):
+    """A page of keys; `next` is the cursor of the following page, or null."""
+
+    items: list[KeyOut]
+    next: UUID | None
+
+
+class TenantIn(Request):
+    """A new tenant."""
+
+    tenant: TenantName = Field(description="Its name, by which it is known for ever.")
+
+
+class TenantOut(BaseModel):
+    """A tenant."""
+
+    tenant: str
+    created_at: datetime
+
+    @classmethod
+    def read(cls, tenant: Tenant) -> Self:
+        """From a stored tenant."""
+        return cls(tenant=tenant.tenant, created_at=tenant.created_at)
+
+
+class TenantPage(BaseModel):
+    """A page of tenants; `next` is the cursor of the following page, or null."""
+
+    items: list[TenantOut]
+    next: str | None
+
+
+def _fields(key: ApiKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in KeyOut.model_fields}

@@ -1,0 +1,53 @@
+"""Tenants: created by the server's operator; each admin sees its own."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from memserver.api.dependencies import CallerDep, Limit, ServicesDep
+from memserver.api.key_schemas import TenantIn, TenantName, TenantOut, TenantPage
+from memserver.errors import Forbidden
+from memserver.storage import api_keys
+from memserver.storage.api_keys import DEFAULT_TENANT, no_tenant
+
+router = APIRouter(prefix="/tenants", tags=["keys and tenants"])
+
+
+@router.post("", status_code=201)
+async def create_tenant(new: TenantIn, services: ServicesDep, caller: CallerDep) -> TenantOut:
+    """Create a tenant. Then give it a key, by `tenant` in `POST /v1/keys`."""
+    if not caller.operates:
+        raise Forbidden(
+            "Only the server's operator creates tenants.",
+            hint=f"That is an admin key of the tenant {DEFAULT_TENANT!r}.",
+        )
+    async with services.database.tenant(new.tenant) as tx:
+        return TenantOut.read(await api_keys.create_tenant(tx, new.tenant))
+
+
+@router.get("")
+async def list_tenants(
+    services: ServicesDep,
+    caller: CallerDep,
+    after: Annotated[TenantName | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> TenantPage:
+    """List tenants by their names: all for the operator, for others their own."""
+    async with services.database.tenant(caller.tenant) as tx:
+        if caller.operates:
+            found = await api_keys.list_tenants(tx, after=after or "", limit=limit + 1)
+        else:
+            found = [await api_keys.get_tenant(tx, caller.tenant)]
+    more = found[limit - 1].tenant if len(found) > limit else None
+    return TenantPage(items=[TenantOut.read(tenant) for tenant in found[:limit]], next=more)
+
+
+@router.get("/{tenant}")
+async def get_tenant(
+    tenant: Annotated[TenantName, Path()], services: ServicesDep, caller: CallerDep
+) -> TenantOut:
+    """Get one tenant."""
+    if tenant != caller.tenant and not caller.operates:
+        raise no_tenant(tenant)
+    async with services.database.tenant(tenant) as tx:
+        return TenantOut.read(await api_keys.get_tenant(tx, tenant))

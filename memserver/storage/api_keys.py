@@ -1,0 +1,214 @@
+"""API keys and the tenants that they belong to. Leaves remembering keys between requests to `key_ring`.
+
+A key is a random secret of 256 bits. What is stored is its SHA-256: nobody can guess such a secret, so a slow
+hash or a pepper would only cost every request time, and a lookup by an equal digest needs no key's id.
+"""
+
+import hashlib
+import secrets
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+import psycopg
+
+from memserver.errors import Conflict, NotFound
+from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
+
+DEFAULT_TENANT = "default"
+"""The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
+PREFIX = "msk_"
+"""What every secret begins with, so that people and secret scanners recognise one."""
+Scope = Literal["read", "write", "admin"]
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_RANDOM_CHARACTERS = 43  # 62 ** 43 > 2 ** 256
+_CHECK_CHARACTERS = 6  # 62 ** 6 > 2 ** 32
+_SHOWN_CHARACTERS = len(PREFIX) + 8
+_COLUMNS = "id, tenant, name, prefix, scopes, created_at, expires_at, revoked_at, last_used_at"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
+
+    id: UUID
+    tenant: str
+    name: str
+    prefix: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """What a key is created from."""
+
+    name: str
+    scopes: Sequence[Scope]
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """What a request needs to know of its key."""
+
+    id: UUID
+    tenant: str
+    scopes: frozenset[Scope]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant, by its name."""
+
+    tenant: str
+    created_at: datetime
+
+
+def new_secret() -> str:
+    """A fresh secret: a prefix, 256 random bits, and a checksum that tells a mistyped one from a wrong one."""
+    body = _base62(int.from_bytes(secrets.token_bytes(32)), _RANDOM_CHARACTERS)
+    return f"{PREFIX}{body}{_checksum(body)}"
+
+
+def is_secret(text: str) -> bool:
+    """Whether a text has the form of a secret, its checksum included."""
+    body = text[len(PREFIX) : -_CHECK_CHARACTERS]
+    well_formed = len(body) == _RANDOM_CHARACTERS and text.isascii() and text.isprintable()
+    return well_formed and text == f"{PREFIX}{body}{_checksum(body)}"
+
+
+def digest_of(secret: str) -> bytes:
+    """What a secret is found by."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str]:
+    """Create a key, and return it with its secret, which is stored nowhere.
+
+    Raises:
+        NotFound: there is no such tenant.
+    """
+    secret = new_secret()
+    try:
+        cursor = await tx.execute(
+            f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at)
+                VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}""",
+            [
+                new_id(),
+                tenant,
+                new.name,
+                digest_of(secret),
+                secret[:_SHOWN_CHARACTERS],
+                sorted(set(new.scopes)),
+                new.expires_at,
+            ],
+        )
+    except psycopg.errors.ForeignKeyViolation as error:
+        raise no_tenant(tenant) from error
+    row = await cursor.fetchone()
+    assert row is not None
+    return ApiKey(**row), secret
+
+
+async def get(tx: Transaction, key_id: UUID) -> ApiKey:
+    """Fetch one key. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s", [key_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_key(key_id)
+    return ApiKey(**row)
+
+
+async def list_page(tx: Transaction, *, after: UUID | None, limit: int) -> list[ApiKey]:
+    """A page of keys, oldest first, the revoked ones too."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM api_keys
+            WHERE (%(after)s::uuid IS NULL OR id > %(after)s) ORDER BY id LIMIT %(limit)s""",
+        {"after": after, "limit": limit},
+    )
+    return [ApiKey(**row) for row in await cursor.fetchall()]
+
+
+async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
+    """Revoke a key for good; one that is revoked stays so, with its first time. Raises NotFound."""
+    cursor = await tx.execute(
+        f"""UPDATE api_keys SET revoked_at = coalesce(revoked_at, now())
+            WHERE id = %s RETURNING {_COLUMNS}""",
+        [key_id],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_key(key_id)
+    return ApiKey(**row)
+
+
+async def use(tx: Transaction, digest: bytes) -> KnownKey | None:
+    """The key of a secret's digest, of whatever tenant; its use is noted, to the minute."""
+    cursor = await tx.execute("SELECT * FROM use_api_key(%s)", [digest])
+    row = await cursor.fetchone()
+    return None if row is None else KnownKey(**{**row, "scopes": frozenset(row["scopes"])})
+
+
+async def exist(tx: Transaction) -> bool:
+    """Whether there has ever been a key, of whatever tenant."""
+    row = await (await tx.execute("SELECT api_keys_exist() AS exist")).fetchone()
+    assert row is not None
+    return bool(row["exist"])
+
+
+async def create_tenant(tx: Transaction, tenant: str) -> Tenant:
+    """Create a tenant; the transaction is in its scope. Raises Conflict if there is one of the name."""
+    cursor = await tx.execute(
+        "INSERT INTO tenants (tenant) VALUES (%s) ON CONFLICT DO NOTHING RETURNING *", [tenant]
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise Conflict(f"There is a tenant {tenant!r} already.")
+    return Tenant(**row)
+
+
+async def get_tenant(tx: Transaction, tenant: str) -> Tenant:
+    """Fetch one tenant; the transaction is in its scope. Raises NotFound."""
+    row = await (await tx.execute("SELECT * FROM tenants WHERE tenant = %s", [tenant])).fetchone()
+    if row is None:
+        raise no_tenant(tenant)
+    return Tenant(**row)
+
+
+async def list_tenants(tx: Transaction, *, after: str, limit: int) -> list[Tenant]:
+    """A page of all tenants by their names: for the server's operator alone."""
+    cursor = await tx.execute("SELECT * FROM list_tenants(%s, %s)", [after, limit])
+    return [Tenant(**row) for row in await cursor.fetchall()]
+
+
+def no_tenant(tenant: str) -> NotFound:
+    """There is no such tenant."""
+    return NotFound(f"There is no tenant {tenant!r}.", hint="GET /v1/tenants lists them.")
+
+
+def no_key(key_id: UUID) -> NotFound:
+    """There is no such key."""
+    return NotFound(f"There is no key {key_id}.", hint="GET /v1/keys lists yours.")
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, len(_ALPHABET))
+        digits.append(_ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def _checksum(body: str) -> str:
+    return _base62(zlib.crc32(body.encode()), _CHECK_CHARACTERS)
