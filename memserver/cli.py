@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, reembed, engine, models."""
+"""The command line: serve, migrate, doctor, reembed, engine, models, keys, tenants."""
 
 import asyncio
 import json
@@ -24,6 +24,7 @@ from rich.table import Table
 from memserver import __version__
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
+from memserver.key_commands import check_keys, keys, tenants
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
@@ -49,6 +50,8 @@ engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this m
 app.add_typer(engine, name="engine")
 models = typer.Typer(no_args_is_help=True, help="The endpoint's models, and adapters on them.")
 app.add_typer(models, name="models")
+app.add_typer(keys, name="keys")
+app.add_typer(tenants, name="tenants")
 console = Console(highlight=False, soft_wrap=True, markup=False)
 
 LOGGING = {
@@ -133,7 +136,8 @@ def serve(
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
-        stack.enter_context(database_urls(settings))
+        urls = stack.enter_context(database_urls(settings))
+        check_keys(urls.app, settings.host)
         if settings.llm_base_url is None:
             local = stack.enter_context(_local_engine(settings))
             Thread(target=_watch, args=[local], daemon=True).start()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import psycopg
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.faculties import Clock, ModelSource, utc_now
 from memserver.api.app import create_app
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
@@ -72,6 +72,22 @@ class Server:
         result: dict[str, Any] = answer.json()
         return result
 
+    async def create_key(self, **fields: Any) -> dict[str, str]:
+        """A key's header. The first one that is made without `tenant` is best an admin's: see `operate`."""
+        answer = await self.http.post("/v1/keys", json={"name": "a key", **fields})
+        assert answer.status_code == 201, answer.text
+        return {"Authorization": f"Bearer {answer.json()['key']}"}
+
+    async def operate(self) -> None:
+        """Make the first key, the operator's, and ask by it from now on."""
+        self.http.headers.update(await self.create_key(scopes=["admin"]))
+
+    async def create_tenant(self, tenant: str, *scopes: str) -> dict[str, str]:
+        """A tenant with a key; needs `operate`."""
+        answer = await self.http.post("/v1/tenants", json={"tenant": tenant})
+        assert answer.status_code == 201, answer.text
+        return await self.create_key(tenant=tenant, scopes=scopes or ["admin"])
+
     async def run_jobs(self) -> None:
         """Run all that is queued, until nothing is left."""
         await self.services.jobs.run_until_idle()
@@ -110,10 +126,11 @@ async def serving(
     """
     embedder = settings.pop("embedder", HashingEmbedder())
     models: ModelSource | None = settings.pop("models", None)
+    clock: Clock = settings.pop("clock", utc_now)
     options = Settings(_env_file=None, **{"lease_seconds": 2, "jobs_at_once": 0, **settings})
     if models is None:
         models = Models(options) if options.llm_base_url else FixedModels(model)
-    made = assemble(database.app, models, embedder, options, tools)
+    made = assemble(database.app, models, embedder, options, tools, clock)
     app = create_app(made, options)
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)

@@ -7,9 +7,9 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from memserver.api.schemas import Name, Request
-from memserver.storage.api_keys import ApiKey, Scope, Tenant
+from memserver.storage.api_keys import TENANT_PATTERN, ApiKey, Scope, Tenant
 
-TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+TenantName = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]
 
 
 class KeyIn(Request):

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import psycopg
 
-from memserver.errors import Conflict, NotFound
+from memserver.errors import Conflict, DatabaseError, NotFound
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 
@@ -24,6 +24,9 @@ DEFAULT_TENANT = "default"
 PREFIX = "msk_"
 """What every secret begins with, so that people and secret scanners recognise one."""
 Scope = Literal["read", "write", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
+TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""Names that tenants may have."""
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_CHARACTERS = 43  # 62 ** 43 > 2 ** 256
@@ -165,6 +168,16 @@ async def exist(tx: Transaction) -> bool:
     row = await (await tx.execute("SELECT api_keys_exist() AS exist")).fetchone()
     assert row is not None
     return bool(row["exist"])
+
+
+def exist_in(url: str) -> bool:
+    """Whether there has ever been a key in the database of this URL. Raises DatabaseError."""
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            row = connection.execute("SELECT api_keys_exist()").fetchone()
+    except psycopg.Error as error:
+        raise DatabaseError(f"The API keys can't be read: {error}".strip()) from error
+    return row is not None and bool(row[0])
 
 
 async def create_tenant(tx: Transaction, tenant: str) -> Tenant:

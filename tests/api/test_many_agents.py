@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
