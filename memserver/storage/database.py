@@ -5,8 +5,8 @@ hides everybody else's rows, even from a query that forgot to.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
@@ -109,13 +109,9 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:
-        try:
+        with _translated():
             async with self._pool.connection() as connection:
                 yield connection
-        except PoolTimeout as error:
-            raise DatabaseError("No database connection became free in time.") from error
-        except psycopg.OperationalError as error:
-            raise DatabaseError(f"The database failed: {error}".strip()) from error
 
 
 async def _take_vectors(connection: Transaction) -> None:
@@ -147,23 +143,21 @@ class OneCommit:
             transaction = self._database.across_tenants()
             self._transaction = await self._stack.enter_async_context(transaction)
         tx = self._transaction
-        self._depth += 1
-        try:
-            async with tx.transaction():
-                await tx.execute(
-                    "SELECT set_config('memserver.tenant', %s, true), "
-                    "set_config('idle_in_transaction_session_timeout', %s, true)",
-                    [tenant, f"{IDLE_SECONDS}s"],
-                )
-                yield tx
-        finally:
-            self._depth -= 1
-        if self._depth:
-            return
-        cursor = await tx.execute("SELECT pg_current_xact_id_if_assigned() IS NULL AS unwritten")
-        row = await cursor.fetchone()
-        if row is not None and row["unwritten"]:
-            await self.commit()
+        with _translated():
+            self._depth += 1
+            try:
+                async with tx.transaction():
+                    await tx.execute(
+                        "SELECT set_config('memserver.tenant', %s, true), "
+                        "set_config('idle_in_transaction_session_timeout', %s, true)",
+                        [tenant, f"{IDLE_SECONDS}s"],
+                    )
+                    yield tx
+            finally:
+                self._depth -= 1
+            if self._depth or await _has_written(tx):
+                return
+        await self.commit()
 
     async def commit(self) -> None:
         """Commit all parts so far."""
@@ -175,6 +169,24 @@ class OneCommit:
         self._transaction = None
         rollback = psycopg.Rollback()
         await self._stack.__aexit__(type(rollback), rollback, None)
+
+
+async def _has_written(tx: Transaction) -> bool:
+    """Whether the transaction has anything to commit, or holds a row's lock."""
+    cursor = await tx.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS written")
+    row = await cursor.fetchone()
+    return row is not None and bool(row["written"])
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Give the driver's errors our name."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise DatabaseError("No database connection became free in time.") from error
+    except psycopg.OperationalError as error:
+        raise DatabaseError(f"The database failed: {error}".strip()) from error
 
 
 _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)

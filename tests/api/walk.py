@@ -45,12 +45,19 @@ class Operation:
             "url": self.path.format_map(ids),
             "params": query,
         }
-        if "requestBody" in self.spec:
+        if "application/json" in self._bodies:
             arguments["json"] = self.example_body() if body is None else body
+        elif self._bodies:
+            arguments["content"] = b"A text."
         return arguments
 
     def example_body(self) -> Any:
-        return self._example(self.spec["requestBody"]["content"]["application/json"]["schema"])
+        return self._example(self._bodies["application/json"]["schema"])
+
+    @property
+    def _bodies(self) -> Json:
+        content: Json = self.spec.get("requestBody", {}).get("content", {})
+        return content
 
     def _example(self, schema: Json) -> Any:
         if "$ref" in schema:
