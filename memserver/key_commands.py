@@ -69,7 +69,7 @@ def keys_list(
     """List keys, oldest first, revoked and expired ones too."""
     table = Table()
     for title in ("id", "key", "tenant", "name", "scopes", "state", "created", "last used"):
-        table.add_column(title, no_wrap=True, overflow="fold")
+        table.add_column(title, no_wrap=True)
     now = datetime.now(UTC)
     for key in _run(lambda database: _all_keys(database, tenant)):
         table.add_row(
@@ -82,7 +82,8 @@ def keys_list(
             _shown(key.created_at),
             _shown(key.last_used_at),
         )
-    console.print(table)
+    needed = Console(width=1000).measure(table).maximum  # an id that is cut off is of no use
+    Console(highlight=False, width=needed).print(table)
 
 
 @keys.command("revoke")

@@ -185,7 +185,7 @@ def _translated() -> Iterator[None]:
         yield
     except PoolTimeout as error:
         raise DatabaseError("No database connection became free in time.") from error
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as error:
         raise DatabaseError(f"The database failed: {error}".strip()) from error
 
 
