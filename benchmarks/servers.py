@@ -161,6 +161,20 @@ def scripted_model(
         yield server
 
 
+def create_key(folder: Path, settings: Settings) -> str:
+    """An API key of the default tenant, by the command; from now on the server wants one."""
+    made = subprocess.run(
+        [*_memserver(), "keys", "create", "benchmark"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        cwd=folder,
+        env=plain_environment(folder, settings),
+    )
+    return made.stdout.strip()
+
+
 @contextmanager
 def memserver(
     folder: Path, settings: Settings, *options: str, port: int | None = None
@@ -177,9 +191,7 @@ def starting_memserver(
 ) -> Iterator[ServerProcess]:
     """`memserver serve`, which need not answer yet, or ever."""
     port = port or free_port()
-    installed = memserver_command()
-    program = [str(installed)] if installed.exists() else [sys.executable, "-m", "memserver.cli"]
-    command = [*program, "serve", "--port", str(port), *options]
+    command = [*_memserver(), "serve", "--port", str(port), *options]
     with started(command, port, folder, settings) as server:
         yield server
 
@@ -225,6 +237,11 @@ def temporary_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def _memserver() -> list[str]:
+    installed = memserver_command()
+    return [str(installed)] if installed.exists() else [sys.executable, "-m", "memserver.cli"]
 
 
 def running_processes() -> Iterator[tuple[int, list[str]]]:

@@ -1,7 +1,7 @@
 """One plain turn, end to end: a user's message comes in, the model calls send_message, the answer goes out.
 
 Everything is what a user runs: `memserver serve` on the embedded Postgres as the application role, the
-model behind the OpenAI adapter (scripted, in a process of its own), an Idempotency-Key on every post.
+model behind the OpenAI adapter (scripted, in a process of its own), an API key and an Idempotency-Key on every post.
 One client posts one message after the other over one connection. Nothing is evicted from the queue.
 
 Run it: `python -m benchmarks.turn [--turns N] [--seed S] [--json]`.
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from benchmarks.servers import (
     ServerProcess,
+    create_key,
     memserver,
     scripted_model,
     settings_for,
@@ -69,6 +70,7 @@ class Talker:
     """A client that talks to agents, one message after the other, over one connection."""
 
     connection: http.client.HTTPConnection
+    api_key: str
     random: random.Random
     agent: str = ""
     said: int = 0
@@ -96,7 +98,10 @@ class Talker:
     def _post(
         self, path: str, content: dict[str, str], *, key: str | None = None
     ) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {self.api_key}",
+        }
         if key is not None:
             headers["Idempotency-Key"] = key
         self.connection.request("POST", path, json.dumps(content).encode(), headers)
@@ -126,12 +131,14 @@ def stage(seed: int) -> Iterator[Stage]:
         with (
             postgres,
             scripted_model(home, context_window=CONTEXT_WINDOW) as model,
-            memserver(home, settings_for(model.url, home=home)) as server,
         ):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-            talker = Talker(connection, random.Random(seed))
-            yield Stage(server, postgres, home / "postgres" / "server.log", talker)
-            connection.close()
+            settings = settings_for(model.url, home=home)
+            api_key = create_key(home, settings)
+            with memserver(home, settings) as server:
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+                talker = Talker(connection, api_key, random.Random(seed))
+                yield Stage(server, postgres, home / "postgres" / "server.log", talker)
+                connection.close()
 
 
 def count_statements(on: Stage, console: Console) -> Counter[str]:

@@ -121,6 +121,8 @@ def type_name(annotation: object) -> str:
         return " or ".join(f"`{choice}`" for choice in typing.get_args(annotation))
     if typing.get_origin(annotation) is dict:
         return "JSON object"
+    if typing.get_origin(annotation) is list:
+        return "JSON list"
     names = {
         bool: "boolean",
         int: "integer",

@@ -120,10 +120,10 @@ class Access:
         services = cast("Services | None", getattr(scope["app"].state, "services", None))
         if services is None:
             raise Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
-        if not await services.keys.any():
+        secret = _bearer(headers)
+        if not await services.keys.any(secret):
             self._check_is_local(scope, headers)
             return ANYBODY
-        secret = _bearer(headers)
         if secret is None:
             raise MissingApiKey(
                 "The request has no API key.", hint="Send the header Authorization: Bearer KEY."

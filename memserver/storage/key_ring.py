@@ -33,11 +33,16 @@ class KeyRing:
         at, known = self._found.get(digest, (None, None))
         return known if self._is_fresh(at) else await self._look_up(digest)
 
-    async def any(self) -> bool:
-        """Whether there are keys, so that a request needs one. Once there are, that stays so."""
+    async def any(self, presented: str | None) -> bool:
+        """Whether there are keys, so that a request needs one. Once there are, that stays so.
+
+        Args:
+            presented: what the request has for a key; one that looks like a key speaks for there being some.
+        """
         if self._any:
             return True
-        if self._is_fresh(self._created) or not self._is_fresh(self._looked_for_any):
+        doubtful = presented is not None and api_keys.is_secret(presented)
+        if doubtful or self._is_fresh(self._created) or not self._is_fresh(self._looked_for_any):
             now = self._clock()
             async with self._database.across_tenants() as tx:
                 self._any = await api_keys.exist(tx)

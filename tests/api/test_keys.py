@@ -198,6 +198,25 @@ async def test_a_revoked_key_is_out_at_once_here_and_soon_in_other_processes(
     assert later == [401, 401]
 
 
+async def test_the_first_key_of_all_counts_elsewhere_at_once_if_it_is_shown(
+    database: OneDatabase,
+) -> None:
+    clock = Clock()
+    async with (
+        serving(database, ScriptedModel(), clock=clock) as here,
+        serving(database, ScriptedModel(), clock=clock, key_cache_seconds=10) as there,
+    ):
+        assert (await there.http.get("/v1/agents")).status_code == 200
+        await here.operate()
+        acme = await here.create_tenant("acme")
+        still_open = await there.http.get("/v1/agents")
+        own = await there.http.get("/v1/tenants", headers=acme)
+        closed = await there.http.get("/v1/agents")
+    assert still_open.status_code == 200
+    assert closed.status_code == 401
+    assert [each["tenant"] for each in own.json()["items"]] == ["acme"]
+
+
 async def test_a_key_costs_a_request_no_statement_but_once_in_a_while(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
