@@ -7,6 +7,7 @@ another task makes of its writes; one that has to takes the header itself.
 
 import hashlib
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from re import Pattern
@@ -48,7 +49,7 @@ class Idempotency:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._own: list[Pattern[str]] | None = None
+        self._routes: list[tuple[Pattern[str], bool]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a POST that has a key; hand on every other request."""
@@ -69,14 +70,15 @@ class Idempotency:
             and scope["method"] == "POST"
             and HEADER in Headers(scope=scope)
             and "caller" in scope.get("state", {})
-            and not self._is_own(scope)
+            and self._leaves_it_to_us(scope)
         )
 
-    def _is_own(self, scope: Scope) -> bool:
-        """Whether the route takes the header itself."""
-        if self._own is None:
-            self._own = _own_routes(scope["app"])
-        return any(pattern.match(scope["path"]) for pattern in self._own)
+    def _leaves_it_to_us(self, scope: Scope) -> bool:
+        """Whether there is such a route, and it doesn't take the header itself."""
+        if self._routes is None:
+            self._routes = list(_post_routes(scope["app"]))
+        matching = (ours for pattern, ours in self._routes if pattern.match(scope["path"]))
+        return next(matching, False)
 
     async def _once(self, request: Request) -> Response:
         services = cast("Services", request.app.state.services)
@@ -147,14 +149,12 @@ class _Given:
         return KeptAnswer(self.status, content_type, body)
 
 
-def _own_routes(app: FastAPI) -> list[Pattern[str]]:
-    return [
-        route.path_regex
-        for route in iter_route_contexts(app.routes)
-        if isinstance(route.original_route, APIRoute)
-        and "POST" in (route.methods or ())
-        and any(parameter.alias == HEADER for parameter in route.dependant.header_params)
-    ]
+def _post_routes(app: FastAPI) -> Iterator[tuple[Pattern[str], bool]]:
+    """The paths of all POST routes, and whether their keys are left to us."""
+    for route in iter_route_contexts(app.routes):
+        if isinstance(route.original_route, APIRoute) and "POST" in (route.methods or ()):
+            taken = (parameter.alias for parameter in route.dependant.header_params)
+            yield route.path_regex, HEADER not in taken
 
 
 def _fingerprint(request: Request, body: bytes) -> bytes:

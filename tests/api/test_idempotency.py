@@ -382,8 +382,12 @@ async def test_a_key_that_is_none_is_refused(database: OneDatabase, name: str) -
     async with serving(database, ScriptedModel()) as server:
         answer = await server.http.post("/v1/agents", json={}, headers=key(name))
         usable = await server.http.post("/v1/agents", json={}, headers=key("k" * 200))
+        nowhere = await server.http.post("/v1/nowhere", json={}, headers=key("nowhere"))
+        kept = server.rows("SELECT key FROM idempotency_keys")
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_input")
     assert usable.status_code == 201
+    assert nowhere.status_code == 404
+    assert kept == [("k" * 200,)]
 
 
 async def test_requests_with_keys_hold_no_connection_while_they_wait_for_an_embedder(

@@ -47,6 +47,23 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
                 assert bool(rows) is sees, table
 
 
+def test_every_table_has_a_tenant_and_a_policy_or_is_known_to_need_none(
+    database: OneDatabase,
+) -> None:
+    with psycopg.connect(database.superuser) as connection:
+        connection.execute("SELECT vectors_table('a model', 3)")
+        tables = connection.execute(
+            """SELECT c.relname, c.relrowsecurity, EXISTS (
+                   SELECT 1 FROM pg_attribute WHERE attrelid = c.oid AND attname = 'tenant')
+               FROM pg_class c
+               WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace"""
+        ).fetchall()
+    without = {name for name, secured, owned in tables if not (secured and owned)}
+    jobs = {name for name in without if name.startswith("procrastinate_")}
+    assert without - jobs == {"memserver_migrations", "embedding_models"}
+    assert len(tables) > 20
+
+
 async def test_a_row_can_not_be_written_for_another_tenant(database: OneDatabase) -> None:
     with psycopg.connect(database.app) as connection:
         connection.execute("SELECT set_config('memserver.tenant', 'mine', true)")
