@@ -172,7 +172,8 @@ class ArchivalStorage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
         Args:
-            transaction: is given back while the query is embedded, so nothing may be in it yet.
+            transaction: is given back where a query has to be embedded by another model, so nothing may
+                be in it yet.
             searched: which collections.
             query: what to look for.
             page: which page.
@@ -185,6 +186,8 @@ class ArchivalStorage:
         _check_texts([query.text])
         mode = query.mode or self.mode
         vectors: dict[str, Vector] = {}
+        if mode != "text":  # most collections are of this model: one transaction will do
+            [vectors[self.embedder.model]] = await self.embedder.embed([query.text])
         while True:
             tx = await transaction.get()
             found_in = await searched(tx)
@@ -251,8 +254,9 @@ async def _find(
     orders = []
     for model, vector in vectors.items():
         theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
-        nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
-        orders.append(Order("vector", nearest))
+        if theirs:
+            nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
+            orders.append(Order("vector", nearest))
     if mode != "vector":
         words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
         orders.append(Order("text", words))

@@ -139,7 +139,7 @@ async def put_vectors(
         sql.SQL(
             """INSERT INTO {} (collection_id, passage_id, tenant, embedding)
                SELECT %s, v.id, %s, v.embedding
-               FROM unnest(%s::uuid[], %s::halfvec[]) AS v (id, embedding)
+               FROM unnest(%s::uuid[], %b::halfvec[]) AS v (id, embedding)
                ON CONFLICT DO NOTHING"""
         ).format(sql.Identifier(table)),
         [

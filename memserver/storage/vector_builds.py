@@ -128,7 +128,7 @@ async def store(
         sql.SQL(
             """WITH still AS (
                    SELECT p.collection_id, p.id, p.tenant, n.embedding
-                   FROM unnest(%s::uuid[], %s::timestamptz[], %s::halfvec[])
+                   FROM unnest(%s::uuid[], %s::timestamptz[], %b::halfvec[])
                         AS n (id, updated_at, embedding)
                    JOIN passages p ON p.collection_id = %s AND p.id = n.id
                         AND p.updated_at = n.updated_at
