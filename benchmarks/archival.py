@@ -228,8 +228,8 @@ async def measure(on: Stage, each: Measured, queries: int, *, changed: bool) -> 
             if mode == "vector":
                 truth = await exact(on, each, vector)
                 recalls.append(len(truth & found) / len(truth))
-    times = [*percentiles(took["vector"]), *percentiles(took["hybrid"])]
-    return Figures(each.size, changed, round(float(np.mean(recalls)), 4), *times)
+    figures = [*percentiles(took["vector"]), *percentiles(took["hybrid"])]
+    return Figures(each.size, changed, round(float(np.mean(recalls)), 4), *figures)
 
 
 async def backends_of(on: Stage) -> list[int]:
