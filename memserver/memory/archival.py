@@ -219,21 +219,30 @@ class ArchivalStorage:
             InvalidInput: the text is empty.
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
-        tx = await transaction.get()
-        collection = await collections.get(tx, collection_id)
-        model = collection.embedding_model
-        while change.text is not None:
+        if change.text is not None:
             _check_texts([change.text])
-            await passages.get(tx, collection_id, passage_id)
-            await transaction.roll_back()
-            [vector] = await self._embed(model, [change.text])
-            change = replace(change, embedding=vector)
+        vectors: dict[str, Vector] = {}
+        while True:
             tx = await transaction.get()
-            collection = await collections.lock(tx, collection_id)
-            if collection.embedding_model == model:
-                break
+            if vectors:
+                collection = await collections.lock(tx, collection_id)
+            else:
+                collection = await collections.get(tx, collection_id)
+                await passages.get(tx, collection_id, passage_id)
             model = collection.embedding_model
-        return await passages.update(tx, collection_id, passage_id, change, model=model)
+            next_model = await passages.next_model(tx, collection)
+            missing = {model, next_model or model} - vectors.keys()
+            if change.text is None or not missing:
+                break
+            await transaction.roll_back()
+            for each in missing:
+                [vectors[each]] = await self._embed(each, [change.text])
+        if change.text is not None:
+            following = vectors[next_model] if next_model else None
+            change = replace(change, embedding=vectors[model], next_embedding=following)
+        return await passages.update(
+            tx, collection_id, passage_id, change, model=model, next_model=next_model
+        )
 
     async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
         return await self.embedder_of(model).embed(texts)
