@@ -163,7 +163,7 @@ def draw(ages: Sequence[Age], file: Path) -> None:
     )
     axes.set(xscale="log", xlabel="messages in the history", ylabel="ms", ylim=(0, None))
     axes.set_title(f"A turn by its agent's history: ratio {ratio(ages)}")
-    axes.legend()
+    picture.legend(loc="outside lower center", ncols=4)
     axes.grid(alpha=0.3)
     picture.savefig(file, dpi=110)
 
