@@ -44,8 +44,10 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     """The messages from position `start` up to, but not including, `end`."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM {_FROM}
-            WHERE m.agent_id = %s AND m.position >= %s AND m.position < %s ORDER BY m.position""",
-        [agent_id, start, end],
+                AND c.position >= %(start)s AND c.position < %(end)s
+            WHERE m.agent_id = %(agent_id)s AND m.position >= %(start)s AND m.position < %(end)s
+            ORDER BY m.position""",
+        {"agent_id": agent_id, "start": start, "end": end},
     )
     return [message_from_row(row) for row in await cursor.fetchall()]
 
@@ -76,9 +78,9 @@ async def history_page(
     return [message_from_row(row) for row in await cursor.fetchall()]
 
 
+# The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
 _FIRST_WAITING = """SELECT CASE WHEN EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.turn = s.done_turn + 1
-                                AND t.state = 'running')
+        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.state = 'running')
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
