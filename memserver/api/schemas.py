@@ -15,6 +15,7 @@ from pydantic import (
 
 from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
+from memserver.memory.recall import RecallPage
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.messages import FoundPassage, Message, Passage, Retriever, Section, Usage
@@ -323,12 +324,30 @@ class ImportIn(Request):
 
 
 class RecallResults(BaseModel):
-    """One page of a recall search; `total` counts all that match."""
+    """One page of a recall search. Behind a cursor nothing is counted: total and pages are null."""
 
     items: list[MessageOut]
-    total: int
-    page: int
-    pages: int
+    total: int | None = Field(default=None, description="How many match.")
+    total_is_exact: bool = Field(
+        default=True, description="False: there are more than `total`, and than `pages`."
+    )
+    page: int | None = None
+    pages: int | None = None
+    next: str | None = Field(
+        default=None, description="The cursor of what follows, for `after`; null: nothing does."
+    )
+
+    @classmethod
+    def of(cls, found: RecallPage) -> Self:
+        """From a page that was found."""
+        return cls(
+            items=[MessageOut.read(message) for message in found.messages],
+            total=found.total,
+            total_is_exact=found.exact,
+            page=found.page.number,
+            pages=found.page.pages(found.total),
+            next=found.next,
+        )
 
 
 class PassageIn(Request):

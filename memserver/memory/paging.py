@@ -27,9 +27,15 @@ class Page:
         return self.number >= 1 and self.offset < total
 
 
-def describe(lines: Sequence[str], page: Page, total: int) -> str:
-    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results."""
+def describe(lines: Sequence[str], page: Page, total: int, *, exact: bool = True) -> str:
+    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results.
+
+    Where the total is not exact: "Showing 10 of more than 10000 results (page 1)".
+    """
     if total == 0:
         return "No results found."
-    head = f"Showing {len(lines)} of {total} results (page {page.number}/{page.pages(total)})"
+    if exact:
+        head = f"Showing {len(lines)} of {total} results (page {page.number}/{page.pages(total)})"
+    else:
+        head = f"Showing {len(lines)} of more than {total} results (page {page.number})"
     return "\n".join([head + (":" if lines else "."), *lines])

@@ -7,7 +7,7 @@ function of the owner's, which checks the tenant itself and gives nothing away b
 from alembic import op
 
 revision = "0005"
-down_revision = "0002"
+down_revision = "0004"
 
 # A search reads this index alone until it has to look at texts.
 INDEX = """

@@ -28,7 +28,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 15
+    assert len(tables) == 16
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
