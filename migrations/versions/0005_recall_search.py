@@ -163,7 +163,7 @@ CREATE FUNCTION recall_search(
     before bigint, newest_first boolean, after_time timestamptz, after_position bigint,
     skip bigint, take bigint, count_to bigint
 ) RETURNS TABLE (positions bigint[], total bigint, exact boolean, further boolean)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 1 SET search_path FROM CURRENT
     SET jit = off SET enable_sort = on SET enable_bitmapscan = on AS $$
 DECLARE
     said bigint;
@@ -212,7 +212,7 @@ BEGIN
     END IF;
 
     IF term IS NOT NULL THEN
-        IF since IS NOT NULL OR until IS NOT NULL THEN -- a short range is read, whatever the term
+        IF since IS NOT NULL OR until IS NOT NULL THEN -- how much of it lies in the range
             EXECUTE 'SELECT count(*) FROM (SELECT 1 FROM messages m WHERE ' || condition
                     || ' LIMIT $8) c' INTO said
             USING agent, roles, since, until, before, after_time, after_position, least(said, 20000);

@@ -127,9 +127,9 @@ async def test_pg_trgm_can_come_later(either_database: OneDatabase) -> None:
         owner.commit()
         assert use_trigrams(owner) == has
         assert use_trigrams(owner) == has
-    with psycopg.connect(either_database.app) as app:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            use_trigrams(app)
+    refused = pytest.raises(psycopg.errors.InsufficientPrivilege)
+    with psycopg.connect(either_database.app) as app, refused:
+        use_trigrams(app)
 
 
 async def test_a_page_that_does_not_exist_is_empty_with_its_count(
