@@ -12,7 +12,7 @@ from memserver.llm.scripted import Call, ScriptedModel, say
 from tests.support import OneDatabase, Server, serving
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-LETTERS = "aAbB%_\\ ßẞİIiıée\u0301😀ΣσςЖж中"
+LETTERS = "aAbB%_\\ ßẞİIiıée\u0301😀ΣσςЖж中"  # noqa: RUF001 - that is the point
 SIMPLE = {"İ": "i"}
 """Where Unicode's simple lower case is not what Python gives, which may be several characters."""
 

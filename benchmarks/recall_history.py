@@ -1,0 +1,190 @@
+"""A made-up history of many agents in recall storage, and words in it of which it is known how common they are.
+
+Texts are words of a vocabulary whose frequencies fall as in a language (Zipf). Agents talk in turn, so
+that nobody's messages lie together in the table: the worst layout there is.
+"""
+
+import random
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from uuid import UUID
+
+import psycopg
+
+from memserver.storage.ids import new_id
+
+TENANT = "default"
+AGENTS = 1000
+LARGE_SHARE = 0.1
+"""What one agent has of all messages: 100,000 of a million."""
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+YEAR = timedelta(days=365)
+VOCABULARY = 30_000
+CHUNK = 20_000
+_SYLLABLES = [
+    "ba",
+    "ce",
+    "di",
+    "fo",
+    "gu",
+    "ha",
+    "ki",
+    "lo",
+    "mu",
+    "na",
+    "pe",
+    "ri",
+    "so",
+    "tu",
+    "va",
+    "we",
+    "xi",
+    "yo",
+    "za",
+    "bra",
+    "cle",
+    "dri",
+    "fno",
+    "gro",
+    "sta",
+]
+
+
+@dataclass(frozen=True)
+class History:
+    """What was made.
+
+    Attributes:
+        large: the agent that has a tenth of all messages.
+        small: the others.
+        words: how many messages hold each word.
+        messages: how many there are.
+    """
+
+    large: UUID
+    small: Sequence[UUID]
+    words: Counter[str]
+    messages: int
+
+    def rare(self) -> list[str]:
+        """Words of one message in 10,000 and fewer."""
+        return self._between(2, max(3, round(self.messages * 0.0001)))
+
+    def common(self) -> list[str]:
+        """Words of one message in 100 and more, up to those in every other one."""
+        return self._between(round(self.messages * 0.01), self.messages)
+
+    def _between(self, least: int, most: int) -> list[str]:
+        return sorted(word for word, found in self.words.items() if least <= found <= most)
+
+
+class Speaker:
+    """Says messages, always the same ones for a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        vocabulary: dict[str, None] = {}
+        while len(vocabulary) < VOCABULARY:
+            word = "".join(self._random.choices(_SYLLABLES, k=self._random.randint(2, 5)))
+            vocabulary[word] = None
+        self._vocabulary = list(vocabulary)
+        self._weights = list(accumulate(1 / (rank + 3) for rank in range(VOCABULARY)))
+        self.words: Counter[str] = Counter()
+
+    def message(self) -> str:
+        """A message of some sentences, as people write them."""
+        total = self._weights[-1]
+        count = min(60, 3 + int(self._random.expovariate(1 / 15)))
+        words = [
+            self._vocabulary[bisect(self._weights, self._random.random() * total)]
+            for _ in range(count)
+        ]
+        self.words.update(set(words))
+        words[0] = words[0].capitalize()
+        return " ".join(words) + self._random.choice([".", "!", "?", "…"])
+
+    def agent(self, agents: int) -> int:
+        """Who speaks: the first one as often as LARGE_SHARE says."""
+        if self._random.random() < LARGE_SHARE:
+            return 0
+        return 1 + self._random.randrange(agents - 1)
+
+
+def make_history(
+    owner_url: str, messages: int, seed: int, advance: Callable[[int], None]
+) -> History:
+    """Fill an empty database as its owner, and leave it as autovacuum would.
+
+    Args:
+        owner_url: of the owner role.
+        messages: how many in all.
+        seed: of everything that is made up.
+        advance: told how many were stored since it was last told.
+
+    Raises:
+        RuntimeError: there are agents in the database.
+    """
+    with psycopg.connect(owner_url) as connection:
+        if connection.execute("SELECT 1 FROM agents LIMIT 1").fetchone():
+            raise RuntimeError(
+                "The database is not empty: this would be measured too, and deleted."
+            )
+        agents = _make_agents(connection)
+        # As it would be after a restore; one by one costs ten times as much.
+        connection.execute("DROP INDEX IF EXISTS messages_trigrams")
+        speaker = Speaker(seed)
+        rows = _rows(speaker, agents, messages)
+        for first in range(0, messages, CHUNK):
+            count = min(CHUNK, messages - first)
+            with connection.cursor().copy(
+                """COPY messages (agent_id, position, tenant, role, content, tokens, created_at)
+                   FROM STDIN"""
+            ) as copy:
+                for _ in range(count):
+                    copy.write_row(next(rows))
+            advance(count)
+        connection.execute("SELECT recall_use_trigrams()")
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE messages")
+    return History(agents[0], agents[1:], speaker.words, messages)
+
+
+def clear(owner_url: str) -> None:
+    """Leave the database as empty as it was."""
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("TRUNCATE agents, collections CASCADE")
+
+
+def _make_agents(connection: psycopg.Connection) -> list[UUID]:
+    agents = [new_id() for _ in range(AGENTS)]
+    connection.execute(
+        """WITH given AS (SELECT * FROM unnest(%(agents)s::uuid[], %(collections)s::uuid[])
+                          AS g (agent, collection)),
+                own AS (INSERT INTO collections (id, tenant, name, own, embedding_model, dimension,
+                                                 vectors_table)
+                        SELECT collection, %(tenant)s, agent::text, true, 'none', 1, 'none' FROM given
+                        RETURNING id)
+           INSERT INTO agents (id, tenant, name, collection_id)
+           SELECT agent, %(tenant)s, agent::text, own.id
+           FROM given JOIN own ON own.id = given.collection""",
+        {"agents": agents, "collections": [new_id() for _ in agents], "tenant": TENANT},
+    )
+    connection.execute(
+        "INSERT INTO agent_state (agent_id, tenant) SELECT id, tenant FROM agents WHERE tenant = %s",
+        [TENANT],
+    )
+    return agents
+
+
+def _rows(speaker: Speaker, agents: Sequence[UUID], messages: int) -> Iterator[tuple[object, ...]]:
+    said = [0] * len(agents)
+    for number in range(messages):
+        who = speaker.agent(len(agents))
+        said[who] += 1
+        role = "user" if said[who] % 2 else "assistant"
+        at = BEGIN + YEAR * (number / messages)
+        yield (agents[who], said[who] * 1000, TENANT, role, speaker.message(), 20, at)
