@@ -29,6 +29,7 @@ from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall_meaning import RecallEmbedding
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
@@ -271,7 +272,7 @@ async def assemble(
     conversation = Conversation(faculties, worker)
     jobs = JobRunner(
         database,
-        job_handlers(),
+        job_handlers(database, archival),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -282,9 +283,9 @@ async def assemble(
         await database.close()
 
 
-def job_handlers() -> dict[str, Handler]:
+def job_handlers(database: Database, archival: ArchivalStorage) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {}
+    return {"embed_recall": RecallEmbedding(database, archival).run}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

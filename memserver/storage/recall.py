@@ -11,9 +11,9 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
 
-_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
+COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at"""
-_FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
+JOINED = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RecallQuery:
 async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Message]:
     """The messages from position `start` up to, but not including, `end`."""
     cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM}
+        f"""SELECT {COLUMNS} FROM {JOINED}
             WHERE m.agent_id = %s AND m.position >= %s AND m.position < %s ORDER BY m.position""",
         [agent_id, start, end],
     )
@@ -100,7 +100,7 @@ async def history_page(
     """
     order = "ASC" if after is not None else "DESC"
     cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
+        f"""SELECT {COLUMNS} FROM {JOINED} JOIN agent_state s ON s.agent_id = m.agent_id
             WHERE m.agent_id = %(agent_id)s
               AND m.position > coalesce(%(after)s::bigint, -1)
               AND m.position < coalesce(%(before)s::bigint, {2**62})
@@ -124,7 +124,7 @@ _MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case =>
     count_to => %(count_to)s)"""
 
 _SEARCH = f"""
-SELECT f.total, f.exact, f.further, {_COLUMNS}
+SELECT f.total, f.exact, f.further, {COLUMNS}
 FROM {_MATCHES} f
 LEFT JOIN unnest(f.positions) WITH ORDINALITY p (position, place) ON true
 LEFT JOIN messages m ON m.agent_id = %(agent_id)s AND m.position = p.position
@@ -143,6 +143,19 @@ async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
         rows[0]["exact"],
         rows[0]["further"],
     )
+
+
+async def count_and_positions(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
+) -> tuple[int, bool, list[int]]:
+    """How many messages match, whether that is exact, and where in the history they stand."""
+    cursor = await tx.execute(
+        f"SELECT total, exact, positions FROM {_MATCHES}",
+        _search_parameters(agent_id, query, span),
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return row["total"], row["exact"], row["positions"]
 
 
 def _search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[str, Any]:

@@ -249,11 +249,93 @@ REVOKE ALL ON FUNCTION recall_search, recall_way, recall_use_trigrams FROM PUBLI
 GRANT EXECUTE ON FUNCTION recall_search TO memserver_app;
 """
 
+# Messages by meaning, for agents whose option embed_recall is on.
+MEANING = """
+-- How far an agent's history has vectors of a model: all that was said before `embedded_to` has.
+CREATE TABLE recall_embeddings (
+    agent_id    uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
+    model       text NOT NULL,
+    dimension   integer NOT NULL,
+    tenant      text NOT NULL,
+    table_name  text NOT NULL,
+    embedded_to bigint NOT NULL DEFAULT 0,
+    messages    bigint NOT NULL DEFAULT 0,
+    started_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (agent_id, model, dimension)
+);
+
+-- The table that holds a model's vectors of messages; made when the model is first seen. A long
+-- message has several parts. Partitioned by agent, so that an index holds few others' vectors.
+CREATE FUNCTION message_vectors_table(model text, dims integer) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    found_name text := 'message_vectors_' || substr(md5(model || '/' || dims), 1, 12);
+    part text;
+BEGIN
+    IF to_regclass(found_name) IS NOT NULL THEN
+        RETURN found_name;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('memserver message_vectors_table', 0));
+    -- Not to_regclass, which may still remember from before the lock that there was none.
+    IF EXISTS (SELECT 1 FROM pg_class
+               WHERE relname = found_name AND relnamespace = current_schema()::regnamespace) THEN
+        RETURN found_name;
+    END IF;
+    EXECUTE format(
+        'CREATE TABLE %I (
+             agent_id  uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
+             position  bigint NOT NULL,
+             part      integer NOT NULL,
+             tenant    text NOT NULL,
+             embedding halfvec(%s) NOT NULL,
+             PRIMARY KEY (agent_id, position, part)
+         ) PARTITION BY HASH (agent_id)', found_name, dims);
+    PERFORM keep_to_tenant(found_name);
+    FOR number IN 0..15 LOOP
+        part := found_name || '_' || number;
+        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES WITH (MODULUS 16, REMAINDER %s)',
+                       part, found_name, number);
+        EXECUTE format('ALTER TABLE %I ALTER COLUMN embedding SET STORAGE PLAIN', part);
+        PERFORM keep_to_tenant(part);
+    END LOOP;
+    EXECUTE format('CREATE INDEX %I ON %I USING hnsw (embedding halfvec_cosine_ops)',
+                   found_name || '_hnsw', found_name);
+    RETURN found_name;
+END
+$$;
+REVOKE ALL ON FUNCTION message_vectors_table FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION message_vectors_table TO memserver_app;
+
+-- Has an agent's new messages embedded: when the option is switched on, and whenever a turn has ended.
+CREATE FUNCTION defer_embedding() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'agents' THEN
+        PERFORM defer_job('embed_recall', NEW.tenant, jsonb_build_object('agent', NEW.id),
+                          NEW.id::text, -10, NULL);
+    ELSE
+        PERFORM defer_job('embed_recall', NEW.tenant, jsonb_build_object('agent', NEW.agent_id),
+                          NEW.agent_id::text, -10, NULL)
+        FROM agents a WHERE a.id = NEW.agent_id AND a.options -> 'embed_recall' = 'true';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER recall_switched_on AFTER UPDATE OF options ON agents FOR EACH ROW
+    WHEN (NEW.options -> 'embed_recall' = 'true'
+          AND OLD.options -> 'embed_recall' IS DISTINCT FROM 'true')
+    EXECUTE FUNCTION defer_embedding();
+CREATE TRIGGER turn_ended AFTER UPDATE OF done_turn ON agent_state FOR EACH ROW
+    WHEN (NEW.done_turn > OLD.done_turn) EXECUTE FUNCTION defer_embedding();
+"""
+
 
 def upgrade() -> None:
     """Count what there is, and make the indexes: a pass or two over the messages."""
     op.execute(INDEX)
     op.execute(COUNTS)
     op.execute("SELECT keep_to_tenant('recall_counts')")
-    for part in (FOLD, TRIGRAMS, SEARCH):
+    for part in (FOLD, TRIGRAMS, SEARCH, MEANING):
         op.get_bind().exec_driver_sql(part.replace("%", "%%"))
+    op.execute("SELECT keep_to_tenant('recall_embeddings')")

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from memserver.api.dependencies import Limit, PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas import (
     ArchivalResults,
+    FoundMessage,
     FoundPassageOut,
-    MessageOut,
     PassageOut,
     PassagePage,
     PassagesIn,
@@ -19,8 +19,9 @@ from memserver.api.schemas import (
     SectionOut,
     WorkingContext,
 )
+from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
-from memserver.memory import recall, working_context
+from memserver.memory import recall, recall_meaning, working_context
 from memserver.memory.archival import PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
@@ -69,6 +70,9 @@ async def search_recall(
     start_date: Date = None,
     end_date: Date = None,
     role: Annotated[Literal["user", "assistant"] | None, Query()] = None,
+    meaning: Annotated[
+        str | None, Query(min_length=1, max_length=1000, description="What it is about.")
+    ] = None,
     page: PageNumber = 1,
     after: Annotated[
         str | None,
@@ -76,18 +80,42 @@ async def search_recall(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
 ) -> RecallResults:
-    """Search everything that was said, by words, by date (both ends included), by role.
+    """Search everything that was said, by words, by date (both ends included), by role, by meaning.
 
-    What was found by words comes newest first, else oldest first.
+    By meaning comes best first, what was found by words newest first, else oldest first. Only messages
+    of agents with the option embed_recall can be searched by meaning.
     """
     wanted = _recall_query(services, query, ignore_case, (start_date, end_date), role)
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        if after is not None:
+        if meaning is None and after is not None:
             messages, more = await recall.search_after(tx, agent_id, wanted, after, limit)
-            return RecallResults(items=[MessageOut.read(each) for each in messages], next=more)
-        found = await recall.search(tx, agent_id, wanted, Page(page, limit))
-    return RecallResults.of(found)
+            return RecallResults(items=[FoundMessage.read(each) for each in messages], next=more)
+        if meaning is None:
+            return RecallResults.of(await recall.search(tx, agent_id, wanted, Page(page, limit)))
+    if after is not None:
+        raise InvalidInput("after: what is found by meaning has pages.", hint="Use `page`.")
+    vector = await _query_vector(services, "meaning", meaning)
+    async with services.database.tenant(tenant) as tx:
+        return RecallResults.by_meaning(
+            await recall_meaning.search(
+                tx,
+                agent_id,
+                wanted,
+                Page(page, limit),
+                model=services.archival.embedder.model,
+                vector=vector,
+            )
+        )
+
+
+async def _query_vector(services: Services, parameter: str, text: str) -> Vector:
+    """The vector of what is looked for. Raises InvalidInput for a blank."""
+    cleaned = clean(text)
+    if not cleaned.strip():
+        raise InvalidInput(f"{parameter}: there is nothing to look for.")
+    [vector] = await services.archival.embed([cleaned])
+    return vector
 
 
 def _recall_query(
@@ -164,10 +192,7 @@ async def search_archival(
     """Search passages by meaning, best first."""
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-    text = clean(query)
-    if not text.strip():
-        raise InvalidInput("query: there is nothing to look for.")
-    [vector] = await services.archival.embed([text])
+    vector = await _query_vector(services, "query", query)
     async with services.database.tenant(tenant) as tx:
         found = await services.archival.search(tx, agent_id, vector, Page(page))
     return ArchivalResults(

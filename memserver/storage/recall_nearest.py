@@ -1,0 +1,150 @@
+"""The messages nearest to a vector: compared one by one where they are few, by an index where they are many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pgvector import HalfVector
+from psycopg import sql
+
+from memserver.storage.database import Transaction
+from memserver.storage.recall import RecallQuery, Span, count_and_positions
+from memserver.storage.recall_vectors import Embedded, Near
+
+EXACT_UP_TO = 10_000
+"""Messages that are compared one by one: below it an index finds less and is no faster."""
+DEEPEST_BY_INDEX = 200
+"""Results that the index is asked for; whoever pages on has all compared."""
+PARTS_SLACK = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """One page, best first, and how many messages there are to be ordered; `exact` as in a search."""
+
+    found: tuple[Near, ...]
+    total: int
+    exact: bool
+
+
+async def nearest(
+    tx: Transaction, state: Embedded, vector: Sequence[float], query: RecallQuery, span: Span
+) -> Nearest:
+    """Order the messages that a query matches by their similarity to a vector.
+
+    Args:
+        tx: in the tenant's scope.
+        state: how far the history has vectors; what was said later isn't found.
+        vector: of the embedding model that `state` names.
+        query: narrows the messages by any of its parts.
+        span: which part of the order is wanted.
+    """
+    before = min(state.embedded_to, query.before or state.embedded_to)
+    query = replace(query, before=before)
+    positions: Sequence[int] | None = None
+    if _is_all(query, state):
+        total, exact = state.messages, True
+    else:
+        wanted = Span(EXACT_UP_TO, count_to=EXACT_UP_TO)
+        total, exact, positions = await count_and_positions(tx, state.agent_id, query, wanted)
+    if span.limit <= 0 or (exact and span.offset >= total):
+        return Nearest((), total, exact)
+    search = _Search(tx, state, vector, span)
+    if exact and positions is not None:
+        return Nearest(await search.among(positions), total, exact)
+    narrowing = None if positions is None else query
+    if total >= EXACT_UP_TO and span.offset + span.limit <= DEEPEST_BY_INDEX:
+        found = await search.by_index(narrowing)
+        if len(found) == min(span.limit, total - span.offset):
+            return Nearest(found, total, exact)
+    return Nearest(await search.one_by_one(narrowing), total, exact)
+
+
+def _is_all(query: RecallQuery, state: Embedded) -> bool:
+    return (
+        query.text is None
+        and query.since is None
+        and query.until is None
+        and query.before == state.embedded_to
+        and {"user", "assistant"} <= set(query.roles)
+    )
+
+
+_BEST = sql.SQL(
+    """SELECT position, 1 - min(distance) AS score FROM ({compared}) n
+       GROUP BY position ORDER BY min(distance), position DESC
+       LIMIT %(limit)s OFFSET %(offset)s"""
+)
+_COMPARED = sql.SQL(
+    """SELECT v.position, v.embedding <=> %(vector)s AS distance FROM {table} v {narrowing}
+       WHERE v.agent_id = %(agent_id)s"""
+)
+_AMONG = sql.SQL("{compared} AND v.position = ANY (%(positions)s)")
+_NEAREST = sql.SQL("{compared} ORDER BY v.embedding <=> %(vector)s LIMIT %(candidates)s")
+_NARROWING = sql.SQL(
+    """JOIN messages m ON m.agent_id = v.agent_id AND m.position = v.position
+           AND m.role = ANY (%(roles)s) AND m.position < %(before)s
+           AND m.created_at >= coalesce(%(since)s, '-infinity'::timestamptz)
+           AND m.created_at < coalesce(%(until)s, 'infinity'::timestamptz)
+           AND CASE WHEN %(text)s::text IS NULL THEN true
+                    WHEN %(any_case)s THEN strpos(recall_fold(m.content), recall_fold(%(text)s)) > 0
+                    ELSE strpos(m.content, %(text)s) > 0 END"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    tx: Transaction
+    state: Embedded
+    vector: Sequence[float]
+    span: Span
+
+    async def among(self, positions: Sequence[int]) -> tuple[Near, ...]:
+        """The best of these messages."""
+        compared = _AMONG.format(compared=self._compared(None))
+        return await self._run(compared, positions=list(positions))
+
+    async def one_by_one(self, narrowing: RecallQuery | None) -> tuple[Near, ...]:
+        """The best, all compared."""
+        return await self._run(self._compared(narrowing), **_parameters(narrowing))
+
+    async def by_index(self, narrowing: RecallQuery | None) -> tuple[Near, ...]:
+        """The best by the index; fewer than asked for where it gives up or long messages crowd it."""
+        await self.tx.execute(
+            """SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
+                      set_config('hnsw.ef_search', '100', true)"""
+        )
+        candidates = 2 * (self.span.offset + self.span.limit) + PARTS_SLACK
+        compared = _NEAREST.format(compared=self._compared(narrowing))
+        return await self._run(compared, candidates=candidates, **_parameters(narrowing))
+
+    def _compared(self, narrowing: RecallQuery | None) -> sql.Composed:
+        return _COMPARED.format(
+            table=sql.Identifier(self.state.table),
+            narrowing=sql.SQL("") if narrowing is None else _NARROWING,
+        )
+
+    async def _run(self, compared: sql.Composed, **parameters: object) -> tuple[Near, ...]:
+        cursor = await self.tx.execute(
+            _BEST.format(compared=compared),
+            {
+                "vector": HalfVector(list(self.vector)),
+                "agent_id": self.state.agent_id,
+                "limit": self.span.limit,
+                "offset": self.span.offset,
+                **parameters,
+            },
+        )
+        return tuple(Near(row["position"], row["score"]) for row in await cursor.fetchall())
+
+
+def _parameters(narrowing: RecallQuery | None) -> dict[str, object]:
+    if narrowing is None:
+        return {}
+    return {
+        "roles": list(narrowing.roles),
+        "before": narrowing.before,
+        "since": narrowing.since,
+        "until": narrowing.until,
+        "text": narrowing.text,
+        "any_case": narrowing.ignore_case,
+    }
