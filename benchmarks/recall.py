@@ -30,11 +30,13 @@ from rich.progress import Progress
 
 from benchmarks.recall_history import BEGIN, TENANT, YEAR, History, clear, make_history
 from benchmarks.recall_report import draw, table
+from benchmarks.recall_vectors import MODEL, Vectors, add_vectors, exact_best
 from benchmarks.servers import temporary_folder
-from memserver.memory import recall
+from memserver.memory import recall, recall_meaning
 from memserver.memory.paging import Page
+from memserver.memory.recall_meaning import MeaningPage
 from memserver.settings import Settings
-from memserver.storage.database import Database
+from memserver.storage.database import Database, Transaction
 from memserver.storage.recall import RecallQuery
 from memserver.wiring import DatabaseUrls, database_urls
 
@@ -54,12 +56,14 @@ class Kind:
         make: makes one.
         target: which target holds for it, if any.
         page: which page is asked for.
+        meaning: whether what matches is ordered by meaning.
     """
 
     name: str
     make: MakeQuery
     target: str | None
     page: int = 1
+    meaning: bool = False
 
 
 def kinds() -> list[Kind]:
@@ -107,6 +111,16 @@ def kinds() -> list[Kind]:
             lambda chance, _: RecallQuery(text="".join(chance.choices("qwzxkv", k=2))),
             None,
         ),
+        Kind("meaning", lambda *_: RecallQuery(), "common", meaning=True),
+        Kind("meaning, page 10", lambda *_: RecallQuery(), "common", 10, meaning=True),
+        Kind("meaning, one role", lambda *_: RecallQuery(roles=("user",)), "common", meaning=True),
+        Kind(
+            "meaning in 30 days",
+            lambda chance, _: RecallQuery(**span(chance, 30)),
+            "common",
+            meaning=True,
+        ),
+        Kind("meaning and a common word", words(False), "common", meaning=True),
     ]
 
 
@@ -138,18 +152,26 @@ def measure(plan: Plan, console: Console) -> dict[str, Any]:
         history = make_history(
             urls.owner, plan.messages, plan.seed, lambda count: bar.advance(task, count)
         )
+        embedded = sum(history.said[agent] for agent in history.embedded)
+        task = bar.add_task("making vectors", total=embedded)
+        vectors = Vectors(plan.seed)
+        add_vectors(urls.owner, history, vectors, lambda count: bar.advance(task, count))
         load_s = time.monotonic() - started
         steps = bar.add_task("searching", total=2 * len(kinds()))
         try:
             about = _about(urls.owner)
-            rows = asyncio.run(search_all(urls.app, history, plan, lambda: bar.advance(steps, 1)))
+            bench = Bench(history, vectors, plan, lambda: bar.advance(steps, 1))
+            rows = asyncio.run(search_all(urls.app, bench))
+            recall_at_10 = asyncio.run(agreement(urls, bench))
         finally:
             if plan.database_url is not None:
                 clear(urls.owner)
     return {
         **worst(rows, pg_trgm=about["pg_trgm"]),
         "messages": plan.messages,
+        "meaning_recall_at_10": recall_at_10,
         "agents": 1 + len(history.small),
+        "vectors": embedded,
         **about,
         "load_s": round(load_s, 1),
         "load_average": round(os.getloadavg()[0], 2),
@@ -158,38 +180,71 @@ def measure(plan: Plan, console: Console) -> dict[str, Any]:
     }
 
 
-async def search_all(
-    app_url: str, history: History, plan: Plan, done: Callable[[], None]
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Bench:
+    """What is searched, with what, and who is told of each kind that is done."""
+
+    history: History
+    vectors: Vectors
+    plan: Plan
+    done: Callable[[], None]
+
+
+async def search_all(app_url: str, bench: Bench) -> list[dict[str, Any]]:
     """A row of figures for each kind of search, of the large agent and of small ones."""
+    history, plan = bench.history, bench.plan
     pool = Database(app_url, pool_size=2)
     await pool.open()
     rows = []
     try:
         for kind in kinds():
-            for size, agents in (("large", [history.large]), ("small", history.small)):
+            small = history.embedded[1:] if kind.meaning else history.small
+            for size, agents in (("large", [history.large]), ("small", small)):
                 chance = random.Random(f"{plan.seed} {kind.name} {size}")
                 tries = [
                     (chance.choice(agents), kind.make(chance, history))
                     for _ in range(WARM_UP + plan.searches)
                 ]
-                rows.append({"kind": kind.name, "agent": size, **await _times(pool, kind, tries)})
-                done()
+                figures = await _times(pool, kind, tries, bench.vectors)
+                rows.append({"kind": kind.name, "agent": size, **figures})
+                bench.done()
     finally:
         await pool.close()
     return rows
 
 
+async def agreement(urls: DatabaseUrls, bench: Bench) -> float:
+    """How much of the ten nearest of all messages a search by meaning of the large agent finds."""
+    pool = Database(urls.app, pool_size=2)
+    await pool.open()
+    shared = 0
+    vectors = bench.vectors.make(bench.plan.searches)
+    try:
+        for vector in vectors:
+            async with pool.tenant(TENANT) as tx:
+                found = await _by_meaning(
+                    tx, bench.history.large, RecallQuery(), 1, vector.tolist()
+                )
+            best = exact_best(urls.owner, bench.history.large, vector, 10)
+            shared += len(best & {message.position for message in found.messages})
+    finally:
+        await pool.close()
+    return round(shared / (10 * len(vectors)), 4)
+
+
 async def _times(
-    pool: Database, kind: Kind, tries: Sequence[tuple[UUID, RecallQuery]]
+    pool: Database, kind: Kind, tries: Sequence[tuple[UUID, RecallQuery]], vectors: Vectors
 ) -> dict[str, Any]:
     took, totals = [], []
-    for agent, query in tries:
+    for (agent, query), vector in zip(tries, vectors.make(len(tries)).tolist(), strict=True):
         start = time.perf_counter()
         async with pool.tenant(TENANT) as tx:
-            found = await recall.search(tx, agent, query, Page(kind.page))
+            if kind.meaning:
+                total = (await _by_meaning(tx, agent, query, kind.page, vector)).total
+            else:
+                total = (await recall.search(tx, agent, query, Page(kind.page))).total
         took.append(1000 * (time.perf_counter() - start))
-        totals.append(found.total)
+        totals.append(total)
     took = took[WARM_UP:]
     return {
         "p50_ms": round(statistics.median(took), 2),
@@ -198,6 +253,12 @@ async def _times(
         "median_total": statistics.median_low(totals),
         "target": kind.target,
     }
+
+
+async def _by_meaning(
+    tx: Transaction, agent: UUID, query: RecallQuery, page: int, vector: list[float]
+) -> MeaningPage:
+    return await recall_meaning.search(tx, agent, query, Page(page), model=MODEL, vector=vector)
 
 
 def worst(rows: Sequence[dict[str, Any]], *, pg_trgm: bool) -> dict[str, Any]:

@@ -23,6 +23,7 @@ LARGE_SHARE = 0.1
 """What one agent has of all messages: 100,000 of a million."""
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
+EMBEDDED_SMALL = 100
 VOCABULARY = 30_000
 CHUNK = 20_000
 _SYLLABLES = [
@@ -62,13 +63,20 @@ class History:
         large: the agent that has a tenth of all messages.
         small: the others.
         words: how many messages hold each word.
+        said: how many messages each agent has.
         messages: how many there are.
     """
 
     large: UUID
     small: Sequence[UUID]
     words: Counter[str]
+    said: Counter[UUID]
     messages: int
+
+    @property
+    def embedded(self) -> Sequence[UUID]:
+        """The agents whose messages have vectors: the large one, and some others."""
+        return [self.large, *self.small[:EMBEDDED_SMALL]]
 
     def rare(self) -> list[str]:
         """Words of one message in 10,000 and fewer."""
@@ -137,7 +145,8 @@ def make_history(
         # As it would be after a restore; one by one costs ten times as much.
         connection.execute("DROP INDEX IF EXISTS messages_trigrams")
         speaker = Speaker(seed)
-        rows = _rows(speaker, agents, messages)
+        said: Counter[UUID] = Counter()
+        rows = _rows(speaker, agents, said, messages)
         for first in range(0, messages, CHUNK):
             count = min(CHUNK, messages - first)
             with connection.cursor().copy(
@@ -150,7 +159,7 @@ def make_history(
         connection.execute("SELECT recall_use_trigrams()")
     with psycopg.connect(owner_url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE messages")
-    return History(agents[0], agents[1:], speaker.words, messages)
+    return History(agents[0], agents[1:], speaker.words, said, messages)
 
 
 def clear(owner_url: str) -> None:
@@ -168,8 +177,8 @@ def _make_agents(connection: psycopg.Connection) -> list[UUID]:
                                                  vectors_table)
                         SELECT collection, %(tenant)s, agent::text, true, 'none', 1, 'none' FROM given
                         RETURNING id)
-           INSERT INTO agents (id, tenant, name, collection_id)
-           SELECT agent, %(tenant)s, agent::text, own.id
+           INSERT INTO agents (id, tenant, name, collection_id, options)
+           SELECT agent, %(tenant)s, agent::text, own.id, '{"embed_recall": true}'
            FROM given JOIN own ON own.id = given.collection""",
         {"agents": agents, "collections": [new_id() for _ in agents], "tenant": TENANT},
     )
@@ -180,11 +189,12 @@ def _make_agents(connection: psycopg.Connection) -> list[UUID]:
     return agents
 
 
-def _rows(speaker: Speaker, agents: Sequence[UUID], messages: int) -> Iterator[tuple[object, ...]]:
-    said = [0] * len(agents)
+def _rows(
+    speaker: Speaker, agents: Sequence[UUID], said: Counter[UUID], messages: int
+) -> Iterator[tuple[object, ...]]:
     for number in range(messages):
-        who = speaker.agent(len(agents))
-        said[who] += 1
-        role = "user" if said[who] % 2 else "assistant"
+        agent = agents[speaker.agent(len(agents))]
+        said[agent] += 1
+        role = "user" if said[agent] % 2 else "assistant"
         at = BEGIN + YEAR * (number / messages)
-        yield (agents[who], said[who] * 1000, TENANT, role, speaker.message(), 20, at)
+        yield (agent, said[agent] * 1000, TENANT, role, speaker.message(), 20, at)
