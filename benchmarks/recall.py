@@ -71,7 +71,7 @@ def kinds() -> list[Kind]:
 
     def words(rare: bool, **more: Any) -> MakeQuery:  # noqa: ANN401 - fields of a RecallQuery
         def make(chance: random.Random, history: History) -> RecallQuery:
-            word = chance.choice(history.rare() if rare else history.common())
+            word = chance.choice(history.rare if rare else history.common)
             return RecallQuery(text=word, **more)
 
         return make
@@ -91,14 +91,14 @@ def kinds() -> list[Kind]:
         Kind(
             "common word in 30 days",
             lambda chance, history: RecallQuery(
-                text=chance.choice(history.common()), ignore_case=True, **span(chance, 30)
+                text=chance.choice(history.common), ignore_case=True, **span(chance, 30)
             ),
             "common",
         ),
         Kind(
             "rare word in 30 days",
             lambda chance, history: RecallQuery(
-                text=chance.choice(history.rare()), ignore_case=True, **span(chance, 30)
+                text=chance.choice(history.rare), ignore_case=True, **span(chance, 30)
             ),
             "common",
         ),

@@ -1,20 +1,25 @@
 """A made-up history of many agents in recall storage, and words in it of which it is known how common they are.
 
-Texts are words of a vocabulary whose frequencies fall as in a language (Zipf). Agents talk in turn, so
+Texts are words of a vocabulary whose letters and frequencies (Zipf) are a language's. Agents talk in turn, so
 that nobody's messages lie together in the table: the worst layout there is.
 """
 
 import random
+import re
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
+from string import ascii_lowercase
 from uuid import UUID
 
 import psycopg
 
+import memserver
 from memserver.storage.ids import new_id
 
 TENANT = "default"
@@ -24,38 +29,15 @@ LARGE_SHARE = 0.1
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
 EMBEDDED_SMALL = 100
+RARE_WORDS = 300
 VOCABULARY = 30_000
+STRANGE = 0.2
+"""Of the words that are made up: those with a letter that English would not have there."""
 CHUNK = 20_000
-_SYLLABLES = [
-    "ba",
-    "ce",
-    "di",
-    "fo",
-    "gu",
-    "ha",
-    "ki",
-    "lo",
-    "mu",
-    "na",
-    "pe",
-    "ri",
-    "so",
-    "tu",
-    "va",
-    "we",
-    "xi",
-    "yo",
-    "za",
-    "bra",
-    "cle",
-    "dri",
-    "fno",
-    "gro",
-    "sta",
-]
+ENGLISH = Path(memserver.__file__).parent / "sweet_rl" / "warm_start" / "data" / "replies.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass
 class History:
     """What was made.
 
@@ -78,10 +60,15 @@ class History:
         """The agents whose messages have vectors: the large one, and some others."""
         return [self.large, *self.small[:EMBEDDED_SMALL]]
 
+    @cached_property
     def rare(self) -> list[str]:
-        """Words of one message in 10,000 and fewer."""
-        return self._between(2, max(3, round(self.messages * 0.0001)))
+        """Words of one message in 10,000 and fewer, that are no part of another word."""
+        found = self._between(2, max(3, round(self.messages * 0.0001)))
+        chosen = random.Random(0).sample(found, min(len(found), RARE_WORDS))
+        text = " ".join(self.words)
+        return [word for word in chosen if text.count(word) == 1]
 
+    @cached_property
     def common(self) -> list[str]:
         """Words of one message in 100 and more, up to those in every other one."""
         return self._between(round(self.messages * 0.01), self.messages)
@@ -95,11 +82,7 @@ class Speaker:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        vocabulary: dict[str, None] = {}
-        while len(vocabulary) < VOCABULARY:
-            word = "".join(self._random.choices(_SYLLABLES, k=self._random.randint(2, 5)))
-            vocabulary[word] = None
-        self._vocabulary = list(vocabulary)
+        self._vocabulary = _vocabulary(self._random)
         self._weights = list(accumulate(1 / (rank + 3) for rank in range(VOCABULARY)))
         self.words: Counter[str] = Counter()
 
@@ -120,6 +103,31 @@ class Speaker:
         if self._random.random() < LARGE_SHARE:
             return 0
         return 1 + self._random.randrange(agents - 1)
+
+
+def _vocabulary(chance: random.Random) -> list[str]:
+    """English words by how common they are, then words that look like English, names and typing errors.
+
+    What matters for trigrams is how common a rare word's rarest letters are, and that is as in English.
+    """
+    english = Counter(re.findall("[a-z]+", ENGLISH.read_text(encoding="utf-8").lower()))
+    known = dict.fromkeys(word for word, _ in english.most_common() if len(word) > 1)
+    letters: defaultdict[str, list[str]] = defaultdict(list)
+    for word in known:
+        padded = f"  {word} "
+        for place in range(len(padded) - 2):
+            letters[padded[place : place + 2]].append(padded[place + 2])
+    while len(known) < VOCABULARY:
+        word = "  "
+        while not word.endswith(" ", 2):
+            word += chance.choice(letters[word[-2:]])
+        word = word.strip()
+        if chance.random() < STRANGE and word:
+            place = chance.randrange(len(word))
+            word = word[:place] + chance.choice(ascii_lowercase) + word[place + 1 :]
+        if 4 <= len(word) <= 14:
+            known[word] = None
+    return list(known)
 
 
 def make_history(

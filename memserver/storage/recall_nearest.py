@@ -12,6 +12,10 @@ from memserver.storage.recall_vectors import Embedded, Near
 
 EXACT_UP_TO = 10_000
 """Messages that are compared one by one: below it an index finds less and is no faster."""
+FEW = 2_000
+"""Matches that are looked up by their positions, however many vectors the agent has."""
+LEAST_SHARE = 0.05
+"""Of an agent's messages; of fewer the index would pass over too many others."""
 DEEPEST_BY_INDEX = 200
 """Results that the index is asked for; whoever pages on has all compared."""
 PARTS_SLACK = 20
@@ -40,19 +44,19 @@ async def nearest(
     """
     before = min(state.embedded_to, query.before or state.embedded_to)
     query = replace(query, before=before)
-    positions: Sequence[int] | None = None
-    if _is_all(query, state):
-        total, exact = state.messages, True
-    else:
-        wanted = Span(EXACT_UP_TO, count_to=EXACT_UP_TO)
+    narrowing, positions = None, None
+    total, exact = state.messages, True
+    if not _is_all(query, state):
+        wanted = Span(FEW, count_to=EXACT_UP_TO)
         total, exact, positions = await count_and_positions(tx, state.agent_id, query, wanted)
+        narrowing = query
     if span.limit <= 0 or (exact and span.offset >= total):
         return Nearest((), total, exact)
     search = _Search(tx, state, vector, span)
-    if exact and positions is not None:
+    if positions is not None and exact and total <= FEW:
         return Nearest(await search.among(positions), total, exact)
-    narrowing = None if positions is None else query
-    if total >= EXACT_UP_TO and span.offset + span.limit <= DEEPEST_BY_INDEX:
+    many = state.messages > EXACT_UP_TO and total >= LEAST_SHARE * min(state.messages, EXACT_UP_TO)
+    if many and span.offset + span.limit <= DEEPEST_BY_INDEX:
         found = await search.by_index(narrowing)
         if len(found) == min(span.limit, total - span.offset):
             return Nearest(found, total, exact)

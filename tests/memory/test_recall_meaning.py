@@ -165,11 +165,12 @@ async def test_another_embedding_model_embeds_anew_and_then_the_old_vectors_go(
     assert sorted(rows) == [0, 2]
 
 
-@pytest.mark.parametrize("exact_up_to", [10_000, 10])
+@pytest.mark.parametrize(("exact_up_to", "few"), [(10_000, 2_000), (10, 2), (100, 2)])
 async def test_meaning_goes_with_words_dates_and_roles(
-    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int, few: int
 ) -> None:
     monkeypatch.setattr(recall_nearest, "EXACT_UP_TO", exact_up_to)
+    monkeypatch.setattr(recall_nearest, "FEW", few)
     history = [f"{'tea' if n % 2 else 'milk'} in room {n % 10} on day {n}" for n in range(60)]
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent(options=ON)
