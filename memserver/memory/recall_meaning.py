@@ -15,7 +15,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.paging import Page, describe
 from memserver.memory.recall import line
 from memserver.messages import Message
-from memserver.storage import recall_vectors
+from memserver.storage import recall, recall_vectors
 from memserver.storage.database import Database, Transaction
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.recall import RecallQuery, Span
@@ -99,7 +99,7 @@ async def search(
         return MeaningPage((), (), 0, True, page, Coverage(0, messages, complete))
     span = Span(page.size if page.number >= 1 else 0, min(max(page.offset, 0), 2**61))
     best = await nearest(tx, state, vector, query, span)
-    found = await recall_vectors.messages_at(tx, agent_id, [near.position for near in best.found])
+    found = await recall.at_positions(tx, agent_id, [near.position for near in best.found])
     scores = tuple(near.score for near in best.found)
     coverage = Coverage(state.messages, messages, complete)
     return MeaningPage(tuple(found), scores, best.total, best.exact, page, coverage)

@@ -11,9 +11,9 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
 
-COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
+_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at"""
-JOINED = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
+_FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RecallQuery:
 async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Message]:
     """The messages from position `start` up to, but not including, `end`."""
     cursor = await tx.execute(
-        f"""SELECT {COLUMNS} FROM {JOINED}
+        f"""SELECT {_COLUMNS} FROM {_FROM}
             WHERE m.agent_id = %s AND m.position >= %s AND m.position < %s ORDER BY m.position""",
         [agent_id, start, end],
     )
@@ -100,7 +100,7 @@ async def history_page(
     """
     order = "ASC" if after is not None else "DESC"
     cursor = await tx.execute(
-        f"""SELECT {COLUMNS} FROM {JOINED} JOIN agent_state s ON s.agent_id = m.agent_id
+        f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
             WHERE m.agent_id = %(agent_id)s
               AND m.position > coalesce(%(after)s::bigint, -1)
               AND m.position < coalesce(%(before)s::bigint, {2**62})
@@ -124,7 +124,7 @@ _MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case =>
     count_to => %(count_to)s)"""
 
 _SEARCH = f"""
-SELECT f.total, f.exact, f.further, {COLUMNS}
+SELECT f.total, f.exact, f.further, {_COLUMNS}
 FROM {_MATCHES} f
 LEFT JOIN unnest(f.positions) WITH ORDINALITY p (position, place) ON true
 LEFT JOIN messages m ON m.agent_id = %(agent_id)s AND m.position = p.position
@@ -143,6 +143,16 @@ async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
         rows[0]["exact"],
         rows[0]["further"],
     )
+
+
+async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
+    """The messages at these positions, in this order."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
+            JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place""",
+        [list(positions), agent_id],
+    )
+    return [message_from_row(row) for row in await cursor.fetchall()]
 
 
 async def count_and_positions(

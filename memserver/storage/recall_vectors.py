@@ -11,10 +11,8 @@ from uuid import UUID
 from pgvector import HalfVector
 from psycopg import sql
 
-from memserver.messages import Message
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.recall import COLUMNS, JOINED, message_from_row
 
 JOB = "embed_recall"
 """The job that embeds an agent's messages; its key is the agent."""
@@ -196,13 +194,3 @@ async def forget_other_models(tx: Transaction, state: Embedded) -> None:
             "DELETE FROM recall_embeddings WHERE agent_id = %s AND model = %s AND dimension = %s",
             [other.agent_id, other.model, other.dimension],
         )
-
-
-async def messages_at(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
-    """The messages at these positions, in this order."""
-    cursor = await tx.execute(
-        f"""SELECT {COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
-            JOIN {JOINED} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place""",
-        [list(positions), agent_id],
-    )
-    return [message_from_row(row) for row in await cursor.fetchall()]
