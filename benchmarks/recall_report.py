@@ -10,10 +10,19 @@ from rich.table import Table
 def table(figures: Mapping[str, Any], targets: Mapping[str, float]) -> Table:
     """One row for each kind of search and size of agent."""
     made = Table(
-        "search", "agent", "p50 ms", "p95 ms", "max ms", "found", "target", title=_title(figures)
+        "search",
+        "agent",
+        "p50 ms",
+        "p95 ms",
+        "max ms",
+        "CPU p95",
+        "found",
+        "target",
+        title=_title(figures),
     )
     for row in figures["kinds"]:
-        times = [f"{row[name]:g}" for name in ("p50_ms", "p95_ms", "max_ms")]
+        names = ("p50_ms", "p95_ms", "max_ms", "cpu_p95_ms")
+        times = ["-" if row[name] is None else f"{row[name]:g}" for name in names]
         made.add_row(
             row["kind"], row["agent"], *times, str(row["median_total"]), _mark(row, targets)
         )
