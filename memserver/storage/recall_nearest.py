@@ -42,25 +42,22 @@ async def nearest(
         query: narrows the messages by any of its parts.
         span: which part of the order is wanted.
     """
-    before = min(state.embedded_to, query.before or state.embedded_to)
+    before = state.embedded_to if query.before is None else min(state.embedded_to, query.before)
     query = replace(query, before=before)
-    narrowing, positions = None, None
-    total, exact = state.messages, True
-    if not _is_all(query, state):
-        wanted = Span(FEW, count_to=EXACT_UP_TO)
-        total, exact, positions = await count_and_positions(tx, state.agent_id, query, wanted)
-        narrowing = query
-    if span.limit <= 0 or (exact and span.offset >= total):
-        return Nearest((), total, exact)
     search = _Search(tx, state, vector, span)
-    if positions is not None and exact and total <= FEW:
-        return Nearest(await search.among(positions), total, exact)
-    many = state.messages > EXACT_UP_TO and total >= LEAST_SHARE * min(state.messages, EXACT_UP_TO)
-    if many and span.offset + span.limit <= DEEPEST_BY_INDEX:
-        found = await search.by_index(narrowing)
-        if len(found) == min(span.limit, total - span.offset):
-            return Nearest(found, total, exact)
-    return Nearest(await search.one_by_one(narrowing), total, exact)
+    if _is_all(query, state):
+        return await search.best(None, state.messages)
+    few = Span(FEW, count_to=EXACT_UP_TO)
+    total, exact, positions = await count_and_positions(tx, state.agent_id, query, few)
+    if not exact:
+        return await search.best(query, total, exact=False)
+    if total > FEW and (state.messages <= EXACT_UP_TO or total < LEAST_SHARE * state.messages):
+        all_of_them = replace(few, limit=EXACT_UP_TO)
+        _, _, positions = await count_and_positions(tx, state.agent_id, query, all_of_them)
+    elif total > FEW:
+        return await search.best(query, total)
+    found = await search.among(positions) if search.is_there(total) else ()
+    return Nearest(found, total, exact)
 
 
 def _is_all(query: RecallQuery, state: Embedded) -> bool:
@@ -101,6 +98,23 @@ class _Search:
     state: Embedded
     vector: Sequence[float]
     span: Span
+
+    def is_there(self, total: int) -> bool:
+        """Whether any of so many results lie in the span."""
+        return self.span.limit > 0 and self.span.offset < total
+
+    async def best(
+        self, narrowing: RecallQuery | None, total: int, *, exact: bool = True
+    ) -> Nearest:
+        """The best of many, by the index where that finds them all."""
+        end = self.span.offset + self.span.limit
+        if self.span.limit <= 0 or (exact and not self.is_there(total)):
+            return Nearest((), total, exact)
+        if self.state.messages > EXACT_UP_TO and end <= DEEPEST_BY_INDEX:
+            found = await self.by_index(narrowing)
+            if len(found) == min(self.span.limit, total - self.span.offset):
+                return Nearest(found, total, exact)
+        return Nearest(await self.one_by_one(narrowing), total, exact)
 
     async def among(self, positions: Sequence[int]) -> tuple[Near, ...]:
         """The best of these messages."""
