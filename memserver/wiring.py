@@ -30,9 +30,11 @@ from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory.archival import ArchivalStorage, no_embedder
+from memserver.memory.recall_meaning import RecallEmbedding
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
+from memserver.storage import recall_vectors
 from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
@@ -352,7 +354,12 @@ async def assemble(
 
 def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {COMPACT: CompactionJob(faculties).run, **upkeep.handlers()}
+    recall = RecallEmbedding(faculties.database, faculties.archival)
+    return {
+        COMPACT: CompactionJob(faculties).run,
+        recall_vectors.JOB: recall.run,
+        **upkeep.handlers(),
+    }
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

@@ -423,7 +423,8 @@ class TurnRun:
         return replace(message, tokens=tokens)
 
     def _specs(self, work: Work) -> tuple[ToolSpec, ...]:
-        return self._with.tools.specs({"section": [section.name for section in work.sections]})
+        sections = [section.name for section in work.sections]
+        return self._with.tools.specs({"section": sections}, work.agent.options)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

@@ -81,7 +81,7 @@ class ArchivalPage:
     def describe(self, zone: tzinfo) -> str:
         """The answer of a search tool, its times in this zone."""
         lines = [_line(found.passage, zone) for found in self.found]
-        return describe(lines, self.page, self.total, self.reachable)
+        return describe(lines, self.page, self.total, reachable=self.reachable)
 
 
 class ArchivalStorage:

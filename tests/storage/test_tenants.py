@@ -24,17 +24,23 @@ EMPTY = {
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
-        agent = await server.create_agent()
+        agent = await server.create_agent(options={"embed_recall": True})
         await server.say(agent, "hello")
+        await server.run_jobs()
+        guarded = server.rows(
+            """SELECT DISTINCT c.relrowsecurity FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+               WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant'"""
+        )
         tables = [
             name
             for (name,) in server.rows(
                 """SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-                   WHERE c.relkind = 'r' AND a.attname = 'tenant'
+                   WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant' AND NOT c.relispartition
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 16
+    assert guarded == [(True,)]
+    assert len(tables) == 18
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
