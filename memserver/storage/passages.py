@@ -62,6 +62,8 @@ async def insert(
     """
     for passage in passages:
         _check_dimension(collection, passage.embedding)
+    # First, since making the table waits for all who have inserted a passage and not committed yet.
+    table = await _vectors_table(tx, collection)
     ids = [new_id() for _ in passages]
     cursor = await tx.execute(
         """WITH stored AS (
@@ -97,7 +99,6 @@ async def insert(
         },
     )
     rows = await cursor.fetchall()
-    table = await _vectors_table(tx, collection)
     await tx.execute(
         sql.SQL(
             """INSERT INTO {} (collection_id, passage_id, tenant, embedding)
