@@ -157,31 +157,41 @@ async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) ->
 async def delete(tx: Transaction, agent_id: UUID) -> None:
     """Delete an agent with its history, its own sections and its own collection.
 
+    What others may be writing to is locked first, in the order in which they lock it.
+
     Raises:
         NotFound: no such agent.
     """
+    sections = await _locked_sections(tx, agent_id)
     cursor = await tx.execute(
-        """WITH own AS (
-               SELECT section_id FROM agent_sections WHERE agent_id = %(agent_id)s
-           )
-           SELECT array(SELECT section_id FROM own) AS sections, collection_id
-           FROM agents WHERE id = %(agent_id)s FOR UPDATE""",
-        {"agent_id": agent_id},
+        """SELECT c.id FROM collections c JOIN agents a ON a.collection_id = c.id
+           WHERE a.id = %s FOR UPDATE OF c""",
+        [agent_id],
     )
-    row = await cursor.fetchone()
-    if row is None:
+    collection = await cursor.fetchone()
+    if collection is None:
         raise no_agent(agent_id)
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
     await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
     await tx.execute(
         """DELETE FROM sections s WHERE id = ANY (%s)
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
-        [row["sections"]],
+        [sections],
     )
     await tx.execute(
         """DELETE FROM collections c WHERE id = %s
            AND NOT EXISTS (SELECT 1 FROM agents WHERE collection_id = c.id)""",
-        [row["collection_id"]],
+        [collection["id"]],
     )
+
+
+async def _locked_sections(tx: Transaction, agent_id: UUID) -> list[UUID]:
+    cursor = await tx.execute(
+        """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
+           WHERE l.agent_id = %s ORDER BY x.id FOR UPDATE OF x""",
+        [agent_id],
+    )
+    return [row["id"] for row in await cursor.fetchall()]
 
 
 def no_agent(agent_id: UUID) -> NotFound:

@@ -1,0 +1,28 @@
+"""Sections that several agents read, who made an edit and where, and locks in one order."""
+
+from alembic import op
+
+revision = "0007"
+down_revision = "0002"
+
+# Rows of several agents are locked in the order of their ids, here and wherever an edit of a shared
+# section renews its readers' statistics, so that two who do so never wait for one another.
+RENEW_LEASES = """
+CREATE OR REPLACE FUNCTION renew_leases(worker text, agents uuid[], seconds double precision)
+RETURNS SETOF uuid
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH held AS (
+        SELECT agent_id FROM agent_state
+        WHERE agent_id = ANY (agents) AND lease_owner = worker
+        ORDER BY agent_id FOR NO KEY UPDATE
+    )
+    UPDATE agent_state s SET lease_expires_at = now() + make_interval(secs => seconds)
+    FROM held WHERE s.agent_id = held.agent_id
+    RETURNING s.agent_id
+$$;
+"""
+
+
+def upgrade() -> None:
+    """Renew leases in order."""
+    op.execute(RENEW_LEASES)
