@@ -174,7 +174,7 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
     await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
     await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
     await tx.execute(
-        """DELETE FROM sections s WHERE id = ANY (%s)
+        """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
         [sections],
     )

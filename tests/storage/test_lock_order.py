@@ -1,7 +1,7 @@
 """Rows are locked in one order, so that two transactions never wait for each other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
@@ -10,9 +10,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from memserver.llm.scripted import ScriptedModel, say
+from memserver.llm.scripted import ScriptedModel
 from memserver.storage import leases
 from tests.support import OneDatabase, Server, serving
+
+Action = Callable[[Server, list[UUID], str], Coroutine[Any, Any, None]]
 
 
 @contextmanager
@@ -32,21 +34,27 @@ async def blocked(server: Server, count: int) -> None:
 
 
 @asynccontextmanager
-async def two_agents(database: OneDatabase) -> AsyncIterator[tuple[Server, str, str]]:
-    """A server with two agents whose rows lie in another order than their ids, and no index is used."""
+async def two_readers(database: OneDatabase) -> AsyncIterator[tuple[Server, list[UUID], str]]:
+    """A server with two agents, by their ids, and the address of a section that both have.
+
+    Their rows lie in another order than their ids, and no index helps to find them in order.
+    """
     with psycopg.connect(database.superuser) as connection:
         name = sql.Identifier(connection.info.dbname)
         for plan in ("enable_indexscan", "enable_bitmapscan"):
             connection.execute(
                 sql.SQL("ALTER DATABASE {} SET {} = off").format(name, sql.Identifier(plan))
             )
-    async with serving(database, ScriptedModel([say("hi")] * 4)) as server:
-        one, two = await server.create_agent(), await server.create_agent()
-        await server.say(one, "hello")
-        assert one < two
-        places = server.rows("SELECT agent_id::text FROM agent_state ORDER BY ctid")
-        assert places == [(two,), (one,)]
-        yield server, one, two
+    async with serving(database, ScriptedModel()) as server:
+        agents = [UUID(await server.create_agent()) for _ in range(2)]
+        made = (await server.http.post("/v1/sections", json={"name": "team"})).json()
+        for agent in reversed(agents):
+            url = f"/v1/agents/{agent}/working-context/team"
+            await server.http.put(url, json={"section_id": made["id"]})
+        assert agents == sorted(agents)
+        places = server.rows("SELECT agent_id FROM agent_state ORDER BY ctid")
+        assert places == [(agent,) for agent in reversed(agents)]
+        yield server, agents, f"/v1/sections/{made['id']}"
 
 
 async def test_the_first_passages_of_two_agents_may_come_at_once(database: OneDatabase) -> None:
@@ -61,7 +69,7 @@ async def test_the_first_passages_of_two_agents_may_come_at_once(database: OneDa
 
 
 async def test_an_agent_may_be_deleted_while_a_message_comes_in(database: OneDatabase) -> None:
-    async with serving(database, ScriptedModel([say("hi")])) as server:
+    async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
         url = f"/v1/agents/{agent}"
         with holding(database, "SELECT 1 FROM agent_state FOR UPDATE"):
@@ -79,24 +87,25 @@ async def test_an_agent_may_be_deleted_while_a_message_comes_in(database: OneDat
 PAST = [{"role": "user", "text": "hello"}]
 
 
-@pytest.mark.parametrize("what", ["renewal"])
+async def renewal(server: Server, agents: list[UUID], _: str) -> None:
+    async with server.services.database.across_tenants() as tx:
+        renewed = await leases.renew(tx, "somebody", agents[::-1], 60)
+    assert renewed == set(agents)
+
+
+async def edit(server: Server, _: list[UUID], section: str) -> None:
+    assert (await server.http.patch(section, json={"text": "new"})).status_code == 200
+
+
+@pytest.mark.parametrize("action", [renewal, edit])
 async def test_rows_of_several_agents_are_locked_in_the_order_of_their_ids(
-    database: OneDatabase, what: str
+    database: OneDatabase, action: Action
 ) -> None:
     lock = "SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE"
-    async with two_agents(database) as (server, one, two):
+    async with two_readers(database) as (server, agents, section):
         server.rows("UPDATE agent_state SET lease_owner = 'somebody' RETURNING 1")
-        with holding(database, lock, one) as connection:
-            task = asyncio.create_task(LOCKERS[what](server, one, two))
+        with holding(database, lock, agents[0]) as connection:
+            task = asyncio.create_task(action(server, agents, section))
             await blocked(server, 1)
-            connection.execute(f"{lock} NOWAIT", [two])
+            connection.execute(f"{lock} NOWAIT", [agents[1]])
         await task
-
-
-async def renew(server: Server, one: str, two: str) -> None:
-    async with server.services.database.across_tenants() as tx:
-        renewed = await leases.renew(tx, "somebody", [UUID(two), UUID(one)], 60)
-    assert renewed == {UUID(one), UUID(two)}
-
-
-LOCKERS = {"renewal": renew}
