@@ -9,6 +9,7 @@ from uuid import UUID
 
 from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
+from memserver.storage.sections import RENEW_STATISTICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,15 @@ async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:
         NotFound: no such agent.
     """
     cursor = await tx.execute(
-        """UPDATE agent_state SET memory_edited_at = now(), stats_edited_at = now(),
-               stats_messages = message_count, stats_passages = passage_count
-           WHERE agent_id = %s""",
-        [agent_id],
+        f"UPDATE agent_state s SET {RENEW_STATISTICS} WHERE agent_id = %s", [agent_id]
     )
     if cursor.rowcount == 0:
         raise no_agent(agent_id)
-    cursor_links = await tx.execute(
+    cursor = await tx.execute(
         "SELECT name, section_id FROM agent_sections WHERE agent_id = %s ORDER BY place",
         [agent_id],
     )
-    return [Link(**row) for row in await cursor_links.fetchall()]
+    return [Link(**row) for row in await cursor.fetchall()]
 
 
 async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:

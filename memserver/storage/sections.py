@@ -63,6 +63,9 @@ class Edit:
     created_at: datetime
 
 
+RENEW_STATISTICS = """memory_edited_at = now(), stats_edited_at = now(),
+    stats_messages = s.message_count, stats_passages = s.passage_count"""
+"""What an edit sets in the row `s` of agent_state."""
 _COLUMNS = """x.id, x.content, x.character_limit, x.description, x.version, x.updated_at,
     (SELECT count(*) FROM agent_sections r WHERE r.section_id = x.id) AS readers"""
 _OF_AGENT = f"""SELECT {_COLUMNS}, l.name, l.read_only
@@ -143,7 +146,7 @@ async def write(
     has the section: their prompts change with it anyway.
     """
     cursor = await tx.execute(
-        """WITH edited AS (
+        f"""WITH edited AS (
                UPDATE sections SET content = %(text)s, character_limit = %(limit)s,
                    description = %(description)s, version = version + %(another)s::integer,
                    updated_at = now()
@@ -159,8 +162,7 @@ async def write(
                WHERE l.section_id = %(id)s AND %(another)s = 1
                ORDER BY s.agent_id FOR NO KEY UPDATE OF s
            ), told AS (
-               UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
-                   stats_messages = s.message_count, stats_passages = s.passage_count
+               UPDATE agent_state s SET {RENEW_STATISTICS}
                FROM readers WHERE s.agent_id = readers.agent_id
            )
            SELECT version, updated_at FROM edited""",
