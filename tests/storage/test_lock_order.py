@@ -109,3 +109,14 @@ async def test_rows_of_several_agents_are_locked_in_the_order_of_their_ids(
             await blocked(server, 1)
             connection.execute(f"{lock} NOWAIT", [agents[1]])
         await task
+
+
+async def test_an_edit_that_waited_counts_what_came_meanwhile(database: OneDatabase) -> None:
+    async with two_readers(database) as (server, agents, section):
+        more = "UPDATE agent_state SET message_count = message_count + 5 WHERE agent_id = %s"
+        with holding(database, more, agents[0]):
+            task = asyncio.create_task(edit(server, agents, section))
+            await blocked(server, 1)
+        await task
+        counts = server.rows("SELECT stats_messages FROM agent_state ORDER BY agent_id")
+    assert counts == [(5,), (0,)]
