@@ -120,3 +120,17 @@ async def test_an_edit_that_waited_counts_what_came_meanwhile(database: OneDatab
         await task
         counts = server.rows("SELECT stats_messages FROM agent_state ORDER BY agent_id")
     assert counts == [(5,), (0,)]
+
+
+async def test_an_edit_that_waited_while_the_section_was_taken_away_changes_nothing(
+    database: OneDatabase,
+) -> None:
+    async with two_readers(database) as (server, agents, section):
+        url = f"/v1/agents/{agents[0]}/working-context/team"
+        with holding(database, "SELECT 1 FROM sections FOR UPDATE") as connection:
+            patch = asyncio.create_task(server.http.patch(url, json={"text": "late"}))
+            await blocked(server, 1)
+            connection.execute("DELETE FROM agent_sections WHERE agent_id = %s", [agents[0]])
+        answer = await patch
+        text = (await server.http.get(section)).json()["text"]
+    assert (answer.status_code, text) == (404, "")
