@@ -4,6 +4,7 @@ MemserverError
 ├── InvalidInput                 what the caller sent can't be used
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
+│   └── VersionConflict          somebody else edited the text meanwhile
 ├── TurnTimeout                  a turn took longer than it may
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
 ├── ModelError                   the model behind the agent
@@ -54,6 +55,12 @@ class Conflict(MemserverError):
     """The thing is not in a state that allows this."""
 
     code = "conflict"
+
+
+class VersionConflict(Conflict):
+    """The text is not at the version any more that the caller saw."""
+
+    code = "version_conflict"
 
 
 class TurnTimeout(MemserverError):

@@ -25,6 +25,9 @@ async def _tenant() -> str:
 ServicesDep = Annotated[Services, Depends(_services)]
 TenantDep = Annotated[str, Depends(_tenant)]
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
+Before = Annotated[
+    int | None, Query(description="The `next` of the page before.", ge=-(2**62), le=2**62)
+]
 PageNumber = Annotated[
     int, Query(description="From 1; a page that does not exist is empty.", ge=-(2**53), le=2**53)
 ]

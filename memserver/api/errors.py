@@ -18,6 +18,7 @@ STATUS: dict[str, int] = {
     errors.InvalidInput.code: 422,
     errors.NotFound.code: 404,
     errors.Conflict.code: 409,
+    errors.VersionConflict.code: 409,
     errors.ToolError.code: 422,
     errors.ModelError.code: 502,
     errors.ModelUnavailable.code: 503,

@@ -17,11 +17,12 @@ from pydantic import (
 from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
 from memserver.memory.archival import ArchivalPage, SearchMode
+from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.recall import RecallPage
 from memserver.memory.recall_meaning import MeaningPage
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.messages import FoundPassage, Message, Passage, Retriever, Section, Usage
+from memserver.messages import FoundPassage, Message, Passage, Retriever, Usage
 from memserver.storage.agents import Agent
 from memserver.storage.collections import Collection
 from memserver.storage.inbox import Turn
@@ -31,6 +32,10 @@ Name = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
 ]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+CharacterLimit = Annotated[
+    int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
+]
+SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 
 
@@ -67,40 +72,8 @@ class SectionIn(Request):
 
     name: SectionName
     text: LongText = ""
-    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=100_000, description="Characters.")
-    description: str = Field(default="", max_length=1000)
-
-
-class SectionOut(BaseModel):
-    """A section of the working context as it is now."""
-
-    name: str
-    text: str
-    limit: int
-    description: str
-
-    @classmethod
-    def read(cls, section: Section) -> Self:
-        """From a stored section."""
-        return cls(
-            name=section.name,
-            text=section.text,
-            limit=section.limit,
-            description=section.description,
-        )
-
-
-class SectionEdit(Request):
-    """A change of a section; what is left out stays."""
-
-    text: LongText | None = None
-    limit: int | None = Field(default=None, ge=1, le=100_000)
-
-
-class WorkingContext(BaseModel):
-    """All sections of an agent."""
-
-    sections: list[SectionOut]
+    limit: CharacterLimit = DEFAULT_LIMIT
+    description: SectionDescription = ""
 
 
 class AgentIn(Request):
@@ -112,7 +85,7 @@ class AgentIn(Request):
         default=None, description="Instructions instead of prompts/system.md."
     )
     sections: list[SectionIn] | None = Field(
-        default=None, max_length=50, description="Left out: persona and human."
+        default=None, max_length=MOST_SECTIONS, description="Left out: persona and human."
     )
     options: AgentOptions = AgentOptions()
     metadata: dict[str, Any] = Field(default_factory=dict)

@@ -110,7 +110,7 @@ CONTEXT_COLUMNS = """
              (SELECT max(c.edited_at) FROM collections_of(a.id) c)) AS stats_edited_at,
     (SELECT coalesce(json_agg(json_build_object(
                 'name', l.name, 'text', x.content, 'limit', x.character_limit,
-                'description', x.description) ORDER BY l.place), '[]')
+                'description', x.description, 'read_only', l.read_only) ORDER BY l.place), '[]')
      FROM agent_sections l JOIN sections x ON x.id = l.section_id
      WHERE l.agent_id = s.agent_id) AS sections,
     (SELECT json_build_object('text', y.text, 'failure', y.failure) FROM summaries y

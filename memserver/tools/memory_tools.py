@@ -13,6 +13,7 @@ from memserver.memory.paging import Page
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
 from memserver.storage.recall_vectors import OPTION
+from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
 
 SEND_MESSAGE = "send_message"
@@ -38,7 +39,7 @@ async def send_message(
 async def working_context_append(context: ToolContext, section: Section, content: Text) -> str:
     """Add a line to a section of the working context, which you always see."""
     tx = await context.transaction.get()
-    await working_context.append(tx, context.agent_id, section, content)
+    await working_context.append(tx, context.agent_id, section, content, _editor(context))
     return ""
 
 
@@ -47,7 +48,9 @@ async def working_context_replace(
 ) -> str:
     """Replace a text in the working context. old_content must match exactly; empty new_content deletes it."""
     tx = await context.transaction.get()
-    await working_context.replace(tx, context.agent_id, section, old_content, new_content)
+    await working_context.replace_text(
+        tx, context.agent_id, section, old_content, new_content, _editor(context)
+    )
     return ""
 
 
@@ -137,6 +140,10 @@ def memory_tools() -> list[Tool]:
         ),
         make_tool(recall_memory_search_meaning, transactional=True, option=OPTION),
     ]
+
+
+def _editor(context: ToolContext) -> Editor:
+    return Editor("tool", context.agent_id, context.position)
 
 
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:

@@ -37,6 +37,7 @@ class ToolContext:
         transaction: opens on first use, and commits together with the call's result.
         archival: archival storage with its embedder.
         before: position of the turn's first message; a search of the past looks before it.
+        position: of the call itself.
         now: the time of the call.
         zone: of dates that name none.
     """
@@ -45,6 +46,7 @@ class ToolContext:
     transaction: LazyTransaction
     archival: ArchivalStorage
     before: int
+    position: int
     now: datetime
     zone: tzinfo
 

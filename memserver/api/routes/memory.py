@@ -1,4 +1,4 @@
-"""Two of the memories from outside: working context and recall storage."""
+"""Recall storage from outside."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -9,45 +9,20 @@ from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas import (
     FoundMessage,
     RecallResults,
-    SectionEdit,
-    SectionOut,
-    WorkingContext,
 )
 from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
-from memserver.memory import recall, recall_meaning, working_context
+from memserver.memory import recall, recall_meaning
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.text import clean
-from memserver.storage import agents, sections
+from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
 from memserver.wiring import Services
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["memory"])
 
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
-
-
-@router.get("/working-context")
-async def get_working_context(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> WorkingContext:
-    """The sections of the working context."""
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        found = await sections.read_all(tx, agent_id)
-    return WorkingContext(sections=[SectionOut.read(section) for section in found])
-
-
-@router.patch("/working-context/{section}")
-async def edit_section(
-    agent_id: UUID, section: str, edit: SectionEdit, services: ServicesDep, tenant: TenantDep
-) -> SectionOut:
-    """Give a section a new text or limit. A running turn sees it at its next step."""
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        edited = await working_context.rewrite(tx, agent_id, clean(section), edit.text, edit.limit)
-    return SectionOut.read(edited)
 
 
 @router.get("/recall/search")
