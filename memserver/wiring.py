@@ -20,7 +20,7 @@ from memserver.agent.worker import Worker
 from memserver.circuit import Circuit
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, Reading
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
@@ -163,7 +163,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     _embedding_model(settings)
-    for name in ("prompts_dir", "llm_tokenizer"):
+    for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise SetupError(
@@ -215,6 +215,7 @@ def make_embedder(settings: Settings) -> Embedder:
         _embedding_model(settings),
         api_key=key.get_secret_value() if key else "",
         dimension=settings.embedding_dimension,
+        reading=Reading(settings.embedding_window, settings.embedding_tokenizer),
     )
 
 
