@@ -87,14 +87,39 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage of archival storage; `score` is set by a search (cosine similarity, -1 to 1)."""
+    """One passage of archival storage."""
 
     id: str
+    collection_id: str
     text: str
     created_at: datetime
+    updated_at: datetime
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    score: float | None = None
+
+
+Retriever = Literal["vector", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which retriever found a passage: at which place, from 1, and with what score of its own.
+
+    A score of the retriever "vector" is the cosine similarity, -1 to 1; one of "text" has no upper bound.
+    """
+
+    retriever: Retriever
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPassage:
+    """A passage that a search found; `score` orders the results, the sources say where it comes from."""
+
+    passage: Passage
+    score: float
+    sources: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)

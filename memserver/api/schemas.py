@@ -17,7 +17,7 @@ from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.messages import Message, Passage, Section, Usage
+from memserver.messages import FoundPassage, Message, Passage, Retriever, Section, Usage
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import Turn
 
@@ -347,26 +347,59 @@ class PassagesIn(Request):
 
 
 class PassageOut(BaseModel):
-    """A passage; `score` is its cosine similarity to the query, in a search."""
+    """A passage."""
 
     id: UUID
+    collection_id: UUID
     text: str
     tags: list[str]
     metadata: dict[str, Any]
     created_at: datetime
-    score: float | None = None
+    updated_at: datetime
 
     @classmethod
     def read(cls, passage: Passage) -> Self:
         """From a stored passage."""
+        return cls(**_passage_fields(passage))
+
+
+class SourceOut(BaseModel):
+    """Which retriever found a passage, at which place, with what score of its own."""
+
+    retriever: Retriever
+    rank: int
+    score: float = Field(description="Of vector: cosine similarity, -1 to 1. Of text: unbounded.")
+
+
+class FoundPassageOut(PassageOut):
+    """A passage that a search found, with its score and where that comes from."""
+
+    score: float
+    sources: list[SourceOut]
+
+    @classmethod
+    def of(cls, found: FoundPassage) -> Self:
+        """From what a search found."""
         return cls(
-            id=UUID(passage.id),
-            text=passage.text,
-            tags=list(passage.tags),
-            metadata=dict(passage.metadata),
-            created_at=passage.created_at,
-            score=passage.score,
+            **_passage_fields(found.passage),
+            score=found.score,
+            sources=[
+                SourceOut(retriever=source.retriever, rank=source.rank, score=source.score)
+                for source in found.sources
+            ],
         )
+
+
+def _passage_fields(passage: Passage) -> dict[str, Any]:
+    return {
+        "id": UUID(passage.id),
+        "collection_id": UUID(passage.collection_id),
+        "text": passage.text,
+        "tags": list(passage.tags),
+        "metadata": dict(passage.metadata),
+        "created_at": passage.created_at,
+        "updated_at": passage.updated_at,
+    }
 
 
 class PassagesOut(BaseModel):
@@ -385,7 +418,7 @@ class PassagePage(BaseModel):
 class ArchivalResults(BaseModel):
     """One page of an archival search, best first; `total` is every searchable passage."""
 
-    items: list[PassageOut]
+    items: list[FoundPassageOut]
     total: int
     page: int
     pages: int

@@ -10,10 +10,11 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
-from memserver.messages import Passage
-from memserver.storage import passages
+from memserver.messages import FoundPassage, Passage
+from memserver.storage import collections, passage_search, passages
+from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.passages import Collection, NewPassage
+from memserver.storage.passages import NewPassage
 
 RESULT_CHARACTERS = 1000
 
@@ -32,13 +33,13 @@ class PassageText:
 class ArchivalPage:
     """What a search found on one page; the total is every searchable passage."""
 
-    passages: tuple[Passage, ...]
+    found: tuple[FoundPassage, ...]
     total: int
     page: Page
 
     def describe(self, zone: tzinfo) -> str:
         """The answer of a search tool, its times in this zone."""
-        lines = [_line(passage, zone) for passage in self.passages]
+        lines = [_line(found.passage, zone) for found in self.found]
         return describe(lines, self.page, self.total)
 
 
@@ -83,7 +84,7 @@ class ArchivalStorage:
             NewPassage(text.text, vector, text.tags, text.metadata, text.created_at)
             for text, vector in zip(texts, vectors, strict=True)
         ]
-        return await passages.insert(tx, collection, new)
+        return await passages.insert(tx, collection.id, new, model=self.embedder.model)
 
     async def search(
         self, tx: Transaction, agent_id: UUID, vector: Vector, page: Page
@@ -98,11 +99,13 @@ class ArchivalStorage:
         total = collection.passage_count
         if not page.exists(total):
             return ArchivalPage((), total, page)
-        found = await passages.search(tx, collection, vector, limit=page.size, offset=page.offset)
+        found = await passage_search.search(
+            tx, collection, vector, limit=page.size, offset=page.offset
+        )
         return ArchivalPage(tuple(found), total, page)
 
     async def _collection(self, tx: Transaction, agent_id: UUID) -> Collection:
-        collection = await passages.collection_of(tx, agent_id)
+        collection = await collections.own_of(tx, agent_id)
         if collection.embedding_model != self.embedder.model:
             raise EmbeddingError(
                 f"This agent's passages were embedded by {collection.embedding_model}, "

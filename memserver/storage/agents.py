@@ -9,10 +9,12 @@ from uuid import UUID
 import psycopg
 from psycopg.types.json import Jsonb
 
-from memserver.errors import Conflict, NotFound
+from memserver.errors import Conflict
 from memserver.messages import JsonObject, Section
+from memserver.storage import collections
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.missing import no_agent as no_agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,9 @@ _COLUMNS = "id, tenant, name, model, system_prompt, options, metadata, collectio
 # The statement that fills `sections` and `agent_sections` from three parallel arrays.
 _CREATE = f"""
 WITH collection AS (
-    INSERT INTO collections (id, tenant, name, embedding_model, dimension)
-    VALUES (%(collection_id)s, %(tenant)s, %(name)s, %(embedding_model)s, %(dimension)s)
+    INSERT INTO collections (id, tenant, name, own, embedding_model, dimension, vectors_table)
+    VALUES (%(collection_id)s, %(tenant)s, %(name)s, true, %(embedding_model)s, %(dimension)s,
+            vectors_table(%(embedding_model)s, %(dimension)s))
 ), agent AS (
     INSERT INTO agents
         (id, tenant, name, model, system_prompt, options, metadata, collection_id)
@@ -157,9 +160,12 @@ async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) ->
 async def delete(tx: Transaction, agent_id: UUID) -> None:
     """Delete an agent with its history, its own sections and its own collection.
 
+    A collection that other agents read stays, as a shared one.
+
     Raises:
         NotFound: no such agent.
     """
+    await collections.lock_own_of(tx, agent_id)
     cursor = await tx.execute(
         """WITH own AS (
                SELECT section_id FROM agent_sections WHERE agent_id = %(agent_id)s
@@ -177,16 +183,7 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
         [row["sections"]],
     )
-    await tx.execute(
-        """DELETE FROM collections c WHERE id = %s
-           AND NOT EXISTS (SELECT 1 FROM agents WHERE collection_id = c.id)""",
-        [row["collection_id"]],
-    )
-
-
-def no_agent(agent_id: UUID) -> NotFound:
-    """The one way to say that there is no such agent."""
-    return NotFound(f"There is no agent {agent_id}.", hint="GET /v1/agents lists yours.")
+    await collections.release(tx, row["collection_id"])
 
 
 def _name_taken(name: str) -> Conflict:

@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
+from pgvector.psycopg.halfvec import register_halfvec_info
 from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
+from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from memserver.errors import DatabaseError
@@ -33,6 +35,7 @@ class Database:
             max_size=pool_size,
             open=False,
             name="memserver",
+            configure=_take_vectors,
         )
 
     async def open(self) -> None:
@@ -84,6 +87,13 @@ class Database:
             raise DatabaseError("No database connection became free in time.") from error
         except psycopg.OperationalError as error:
             raise DatabaseError(f"The database failed: {error}".strip()) from error
+
+
+async def _take_vectors(connection: Transaction) -> None:
+    """Let the driver send vectors in binary: many times faster than as text."""
+    info = await TypeInfo.fetch(connection, "halfvec")
+    if info is not None:
+        register_halfvec_info(connection, info)
 
 
 class LazyTransaction:

@@ -36,8 +36,9 @@ class Lease:
 class State:
     """The counters of an agent, as they were when the turn was taken up.
 
-    The `stats_` ones are what the prompt says of the memory: a snapshot, renewed with an edit or an
-    eviction only, so that the prompt's beginning stays the same between those. `token_scale` is the
+    The `stats_` ones are what the prompt says of the memory. That of messages is a snapshot, renewed with
+    an edit or an eviction only, so that the prompt's beginning stays the same between those; that of
+    passages changes with the collections that the agent reads. `token_scale` is the
     model's tokens for each one that we count; None until its usage has shown that, and again for another
     model.
     """
@@ -46,7 +47,6 @@ class State:
     pressure_warned: bool
     token_scale: float | None
     message_count: int
-    passage_count: int
     stats_messages: int
     stats_passages: int
     stats_edited_at: datetime
@@ -102,7 +102,10 @@ CONTEXT_COLUMNS = """
     a.created_at AS agent_created_at, a.updated_at,
     s.agent_id, s.tenant, s.lease_owner, s.lease_epoch, s.queue_start, s.pressure_warned,
     CASE WHEN s.token_scale_model IS NOT DISTINCT FROM a.model THEN s.token_scale END AS token_scale,
-    s.message_count, s.passage_count, s.stats_messages, s.stats_passages, s.stats_edited_at,
+    s.message_count, s.stats_messages,
+    (SELECT sum(c.passage_count)::bigint FROM collections_of(a.id) c) AS stats_passages,
+    greatest(s.stats_edited_at,
+             (SELECT max(c.edited_at) FROM collections_of(a.id) c)) AS stats_edited_at,
     (SELECT coalesce(json_agg(json_build_object(
                 'name', l.name, 'text', x.content, 'limit', x.character_limit,
                 'description', x.description) ORDER BY l.place), '[]')
@@ -251,7 +254,7 @@ async def evict(tx: Transaction, lease: Lease, eviction: Eviction) -> None:
     cursor = await tx.execute(
         """WITH held AS (
                UPDATE agent_state SET queue_start = %(new_start)s, pressure_warned = false,
-                   stats_messages = message_count, stats_passages = passage_count,
+                   stats_messages = message_count,
                    stats_edited_at = memory_edited_at
                WHERE agent_id = %(agent_id)s AND lease_owner = %(owner)s
                  AND lease_epoch = %(epoch)s AND queue_start = %(old_start)s

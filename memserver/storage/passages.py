@@ -1,4 +1,4 @@
-"""Archival storage: passages by collection, their vectors in one table per embedding model."""
+"""Passages and their vectors: written, read, changed and deleted. Leaves finding them to `passage_search`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,132 +10,117 @@ from pgvector import HalfVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from memserver.errors import EmbeddingError, NotFound
+from memserver.errors import EmbeddingError
 from memserver.messages import Passage
-from memserver.storage.agents import no_agent
+from memserver.storage import collections
+from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """Where an agent's passages lie, and which model's vectors they have."""
-
-    id: UUID
-    tenant: str
-    embedding_model: str
-    dimension: int
-    passage_count: int
+from memserver.storage.missing import no_passage
 
 
 @dataclass(frozen=True, slots=True)
 class NewPassage:
-    """A passage with its vector."""
+    """A passage with its vector. An `id` of the caller's makes its insertion happen once."""
 
     text: str
     embedding: Sequence[float]
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] | None = None
     created_at: datetime | None = None
+    id: UUID | None = None
 
 
-async def collection_of(tx: Transaction, agent_id: UUID) -> Collection:
-    """The agent's own collection. Raises NotFound."""
-    cursor = await tx.execute(
-        """SELECT c.id, c.tenant, c.embedding_model, c.dimension, c.passage_count
-           FROM collections c JOIN agents a ON a.collection_id = c.id WHERE a.id = %s""",
-        [agent_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(agent_id)
-    return Collection(**row)
+_COLUMNS = "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at"
+_INSERT = f"""
+WITH stored AS (
+    INSERT INTO passages
+        (collection_id, id, tenant, content, tags, metadata, created_at, lexemes)
+    SELECT %(collection)s, n.id, %(tenant)s, n.content,
+           ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
+           lexemes_of(%(language)s, n.content)
+    FROM unnest(%(ids)s::uuid[], %(texts)s::text[], %(tags)s::jsonb[], %(metadata)s::jsonb[],
+                %(times)s::timestamptz[]) AS n (id, content, tags, metadata, at)
+    ON CONFLICT DO NOTHING
+    RETURNING *
+), counted AS (
+    UPDATE collections SET passage_count = passage_count + (SELECT count(*) FROM stored),
+        edited_at = now()
+    WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM stored)
+), noted AS (
+    UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
+        stats_messages = s.message_count
+    FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
+      AND EXISTS (SELECT 1 FROM stored)
+)
+SELECT {_COLUMNS} FROM stored p ORDER BY p.id
+"""
 
 
 async def insert(
-    tx: Transaction, collection: Collection, passages: Sequence[NewPassage]
+    tx: Transaction, collection_id: UUID, passages: Sequence[NewPassage], *, model: str
 ) -> list[Passage]:
-    """Store passages with their vectors, and count them for every agent that reads the collection.
+    """Store passages with their vectors, many at a time; one whose id is there already is left out.
+
+    Args:
+        tx: holds the collection's row from here to its end.
+        collection_id: where they go.
+        passages: any number; a thousand at a time is a good one.
+        model: the embedding model that their vectors are of.
+
+    Returns:
+        Those that were stored, and counted, now.
 
     Raises:
-        EmbeddingError: a vector has another dimension than the collection.
+        NotFound: no such collection.
+        EmbeddingError: the vectors are not of the collection's model and dimension.
     """
+    collection = await collections.lock(tx, collection_id)
     for passage in passages:
-        _check_dimension(collection, passage.embedding)
-    ids = [new_id() for _ in passages]
+        check_vector(collection, model, passage.embedding)
+    ids = [passage.id or new_id() for passage in passages]
     cursor = await tx.execute(
-        """WITH stored AS (
-               INSERT INTO passages (collection_id, id, tenant, content, tags, metadata, created_at)
-               SELECT %(collection)s, p.id, %(tenant)s, p.content,
-                      ARRAY(SELECT jsonb_array_elements_text(p.tags)), p.metadata,
-                      coalesce(p.at, now())
-               FROM unnest(%(ids)s::uuid[], %(texts)s::text[], %(tags)s::jsonb[],
-                           %(metadata)s::jsonb[], %(times)s::timestamptz[])
-                    AS p (id, content, tags, metadata, at)
-               RETURNING *
-           ), counted AS (
-               UPDATE collections SET passage_count = passage_count + %(count)s
-               WHERE id = %(collection)s
-           ), noted AS (
-               UPDATE agent_state s SET passage_count = s.passage_count + %(count)s,
-                   memory_edited_at = now(), stats_edited_at = now(),
-                   stats_passages = s.passage_count + %(count)s,
-                   stats_messages = s.message_count
-               FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
-           )
-           SELECT id, content, created_at, tags, metadata, NULL::float8 AS score
-           FROM stored ORDER BY id""",
+        _INSERT,
         {
             "collection": collection.id,
             "tenant": collection.tenant,
+            "language": collection.language,
             "ids": ids,
             "texts": [passage.text for passage in passages],
             "tags": [Jsonb(list(passage.tags)) for passage in passages],
             "metadata": [Jsonb(dict(passage.metadata or {})) for passage in passages],
             "times": [passage.created_at for passage in passages],
-            "count": len(passages),
         },
     )
-    rows = await cursor.fetchall()
-    table = await _vectors_table(tx, collection)
+    stored = [passage_from_row(row) for row in await cursor.fetchall()]
+    new = {passage.id for passage in stored}
+    vectors = {
+        id_: passage.embedding
+        for id_, passage in zip(ids, passages, strict=True)
+        if str(id_) in new
+    }
+    await put_vectors(tx, collection, collection.vectors_table, vectors)
+    return stored
+
+
+async def put_vectors(
+    tx: Transaction, collection: Collection, table: str, vectors: Mapping[UUID, Sequence[float]]
+) -> None:
+    """Store vectors by their passages' ids in one of the collection's tables; those there stay."""
     await tx.execute(
         sql.SQL(
             """INSERT INTO {} (collection_id, passage_id, tenant, embedding)
-               SELECT %s, v.id, %s, v.embedding::halfvec
-               FROM unnest(%s::uuid[], %s::text[]) AS v (id, embedding)"""
-        ).format(table),
-        [collection.id, collection.tenant, ids, [_text(p.embedding) for p in passages]],
+               SELECT %s, v.id, %s, v.embedding
+               FROM unnest(%s::uuid[], %s::halfvec[]) AS v (id, embedding)
+               ON CONFLICT DO NOTHING"""
+        ).format(sql.Identifier(table)),
+        [
+            collection.id,
+            collection.tenant,
+            list(vectors),
+            [half_vector(vector) for vector in vectors.values()],
+        ],
     )
-    return [_passage(row) for row in rows]
-
-
-async def search(
-    tx: Transaction, collection: Collection, embedding: Sequence[float], *, limit: int, offset: int
-) -> list[Passage]:
-    """The passages nearest to a vector by cosine similarity, best first; exact.
-
-    Raises:
-        EmbeddingError: the vector has another dimension than the collection.
-    """
-    _check_dimension(collection, embedding)
-    table = await _vectors_table(tx, collection)
-    cursor = await tx.execute(
-        sql.SQL(
-            """SELECT p.id, p.content, p.created_at, p.tags, p.metadata, 1 - n.distance AS score
-               FROM (SELECT passage_id, embedding <=> %(embedding)s::halfvec AS distance FROM {}
-                     WHERE collection_id = %(collection)s
-                     ORDER BY distance, passage_id LIMIT %(limit)s OFFSET %(offset)s) n
-               JOIN passages p ON p.collection_id = %(collection)s AND p.id = n.passage_id
-               ORDER BY n.distance, n.passage_id"""
-        ).format(table),
-        {
-            "embedding": _text(embedding),
-            "collection": collection.id,
-            "limit": limit,
-            "offset": offset,
-        },
-    )
-    return [_passage(row) for row in await cursor.fetchall()]
 
 
 async def list_page(
@@ -143,27 +128,27 @@ async def list_page(
 ) -> list[Passage]:
     """A page of passages in the order of their insertion (ids sort by time)."""
     cursor = await tx.execute(
-        """SELECT id, content, created_at, tags, metadata, NULL::float8 AS score FROM passages
-           WHERE collection_id = %(collection)s AND (%(after)s::uuid IS NULL OR id > %(after)s)
-           ORDER BY id LIMIT %(limit)s""",
+        f"""SELECT {_COLUMNS} FROM passages p
+            WHERE collection_id = %(collection)s AND (%(after)s::uuid IS NULL OR id > %(after)s)
+            ORDER BY id LIMIT %(limit)s""",
         {"collection": collection_id, "after": after, "limit": limit},
     )
-    return [_passage(row) for row in await cursor.fetchall()]
+    return [passage_from_row(row) for row in await cursor.fetchall()]
 
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
     """Delete one passage with its vectors. Raises NotFound."""
+    collection = await collections.lock(tx, collection_id)
     cursor = await tx.execute(
         """WITH gone AS (
                DELETE FROM passages WHERE collection_id = %(collection)s AND id = %(passage)s
                RETURNING id
            ), counted AS (
-               UPDATE collections SET passage_count = passage_count - 1
+               UPDATE collections SET passage_count = passage_count - 1, edited_at = now()
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM gone)
            ), noted AS (
-               UPDATE agent_state s SET passage_count = s.passage_count - 1,
-                   memory_edited_at = now(), stats_edited_at = now(),
-                   stats_passages = s.passage_count - 1, stats_messages = s.message_count
+               UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
+                   stats_messages = s.message_count
                FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
                  AND EXISTS (SELECT 1 FROM gone)
            )
@@ -171,37 +156,51 @@ async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None
         {"collection": collection_id, "passage": passage_id},
     )
     if await cursor.fetchone() is None:
-        raise NotFound(f"There is no passage {passage_id}.")
+        raise no_passage(passage_id)
+    await forget_vectors(tx, collection, [passage_id])
 
 
-async def _vectors_table(tx: Transaction, collection: Collection) -> sql.Identifier:
+async def forget_vectors(
+    tx: Transaction, collection: Collection, passage_ids: Sequence[UUID]
+) -> None:
+    """Delete vectors where they serve, and where they are being built."""
     cursor = await tx.execute(
-        "SELECT vectors_table(%s, %s) AS name", [collection.embedding_model, collection.dimension]
+        "SELECT vectors_table FROM vector_builds WHERE collection_id = %s", [collection.id]
     )
-    row = await cursor.fetchone()
-    assert row is not None
-    return sql.Identifier(row["name"])
-
-
-def _check_dimension(collection: Collection, embedding: Sequence[float]) -> None:
-    if len(embedding) != collection.dimension:
-        raise EmbeddingError(
-            f"The embedder gives {len(embedding)} dimensions, but this collection was made with "
-            f"{collection.embedding_model} and {collection.dimension}.",
-            hint="Set MEMSERVER_EMBEDDING_MODEL back, or insert into a new agent.",
+    building = [row["vectors_table"] for row in await cursor.fetchall()]
+    for table in {collection.vectors_table, *building}:
+        await tx.execute(
+            sql.SQL("DELETE FROM {} WHERE collection_id = %s AND passage_id = ANY (%s)").format(
+                sql.Identifier(table)
+            ),
+            [collection.id, list(passage_ids)],
         )
 
 
-def _text(embedding: Sequence[float]) -> str:
-    return HalfVector(list(embedding)).to_text()  # type: ignore[no-any-return]
+def check_vector(collection: Collection, model: str, embedding: Sequence[float]) -> None:
+    """Raise EmbeddingError unless the vector fits among the collection's."""
+    if (model, len(embedding)) != (collection.embedding_model, collection.dimension):
+        raise EmbeddingError(
+            f"The collection {collection.name!r} holds vectors of {collection.embedding_model} with "
+            f"{collection.dimension} dimensions; these are of {model} with {len(embedding)}.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`, which gives the "
+            "collection vectors of the new model while the old ones serve.",
+        )
 
 
-def _passage(row: dict[str, Any]) -> Passage:
+def half_vector(embedding: Sequence[float]) -> HalfVector:
+    """A vector as the driver sends it."""
+    return HalfVector(list(embedding))
+
+
+def passage_from_row(row: Mapping[str, Any]) -> Passage:
+    """A passage from a row of the table."""
     return Passage(
         id=str(row["id"]),
+        collection_id=str(row["collection_id"]),
         text=row["content"],
         created_at=row["created_at"],
+        updated_at=row["updated_at"],
         tags=tuple(row["tags"]),
         metadata=row["metadata"],
-        score=row["score"],
     )

@@ -54,7 +54,7 @@ async def write(tx: Transaction, agent_id: UUID, section_id: UUID, text: str, ac
                SELECT id, version, tenant, %(text)s, %(actor)s, %(agent_id)s FROM edited
            )
            UPDATE agent_state SET memory_edited_at = now(), stats_edited_at = now(),
-               stats_messages = message_count, stats_passages = passage_count
+               stats_messages = message_count
            WHERE agent_id = %(agent_id)s""",
         {"text": text, "section_id": section_id, "actor": actor, "agent_id": agent_id},
     )

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from memserver.api.dependencies import Limit, PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas import (
     ArchivalResults,
+    FoundPassageOut,
     MessageOut,
     PassageOut,
     PassagePage,
@@ -24,7 +25,7 @@ from memserver.memory.archival import PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import Page
 from memserver.memory.text import clean
-from memserver.storage import agents, passages, sections
+from memserver.storage import agents, collections, passages, sections
 from memserver.storage.recall import RecallQuery
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["memory"])
@@ -124,7 +125,7 @@ async def list_passages(
 ) -> PassagePage:
     """List passages, oldest first."""
     async with services.database.tenant(tenant) as tx:
-        collection = await passages.collection_of(tx, agent_id)
+        collection = await collections.own_of(tx, agent_id)
         found = await passages.list_page(tx, collection.id, after=after, limit=limit + 1)
     more = UUID(found[limit - 1].id) if len(found) > limit else None
     return PassagePage(items=[PassageOut.read(passage) for passage in found[:limit]], next=more)
@@ -148,7 +149,7 @@ async def search_archival(
     async with services.database.tenant(tenant) as tx:
         found = await services.archival.search(tx, agent_id, vector, Page(page))
     return ArchivalResults(
-        items=[PassageOut.read(passage) for passage in found.passages],
+        items=[FoundPassageOut.of(hit) for hit in found.found],
         total=found.total,
         page=page,
         pages=found.page.pages(found.total),
@@ -161,5 +162,5 @@ async def delete_passage(
 ) -> None:
     """Delete one passage."""
     async with services.database.tenant(tenant) as tx:
-        collection = await passages.collection_of(tx, agent_id)
+        collection = await collections.own_of(tx, agent_id)
         await passages.delete(tx, collection.id, passage_id)

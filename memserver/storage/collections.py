@@ -1,0 +1,280 @@
+"""Collections of passages: an agent's own and shared ones, and which agents read them.
+
+A collection belongs to the embedding model that its vectors are of. `vectors_table` says where they lie, and
+whoever writes passages holds the collection's row, so that its counter and that place stay right.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from memserver.errors import Conflict, InvalidInput, NotFound
+from memserver.messages import JsonObject
+from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
+from memserver.storage.missing import no_agent, no_collection
+
+OWN_TABLE_PREFIX = "vectors_own_"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection as it is stored; `own` is that of an agent, `language` a text search configuration."""
+
+    id: UUID
+    tenant: str
+    name: str
+    own: bool
+    description: str
+    metadata: JsonObject
+    language: str
+    embedding_model: str
+    dimension: int
+    vectors_table: str
+    passage_count: int
+    created_at: datetime
+    edited_at: datetime
+
+    @property
+    def has_own_table(self) -> bool:
+        """Whether its vectors lie apart from other collections', with an index."""
+        return self.vectors_table.startswith(OWN_TABLE_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class NewCollection:
+    """What a shared collection is created from."""
+
+    name: str
+    embedding_model: str
+    dimension: int
+    description: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    language: str = "english"
+
+
+_NAMES = tuple(Collection.__dataclass_fields__)
+_COLUMNS = ", ".join(_NAMES)
+_OF_C = ", ".join(f"c.{name}" for name in _NAMES)
+
+
+async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection:
+    """Create a shared collection.
+
+    Raises:
+        Conflict: the tenant has a shared collection of this name.
+        InvalidInput: the database has no text search configuration of this language.
+    """
+    await check_language(tx, new.language)
+    try:
+        cursor = await tx.execute(
+            f"""INSERT INTO collections (id, tenant, name, description, metadata, language,
+                                         embedding_model, dimension, vectors_table)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, vectors_table(%s, %s))
+                RETURNING {_COLUMNS}""",
+            [
+                new_id(),
+                tenant,
+                new.name,
+                new.description,
+                Jsonb(dict(new.metadata)),
+                new.language,
+                new.embedding_model,
+                new.dimension,
+                new.embedding_model,
+                new.dimension,
+            ],
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(
+            f"There is a collection named {new.name!r} already.", hint="Choose another name."
+        ) from error
+    row = await cursor.fetchone()
+    assert row is not None
+    return Collection(**row)
+
+
+async def check_language(tx: Transaction, language: str) -> None:
+    """Raise InvalidInput unless the database can parse texts of this language."""
+    cursor = await tx.execute("SELECT cfgname FROM pg_ts_config ORDER BY cfgname")
+    known = [row["cfgname"] for row in await cursor.fetchall()]
+    if language not in known:
+        raise InvalidInput(
+            f"language: there is no text search configuration {language!r}.",
+            hint=f"There are: {', '.join(known)}.",
+        )
+
+
+async def get(tx: Transaction, collection_id: UUID) -> Collection:
+    """Fetch one collection. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM collections WHERE id = %s", [collection_id])
+    return _found(await cursor.fetchone(), collection_id)
+
+
+async def lock(tx: Transaction, collection_id: UUID) -> Collection:
+    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends.
+
+    Raises:
+        NotFound: no such collection.
+    """
+    cursor = await tx.execute(
+        f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE", [collection_id]
+    )
+    return _found(await cursor.fetchone(), collection_id)
+
+
+async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
+    """Lock an agent's own collection, if there is the agent.
+
+    Whoever writes to both locks the collection first and the agent's state after it.
+    """
+    await tx.execute(
+        """SELECT 1 FROM collections c JOIN agents a ON a.collection_id = c.id
+           WHERE a.id = %s FOR NO KEY UPDATE OF c""",
+        [agent_id],
+    )
+
+
+async def list_page(
+    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
+) -> list[Collection]:
+    """A page of the shared collections in the order of their creation (ids sort by time)."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM collections
+            WHERE NOT own AND (%(after)s::uuid IS NULL OR id > %(after)s)
+              AND (%(name)s::text IS NULL OR name = %(name)s)
+            ORDER BY id LIMIT %(limit)s""",
+        {"after": after, "limit": limit, "name": name},
+    )
+    return [Collection(**row) for row in await cursor.fetchall()]
+
+
+async def own_of(tx: Transaction, agent_id: UUID) -> Collection:
+    """The agent's own collection. Raises NotFound."""
+    cursor = await tx.execute(
+        f"""SELECT {_OF_C} FROM collections c JOIN agents a ON a.collection_id = c.id
+            WHERE a.id = %s""",
+        [agent_id],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(agent_id)
+    return Collection(**row)
+
+
+async def readable_by(tx: Transaction, agent_id: UUID) -> list[Collection]:
+    """The agent's own collection first, then those attached to it. Raises NotFound."""
+    cursor = await tx.execute(
+        f"SELECT {_OF_C} FROM collections_of(%s) c ORDER BY c.own DESC, c.name, c.id", [agent_id]
+    )
+    found = [Collection(**row) for row in await cursor.fetchall()]
+    if not found:
+        raise no_agent(agent_id)
+    return found
+
+
+async def attach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
+    """Let an agent search a collection; does nothing if it does already. Raises NotFound."""
+    collection = await get(tx, collection_id)
+    own = await own_of(tx, agent_id)
+    if own.id == collection.id:
+        return
+    await _renew_statistics(tx, agent_id)
+    await tx.execute(
+        """INSERT INTO agent_collections (agent_id, collection_id, tenant)
+           VALUES (%s, %s, %s) ON CONFLICT DO NOTHING""",
+        [agent_id, collection_id, collection.tenant],
+    )
+
+
+async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
+    """Take a collection from an agent.
+
+    Raises:
+        NotFound: there is no such agent, or the collection is not attached to it.
+        Conflict: it is the agent's own.
+    """
+    if (await own_of(tx, agent_id)).id == collection_id:
+        raise Conflict("An agent's own collection can't be detached.")
+    await _renew_statistics(tx, agent_id)
+    cursor = await tx.execute(
+        "DELETE FROM agent_collections WHERE agent_id = %s AND collection_id = %s",
+        [agent_id, collection_id],
+    )
+    if cursor.rowcount == 0:
+        raise NotFound(f"The collection {collection_id} is not attached to agent {agent_id}.")
+
+
+async def delete(tx: Transaction, collection_id: UUID) -> None:
+    """Delete a shared collection with its passages; agents that read it no longer do.
+
+    Raises:
+        NotFound: no such collection.
+        Conflict: it is an agent's own.
+    """
+    if (await lock(tx, collection_id)).own:
+        raise Conflict(
+            "The collection is an agent's own.", hint="It goes when the agent is deleted."
+        )
+    await _delete(tx, collection_id)
+
+
+async def release(tx: Transaction, collection_id: UUID) -> None:
+    """Delete the collection of an agent that is gone, or make it a shared one where others read it."""
+    cursor = await tx.execute(
+        """UPDATE collections SET own = false, name = name || ' ' || id
+           WHERE id = %s AND id IN (SELECT collection_id FROM agent_collections)""",
+        [collection_id],
+    )
+    if cursor.rowcount == 0:
+        await lock(tx, collection_id)
+        await _delete(tx, collection_id)
+
+
+async def tables_of(tx: Transaction, collection_id: UUID) -> list[str]:
+    """The tables that hold vectors of a collection: serving, being built, retired."""
+    cursor = await tx.execute(
+        """SELECT vectors_table FROM collections WHERE id = %(collection)s
+           UNION SELECT vectors_table FROM vector_builds WHERE collection_id = %(collection)s
+           UNION SELECT vectors_table FROM retired_vectors WHERE collection_id = %(collection)s""",
+        {"collection": collection_id},
+    )
+    return [row["vectors_table"] for row in await cursor.fetchall()]
+
+
+async def _delete(tx: Transaction, collection_id: UUID) -> None:
+    tables = await tables_of(tx, collection_id)
+    await tx.execute("DELETE FROM collections WHERE id = %s", [collection_id])
+    for table in tables:
+        await drop_vectors(tx, table, collection_id)
+
+
+async def drop_vectors(tx: Transaction, table: str, collection_id: UUID) -> None:
+    """Delete a collection's vectors in one of its tables, with the table if it was its own."""
+    if table.startswith(OWN_TABLE_PREFIX):
+        await tx.execute("SELECT drop_own_table(%s)", [table])
+        return
+    await tx.execute(
+        sql.SQL("DELETE FROM {} WHERE collection_id = %s").format(sql.Identifier(table)),
+        [collection_id],
+    )
+
+
+async def _renew_statistics(tx: Transaction, agent_id: UUID) -> None:
+    await tx.execute(
+        """UPDATE agent_state SET memory_edited_at = now(), stats_edited_at = now(),
+               stats_messages = message_count WHERE agent_id = %s""",
+        [agent_id],
+    )
+
+
+def _found(row: dict[str, Any] | None, collection_id: UUID) -> Collection:
+    if row is None:
+        raise no_collection(collection_id)
+    return Collection(**row)
