@@ -86,3 +86,5 @@ class Settings(BaseSettings):
     limit."""
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""
+    jobs_at_once: int = Field(default=4, ge=0, le=64)
+    """Jobs that one process runs at the same time; 0: none, so that other processes have to."""

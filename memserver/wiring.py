@@ -34,6 +34,8 @@ from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.job_runner import JobRunner
+from memserver.storage.jobs import Handler
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
@@ -67,6 +69,7 @@ class Services:
     worker: Worker
     conversation: Conversation
     archival: ArchivalStorage
+    jobs: JobRunner
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -267,11 +270,22 @@ async def assemble(
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
+    jobs = JobRunner(
+        database,
+        job_handlers(),
+        at_once=settings.jobs_at_once,
+        lease_seconds=settings.lease_seconds,
+    )
     try:
-        async with worker.running():
-            yield Services(database, faculties, worker, conversation, archival)
+        async with worker.running(), jobs.running():
+            yield Services(database, faculties, worker, conversation, archival, jobs)
     finally:
         await database.close()
+
+
+def job_handlers() -> dict[str, Handler]:
+    """What does the jobs of each name."""
+    return {}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

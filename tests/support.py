@@ -72,6 +72,10 @@ class Server:
         result: dict[str, Any] = answer.json()
         return result
 
+    async def run_jobs(self) -> None:
+        """Run all that is queued, until nothing is left."""
+        await self.services.jobs.run_until_idle()
+
     async def get(self, path: str, **query: Any) -> dict[str, Any]:
         answer = await self.http.get(f"/v1/agents/{path}".rstrip("/"), params=query)
         assert answer.status_code == 200, answer.text
@@ -101,11 +105,12 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """The whole server over a test's database, with a scripted model, or with `models` by name.
 
-    With `llm_base_url` among the settings the models are those of that endpoint.
+    With `llm_base_url` among the settings the models are those of that endpoint. Jobs run when the test
+    says so, by `run_jobs`, unless it sets `jobs_at_once`.
     """
     embedder = settings.pop("embedder", HashingEmbedder())
     models: ModelSource | None = settings.pop("models", None)
-    options = Settings(_env_file=None, **{"lease_seconds": 2, **settings})
+    options = Settings(_env_file=None, **{"lease_seconds": 2, "jobs_at_once": 0, **settings})
     if models is None:
         models = Models(options) if options.llm_base_url else FixedModels(model)
     made = assemble(database.app, models, embedder, options, tools)

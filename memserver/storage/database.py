@@ -38,6 +38,11 @@ class Database:
             configure=_take_vectors,
         )
 
+    @property
+    def pool(self) -> AsyncConnectionPool[Transaction]:
+        """The connections, for a library that brings its own queries."""
+        return self._pool
+
     async def open(self) -> None:
         """Connect. Raises DatabaseError when the server doesn't answer."""
         try:

@@ -1,0 +1,250 @@
+"""Runs jobs in this process, by a procrastinate worker on our own pool.
+
+A job whose process dies is taken up by another one when its worker has given no sign for a while. A
+job that fails is tried again after a pause that grows, a bounded number of times.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+
+import psycopg
+from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
+from procrastinate.builtin_tasks import remove_old_jobs
+from procrastinate.connector import Notify
+from procrastinate.exceptions import ConnectorException, UniqueViolation
+from procrastinate.jobs import DeleteJobCondition, Status
+from procrastinate.jobs import Job as StoredJob
+from procrastinate.manager import JobManager
+from procrastinate.worker import Worker
+from typing_extensions import override
+
+from memserver.errors import DatabaseError, MemserverError
+from memserver.messages import JsonObject
+from memserver.storage.database import Database
+from memserver.storage.jobs import Handler, JobRun
+
+logger = logging.getLogger(__name__)
+
+QUEUE = "memserver"
+MOST_ATTEMPTS = 8
+LONGEST_PAUSE = 600
+"""Seconds; with the pauses before it, an outage of half an hour fails no job."""
+GRACE_SECONDS = 2.0
+"""What running jobs get to end by themselves when the process is told to; then they go on elsewhere."""
+KEEP_FAILED_HOURS = 7 * 24
+HOURLY = "7 * * * *"
+
+
+class JobRunner:
+    """Runs queued jobs by their handlers."""
+
+    def __init__(
+        self,
+        database: Database,
+        handlers: Mapping[str, Handler],
+        *,
+        at_once: int,
+        lease_seconds: float,
+    ) -> None:
+        """Make it.
+
+        Args:
+            database: where the queue is.
+            handlers: what does the jobs of a name.
+            at_once: jobs that run here at the same time; with 0 none do, and others run them.
+            lease_seconds: how long a dead worker's jobs wait before another one takes them over.
+        """
+        self._database = database
+        self._at_once = at_once
+        self._lease_seconds = lease_seconds
+        self._pause = lease_seconds / 3
+        self._stopping = False
+        self._worker: Worker | None = None
+        # A tick of the past is left out: what was missed while no process ran need not be made up.
+        connector = _Connector(database)
+        self._app = App(connector=connector, periodic_defaults={"max_delay": 0})
+        self._app.job_manager = _Manager(connector, pause=self._pause)
+        for name, handler in handlers.items():
+            run = partial(_run, handler)
+            self._app.task(name=name, queue=QUEUE, retry=_Retries(), pass_context=True)(run)
+        # Without a periodic task a worker would not notice that its heartbeat has stopped
+        # (procrastinate issue 1597); this one is of use, too.
+        upkeep = self._app.task(name="upkeep", queue=QUEUE, pass_context=True)(_upkeep)
+        self._app.periodic(cron=HOURLY)(upkeep)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run jobs while the block runs; at its end those that don't end soon go back to the queue."""
+        async with self._app.open_async(self._database.pool):
+            if not self._at_once:
+                yield
+                return
+            tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._take_over())]
+            try:
+                yield
+            finally:
+                self._stopping = True
+                tasks[1].cancel()
+                if self._worker is not None:
+                    self._worker.stop()
+                else:
+                    tasks[0].cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_until_idle(self) -> None:
+        """Run every job that waits, also those for later, one by one, until none is left.
+
+        For tests and for programs that want their jobs done now; only where none run by themselves.
+        """
+        assert not self._at_once
+        while await self._hurry():
+            await self._make_worker(wait=False).run()
+
+    async def _hurry(self) -> bool:
+        """Make all that waits due now; returns whether anything does."""
+        async with self._database.across_tenants() as tx:
+            cursor = await tx.execute(
+                "UPDATE procrastinate_jobs SET scheduled_at = NULL "
+                "WHERE status = 'todo' AND queue_name = %s",
+                [QUEUE],
+            )
+        return cursor.rowcount > 0
+
+    def _make_worker(self, *, wait: bool) -> Worker:
+        return Worker(
+            self._app,
+            queues=[QUEUE],
+            concurrency=self._at_once or 1,
+            wait=wait,
+            listen_notify=wait,
+            # A job for later, and one whose like has ended, are not notified but found by looking.
+            fetch_job_polling_interval=self._pause,
+            shutdown_graceful_timeout=min(GRACE_SECONDS, self._lease_seconds) if wait else None,
+            delete_jobs=DeleteJobCondition.SUCCESSFUL,
+            install_signal_handlers=False,
+            update_heartbeat_interval=self._pause,
+            stalled_worker_timeout=self._lease_seconds,
+        )
+
+    async def _work(self) -> None:
+        """Have a worker run for ever: one that stops, since the database was away, is followed by another."""
+        while not self._stopping:
+            self._worker = self._make_worker(wait=True)
+            reason = "The job worker has stopped."
+            try:
+                await self._worker.run()
+            except ConnectorException as error:
+                reason = f"The database failed: {error.__cause__ or error}".strip()
+            self._worker = None
+            if not self._stopping:
+                logger.warning("%s Starting another one in %.1f s.", reason, self._pause)
+                await asyncio.sleep(self._pause)
+
+    async def _take_over(self) -> None:
+        """Queue again what dead workers were running."""
+        while True:
+            try:
+                async with self._database.across_tenants() as tx:
+                    cursor = await tx.execute(
+                        "SELECT retry_stalled_jobs(%s, %s) AS id",
+                        [self._lease_seconds, MOST_ATTEMPTS],
+                    )
+                    for row in await cursor.fetchall():
+                        logger.warning("Job %s was left by a dead worker.", row["id"])
+            except DatabaseError as error:
+                logger.warning("%s Trying again in %.1f s.", error.message, self._pause)
+            await asyncio.sleep(self._pause)
+
+
+class _Connector(PsycopgConnector):
+    """Procrastinate's access to the database: our pool, and our way to listen."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._database = database
+
+    @override
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        [channel] = channels
+        async for payload in self._database.listen(channel):
+            await on_notification(channel=channel, payload=payload)
+
+
+class _Manager(JobManager):
+    """Sees to it that a job's end is stored: a job that stays "doing" holds up all of its key."""
+
+    def __init__(self, connector: PsycopgConnector, *, pause: float) -> None:
+        super().__init__(connector)
+        self._pause = pause
+
+    @override
+    async def finish_job_by_id_async(self, job_id: int, status: Status, delete_job: bool) -> None:
+        finish = partial(super().finish_job_by_id_async, job_id, status, delete_job)
+        for _ in range(3):  # as long as the heartbeat may be late; then another worker takes over
+            try:
+                return await finish()
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.OperationalError):
+                    raise
+                await asyncio.sleep(self._pause)
+        return await finish()
+
+    @override
+    async def retry_job_by_id_async(
+        self,
+        job_id: int,
+        retry_at: datetime,
+        priority: int | None = None,
+        queue: str | None = None,
+        lock: str | None = None,
+    ) -> None:
+        retry = partial(super().retry_job_by_id_async, job_id, retry_at, priority, queue, lock)
+        for _ in range(3):
+            try:
+                return await retry()
+            except UniqueViolation:  # another one of its name and key waits already
+                return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.OperationalError):
+                    raise
+                await asyncio.sleep(self._pause)
+        return await retry()
+
+
+class _Retries(BaseRetryStrategy):
+    """When a failed job is tried again: at once if it was cut off, else after 1, 5, 25, … seconds."""
+
+    @override
+    def get_retry_decision(
+        self, *, exception: BaseException, job: StoredJob
+    ) -> RetryDecision | None:
+        if isinstance(exception, asyncio.CancelledError):
+            return RetryDecision(retry_in={"seconds": 0})
+        if job.attempts + 1 >= MOST_ATTEMPTS:
+            return None
+        return RetryDecision(retry_in={"seconds": min(5**job.attempts, LONGEST_PAUSE)})
+
+
+async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
+    job = context.job
+    attempt = job.attempts + 1
+    try:
+        await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
+    except MemserverError as error:
+        logger.warning("Job %s (%s), attempt %d: %s", job.id, job.task_name, attempt, error.message)
+        raise
+
+
+async def _upkeep(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate's
+    """Delete failed jobs that are old; those that succeed are deleted at once."""
+    await remove_old_jobs(
+        context,
+        max_hours=KEEP_FAILED_HOURS,
+        remove_failed=True,
+        remove_cancelled=True,
+        remove_aborted=True,
+    )
