@@ -10,7 +10,7 @@ from pathlib import Path
 from alembic import op
 
 revision = "0004"
-down_revision = "0002"
+down_revision = "0003"
 
 SCHEMA = Path(__file__).parents[1] / "procrastinate_3_10.sql"
 
