@@ -74,6 +74,18 @@ class Settings(BaseSettings):
     bound, so that passages are cut shorter than they need be."""
     embedding_api_key: SecretStr | None = None
 
+    document_max_bytes: int = Field(default=50_000_000, ge=1)
+    """Size of a file that may be sent, at most."""
+    document_timeout: float = Field(default=120, gt=0)
+    """How long reading a file may take, in a process of its own."""
+    document_memory_mb: int = Field(default=1024, ge=128)
+    """Megabytes that this process may have."""
+    chunk_tokens: int = Field(default=512, ge=16)
+    """Tokens of a passage that is cut from a document, at most; what the embedding model reads, if that is
+    less: 256 for the local one."""
+    chunk_overlap: int = Field(default=32, ge=0)
+    """Tokens, at most, by which a passage repeats the end of the one before it in the same section."""
+
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""
 

@@ -20,7 +20,7 @@ from memserver.agent.worker import Worker
 from memserver.circuit import Circuit
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, Reading
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.endpoint import Endpoint
 from memserver.errors import MemserverError, SetupError
@@ -28,7 +28,11 @@ from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.chunking import Chunker
+from memserver.memory.documents import Documents
+from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
@@ -69,6 +73,7 @@ class Services:
     worker: Worker
     conversation: Conversation
     archival: ArchivalStorage
+    documents: Documents
     jobs: JobRunner
 
     async def readiness(self) -> list[Check]:
@@ -218,7 +223,8 @@ def make_embedder(settings: Settings) -> Embedder:
         _embedding_model(settings),
         api_key=key.get_secret_value() if key else "",
         dimension=settings.embedding_dimension,
-        reading=Reading(settings.embedding_window, settings.embedding_tokenizer),
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
     )
 
 
@@ -270,22 +276,29 @@ async def assemble(
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
+    taken_in = Documents(
+        database,
+        archival,
+        Sandbox(settings.document_timeout, settings.document_memory_mb),
+        Chunker(embedder, tokens=settings.chunk_tokens, overlap=settings.chunk_overlap),
+        max_bytes=settings.document_max_bytes,
+    )
     jobs = JobRunner(
         database,
-        job_handlers(),
+        job_handlers(taken_in),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
     try:
         async with worker.running(), jobs.running():
-            yield Services(database, faculties, worker, conversation, archival, jobs)
+            yield Services(database, faculties, worker, conversation, archival, taken_in, jobs)
     finally:
         await database.close()
 
 
-def job_handlers() -> dict[str, Handler]:
+def job_handlers(taken_in: Documents) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {}
+    return {documents.JOB: taken_in.run}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

@@ -7,7 +7,6 @@ Owns what is asked and what the answer must be. Leaves HTTP to `endpoint`, batch
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeGuard
 
@@ -20,23 +19,9 @@ from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import EmbeddingError, ModelError
 from memserver.messages import JsonObject
 
-
 _COMMON_WINDOW = 512
 _FRAME = 2
 """Tokens that a model puts around a text, as a rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How much of a text a model reads.
-
-    Attributes:
-        window: tokens; 0 takes the `max_model_len` that the endpoint lists, else 512.
-        tokenizer: the model's tokenizer.json; without it a text's bytes bound its tokens.
-    """
-
-    window: int = 0
-    tokenizer: Path | None = None
 
 
 class OpenAICompatibleEmbedder(Embedder):
@@ -47,14 +32,15 @@ class OpenAICompatibleEmbedder(Embedder):
         window: as given, else 0 until `count_tokens` has asked what the endpoint lists.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the endpoint have defaults and are named
         self,
         base_url: str,
         model: str,
         *,
         api_key: str = "",
         dimension: int = 0,
-        reading: Reading = Reading(),  # noqa: B008 - frozen
+        window: int = 0,
+        tokenizer: Path | None = None,
         timeout: float = 60,
         max_retries: int = 2,
     ) -> None:
@@ -65,7 +51,9 @@ class OpenAICompatibleEmbedder(Embedder):
             model: what the endpoint calls the model.
             api_key: empty for an endpoint that wants none.
             dimension: of the vectors; 0 takes what the first answer has.
-            reading: how much of a text the model reads.
+            window: tokens of a text that the model reads; 0 takes the `max_model_len` that the endpoint
+                lists, else 512.
+            tokenizer: the model's tokenizer.json; without it a text's bytes bound its tokens.
             timeout: seconds for one request, retries included.
             max_retries: of a request that failed on the way or with a 5xx.
 
@@ -74,8 +62,8 @@ class OpenAICompatibleEmbedder(Embedder):
         """
         self.model = model
         self.dimension = dimension
-        self.window = reading.window
-        self._tokenizer = TokenizerFile(reading.tokenizer) if reading.tokenizer else None
+        self.window = window
+        self._tokenizer = TokenizerFile(tokenizer) if tokenizer else None
         self._client = EndpointClient(
             Endpoint(
                 base_url,

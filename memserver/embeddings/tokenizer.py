@@ -29,7 +29,7 @@ class TokenizerFile:
     def _load(self) -> Tokenizer:
         try:
             tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
-        except Exception as error:  # noqa: BLE001 - tokenizers raises bare Exception
+        except Exception as error:
             raise EmbeddingError(
                 f"The embedder's tokenizer {self._path} can't be read: {error}",
                 hint="Mend MEMSERVER_EMBEDDING_TOKENIZER, or unset it.",

@@ -1,16 +1,19 @@
 """Archival storage: passages found by meaning. Leaves vectors' tables to `storage.passages`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
+from memserver.embeddings.text import LONGEST
 from memserver.errors import EmbeddingError, InvalidInput
+from memserver.memory.chunking import Chunker
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
 from memserver.messages import FoundPassage, Passage
+from memserver.parsing.parse import sentences
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
@@ -48,12 +51,47 @@ class ArchivalStorage:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
+        self._chunker = Chunker(embedder)
 
     async def dimension(self) -> int:
         """Length of the embedder's vectors. Raises EmbeddingError when it can't be found out."""
         if not self.embedder.dimension:
             await self.embedder.embed(["dimension"])
         return self.embedder.dimension
+
+    async def split(self, texts: Sequence[PassageText]) -> list[PassageText]:
+        """The texts, those cut into several that the embedder would not read to their end.
+
+        Each part has the whole one's tags and metadata, and says in its metadata which part it is.
+
+        Raises:
+            EmbeddingError: the embedder can't count.
+        """
+        counts = await self.embedder.count_tokens([text.text for text in texts])
+        fitting: list[PassageText] = []
+        for text, count in zip(texts, counts, strict=True):
+            if count <= self.embedder.window and len(text.text) <= LONGEST:
+                fitting.append(text)
+            else:
+                fitting += await self._parts(text) or [text]
+        return fitting
+
+    async def _parts(self, whole: PassageText) -> list[PassageText]:
+        spans = await self._chunker.plan(whole.text, sentences(whole.text))
+        return [
+            replace(
+                whole,
+                text=whole.text[span.start : span.end],
+                metadata={
+                    **(whole.metadata or {}),
+                    "part": number,
+                    "parts": len(spans),
+                    "start": span.start,
+                    "end": span.end,
+                },
+            )
+            for number, span in enumerate(spans, 1)
+        ]
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Vectors for texts.
@@ -117,4 +155,13 @@ class ArchivalStorage:
 
 def _line(passage: Passage, zone: tzinfo) -> str:
     text = snippet(passage.text, RESULT_CHARACTERS)
-    return f"[{stamp(passage.created_at, zone)}] {text}"
+    return f"[{stamp(passage.created_at, zone)}] {_origin(passage.metadata)}{text}"
+
+
+def _origin(metadata: Mapping[str, Any]) -> str:
+    """Where a document's passage comes from, as a model reads it: (rules.pdf, page 3, Fees)."""
+    name, page = metadata.get("document_name"), metadata.get("page")
+    if not name:
+        return ""
+    parts = [name, f"page {page}" if page else "", metadata.get("heading", "")]
+    return f"({', '.join(snippet(str(part), 100) for part in parts if part)}) "

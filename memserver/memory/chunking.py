@@ -7,14 +7,15 @@ than a chunk is cut between words, and a word that is, between characters.
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.text import LONGEST
 
-DEFAULT_TOKENS = 512
+DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
 
 
@@ -37,16 +38,18 @@ class _Unit:
 class Chunker:
     """Plans chunks for an embedder."""
 
-    def __init__(self, embedder: Embedder, *, tokens: int | None = None, overlap: int = 32) -> None:
+    def __init__(
+        self, embedder: Embedder, *, tokens: int | None = None, overlap: int = DEFAULT_OVERLAP
+    ) -> None:
         """Make it.
 
         Args:
             embedder: counts, and says how much it reads.
-            tokens: of a chunk at most; None, or more than the embedder reads: what it reads, up to 512.
+            tokens: of a chunk at most; None, or more than the embedder reads: what it reads.
             overlap: how many of these repeat the end of the chunk before, at most.
         """
         self._embedder = embedder
-        self._tokens = tokens or DEFAULT_TOKENS
+        self._tokens = tokens
         self._overlap = overlap
 
     async def plan(
@@ -62,8 +65,9 @@ class Chunker:
         borders = sorted({0, *borders, len(text)})
         cuts = sorted({*borders, *sentences})
         [frame] = await self._embedder.count_tokens([""])
-        room = max(1, min(self._tokens, self._embedder.window) - frame)
-        spans = [_trimmed(text, Span(*pair)) for pair in zip(cuts, cuts[1:], strict=False)]
+        window = self._embedder.window
+        room = max(1, min(self._tokens or window, window) - frame)
+        spans = [_trimmed(text, Span(*pair)) for pair in pairwise(cuts)]
         units = await self._units(text, [span for span in spans if span.start < span.end], room)
         chunks: list[Span] = []
         for stretch in _stretches(units, borders):
@@ -104,7 +108,7 @@ def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
     starts = [unit.span.start for unit in units]
     stretches = [
         units[bisect_left(starts, low) : bisect_left(starts, high)]
-        for low, high in zip(borders, borders[1:], strict=False)
+        for low, high in pairwise(borders)
     ]
     return [stretch for stretch in stretches if stretch]
 

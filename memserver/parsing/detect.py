@@ -61,7 +61,9 @@ _TYPES: dict[str, Kind] = {
     "application/jsonlines": "jsonl",
     "application/x-jsonlines": "jsonl",
 }
-_HTML = re.compile(r"\A\s*(<\?xml.*?\?>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.I | re.S)
+_HTML = re.compile(
+    r"\A\s*(<\?xml.*?\?>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.I | re.S
+)
 _HEADING = re.compile(r"^#{1,6} \S", re.M)
 _LOOKED_AT = 100_000
 

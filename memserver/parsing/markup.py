@@ -51,7 +51,9 @@ def markdown_sections(text: str) -> list[Section]:
 
     A heading directly under another one begins no new chunk: the other would stand alone in its own.
     """
-    lines = list(accumulate((len(line) for line in text.split("\n")), lambda at, n: at + n + 1, initial=0))
+    lines = list(
+        accumulate((len(line) for line in text.split("\n")), lambda at, n: at + n + 1, initial=0)
+    )
     sections = []
     above: list[tuple[int, str]] = []
     tokens = MarkdownIt("commonmark").parse(text)
@@ -65,4 +67,3 @@ def markdown_sections(text: str) -> list[Section]:
         heading = " > ".join(title for _, title in above if title)
         sections.append(Section(lines[opening.map[0]], heading=heading, border=border))
     return sections
-

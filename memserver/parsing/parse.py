@@ -11,6 +11,39 @@ from memserver.parsing.markup import docx_to_markdown, html_to_markdown, markdow
 from memserver.parsing.pdf import parse_pdf
 from memserver.parsing.records import parse_records
 
+LANGUAGES = {
+    "arabic": "ar",
+    "armenian": "hy",
+    "basque": "eu",
+    "catalan": "ca",
+    "danish": "da",
+    "dutch": "nl",
+    "english": "en",
+    "estonian": "et",
+    "finnish": "fi",
+    "french": "fr",
+    "german": "de",
+    "greek": "el",
+    "hindi": "hi",
+    "hungarian": "hu",
+    "indonesian": "id",
+    "irish": "ga",
+    "italian": "it",
+    "lithuanian": "lt",
+    "nepali": "ne",
+    "norwegian": "no",
+    "portuguese": "pt",
+    "romanian": "ro",
+    "russian": "ru",
+    "serbian": "sr",
+    "spanish": "es",
+    "swedish": "sv",
+    "tamil": "ta",
+    "turkish": "tr",
+    "yiddish": "yi",
+}
+"""Postgres's text search configurations as ISO 639-1 codes."""
+
 
 def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
     """A file's text with its sections and sentences.
@@ -34,8 +67,13 @@ def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
             f"The file has {len(parsed.text)} characters of text; {LONGEST_TEXT} is the most.",
             hint="Send it in parts.",
         )
-    found = sentencex.get_sentence_boundaries(language, parsed.text)
-    return replace(parsed, sentences=[sentence["start_index"] for sentence in found])
+    return replace(parsed, sentences=sentences(parsed.text, language))
+
+
+def sentences(text: str, language: str = "en") -> list[int]:
+    """Where the sentences of a text begin; marks of all scripts end one, also in a language not known."""
+    found = sentencex.get_sentence_boundaries(language, text)
+    return [sentence["start_index"] for sentence in found]
 
 
 def _parsed(content: bytes, kind: Kind) -> Parsed:

@@ -7,12 +7,13 @@ gets the file on stdin and none of the environment but where Python finds its mo
 import asyncio
 import json
 import os
+import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
 from memserver import errors
-from memserver.errors import DocumentCorrupt, DocumentTooCostly
+from memserver.errors import DocumentCorrupt, DocumentError, DocumentTooCostly
 from memserver.parsing.base import Kind, Parsed
 
 _MEGABYTE = 2**20
@@ -62,12 +63,19 @@ class Sandbox:
                     process.kill()
                 await process.wait()
         if process.returncode:
-            last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise DocumentCorrupt(
-                "The parser failed on the file" + (f": {last[:200]}" if last else "."),
-                hint="The file may be damaged. Open and save it anew, and send the result.",
-            )
+            raise _failure(process.returncode, complaint.decode("utf-8", "replace"))
         return await asyncio.to_thread(_read, output)
+
+
+def _failure(status: int, complaint: str) -> DocumentError:
+    """Why a process ended that gave no answer."""
+    if "MemoryError" in complaint or status in {-signal.SIGXCPU, -signal.SIGKILL}:
+        return DocumentTooCostly("Reading the file takes too much memory or time.")
+    last = complaint.strip().rpartition("\n")[2]
+    return DocumentCorrupt(
+        "The parser failed on the file" + (f": {last[:200]}" if last else "."),
+        hint="The file may be damaged. Open and save it anew, and send the result.",
+    )
 
 
 def _read(output: bytes) -> Parsed:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from memserver.errors import DocumentError, DocumentTooCostly
+from memserver.errors import DocumentError
 from memserver.parsing.base import Kind
 from memserver.parsing.parse import parse
 
@@ -18,20 +18,20 @@ from memserver.parsing.parse import parse
 def main() -> None:
     """Read a file; the arguments are its kind, its language, bytes of memory and seconds of CPU."""
     kind, language, memory, seconds = sys.argv[1:]
-    _bound({
-        resource.RLIMIT_AS: int(memory),
-        resource.RLIMIT_CPU: int(seconds),
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_CORE: 0,
-    })
+    _bound(
+        {
+            resource.RLIMIT_AS: int(memory),
+            resource.RLIMIT_CPU: int(seconds),
+            resource.RLIMIT_FSIZE: 0,
+            resource.RLIMIT_CORE: 0,
+        }
+    )
     answer: Mapping[str, Any]
     try:
         parsed = parse(sys.stdin.buffer.read(), cast("Kind", kind), language)
         answer = {"parsed": parsed.to_json()}
     except DocumentError as error:
         answer = _failure(error)
-    except MemoryError:
-        answer = _failure(DocumentTooCostly("Reading the file takes too much memory."))
     sys.stdout.write(json.dumps(answer))
 
 

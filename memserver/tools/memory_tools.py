@@ -76,8 +76,8 @@ async def recall_memory_search_date(
 
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
-    texts = [PassageText(content)]
-    vectors = await _embed(context, content)
+    texts = await context.archival.split([PassageText(content)])
+    vectors = await _embed(context, *(text.text for text in texts))
     tx = await context.transaction.get()
     await context.archival.insert(tx, context.agent_id, texts, vectors)
     return ""
@@ -118,8 +118,8 @@ async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     return found.describe(context.zone)
 
 
-async def _embed(context: ToolContext, text: str) -> list[list[float]]:
+async def _embed(context: ToolContext, *texts: str) -> list[list[float]]:
     try:
-        return await context.archival.embed([text])
+        return await context.archival.embed(texts)
     except InvalidInput as error:
         raise ToolError(error.message) from error

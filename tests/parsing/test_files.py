@@ -4,6 +4,7 @@ import io
 import json
 import os
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def zipped(*names: str) -> bytes:
 def placed(parsed: Parsed) -> list[tuple[str, str]]:
     """Each section's heading with the text that stands there."""
     starts = [*(section.start for section in parsed.sections), len(parsed.text)]
-    texts = [parsed.text[a:b].strip() for a, b in zip(starts, starts[1:], strict=False)]
+    texts = [parsed.text[a:b].strip() for a, b in pairwise(starts)]
     return [(section.heading, text) for section, text in zip(parsed.sections, texts, strict=True)]
 
 
@@ -80,9 +81,9 @@ async def test_html_gives_what_a_reader_sees():
 
 
 async def test_html_is_read_in_the_encoding_that_it_names():
-    page = '<html><head><meta charset="windows-1252"></head><body>Müller’s café</body></html>'
+    page = '<html><head><meta charset="windows-1252"></head><body>Müller•s café</body></html>'
     parsed = await read(page.encode("windows-1252"))
-    assert parsed.text == "Müller’s café"
+    assert parsed.text == "Müller•s café"
 
 
 async def test_markdown_gives_its_headings_but_not_those_in_code():
@@ -118,7 +119,7 @@ async def test_json_lines_give_one_section_for_each_record():
             "en",
             ["Dr. Smith came at 3 p.m. on Friday. ", "He left."],
         ),
-        ("今天天气很好。我们去公园吧！", "zh", ["今天天气很好。", "我们去公园吧！"]),
+        ("今天天气很好。我们去公园吧。", "zh", ["今天天气很好。", "我们去公园吧。"]),
         ("यह एक वाक्य है। यह दूसरा है।", "hi", ["यह एक वाक्य है। ", "यह दूसरा है।"]),
         ("كيف حالك؟ انا بخير.", "ar", ["كيف حالك؟ ", "انا بخير."]),
         ("Er kam am 3. Mai. Dann ging er.", "de", ["Er kam am 3. Mai. ", "Dann ging er."]),
@@ -128,7 +129,7 @@ async def test_json_lines_give_one_section_for_each_record():
 async def test_sentences_are_found_in_many_scripts(text: str, language: str, sentences: list[str]):
     parsed = await Sandbox().parse(text.encode(), "text", language)
     starts = [*parsed.sentences, len(text)]
-    assert [text[a:b] for a, b in zip(starts, starts[1:], strict=False)] == sentences
+    assert [text[a:b] for a, b in pairwise(starts)] == sentences
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "windows-1252"])
@@ -169,7 +170,7 @@ def test_the_kind_is_what_the_content_says(
         (b"just words", "a.docx", DocumentCorrupt, "no DOCX"),
         (b"%PDF-1.7\nand then rubbish", "a.pdf", DocumentCorrupt, "opened"),
         (file("harbour.docx")[:-500], "a.docx", DocumentCorrupt, "damaged"),
-        (zipped("word/document.xml"), "a.docx", DocumentCorrupt, ""),
+        (zipped("word/document.xml"), "a.docx", DocumentCorrupt, "parser failed"),
         (b'{"a": 1}\n{"a": \n', "a.jsonl", DocumentCorrupt, "Line 2"),
         (b"<div>" * 50_000 + b"x", "a.html", DocumentCorrupt, "deeply"),
         (file("encrypted.pdf"), "a.pdf", DocumentEncrypted, "password"),
@@ -207,20 +208,21 @@ async def test_what_a_database_cannot_store_is_cleaned():
 
 
 async def test_a_file_that_takes_too_long_is_given_up():
-    with pytest.raises(DocumentTooCostly, match="longer than 0.01 seconds"):
+    with pytest.raises(DocumentTooCostly, match=r"longer than 0\.01 seconds"):
         await Sandbox(seconds=0.01).parse(b"words", "text")
 
 
 async def test_a_file_that_takes_too_much_memory_is_given_up():
     bomb = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(file("harbour.docx"))) as good:
-        with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in good.namelist():
-                archive.writestr(name, good.read(name))
-            archive.writestr("word/numbering.xml", b"<x>" + b" " * 300_000_000 + b"</x>")
-            archive.writestr("word/footnotes.xml", b"<x>" + b" " * 300_000_000 + b"</x>")
-    with pytest.raises((DocumentTooCostly, DocumentCorrupt)):
-        await Sandbox(megabytes=256).parse(bomb.getvalue(), "docx")
+    with (
+        zipfile.ZipFile(io.BytesIO(file("harbour.docx"))) as good,
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name in good.namelist():
+            archive.writestr(name, good.read(name))
+        archive.writestr("word/numbering.xml", b"<x>" + b"<x/>" * 4_000_000 + b"</x>")
+    with pytest.raises(DocumentTooCostly, match="memory"):
+        await Sandbox(megabytes=200).parse(bomb.getvalue(), "docx")
 
 
 async def test_the_reading_process_knows_nothing_of_our_environment(

@@ -20,6 +20,8 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
         agent = await server.create_agent()
         await server.say(agent, "hello")
+        await server.http.post(f"/v1/agents/{agent}/documents", content=b"a file")
+        await server.run_jobs()
         tables = [
             name
             for (name,) in server.rows(
@@ -28,7 +30,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 15
+    assert len(tables) == 18
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

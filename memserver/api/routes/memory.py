@@ -97,7 +97,11 @@ async def search_recall(
 async def insert_passages(
     agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
-    """Insert passages, all or none."""
+    """Insert passages, all or none.
+
+    A text that is longer than what the embedding model reads becomes several passages, which say in their
+    metadata which `part` of it they are.
+    """
     texts = [
         PassageText(
             text=passage.text,
@@ -109,6 +113,7 @@ async def insert_passages(
     ]
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
+    texts = await services.archival.split(texts)
     vectors = await services.archival.embed([text.text for text in texts])
     async with services.database.tenant(tenant) as tx:
         stored = await services.archival.insert(tx, agent_id, texts, vectors)
