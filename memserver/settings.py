@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     embedding_dimension: int = Field(default=0, ge=0, le=4000)
     """Length of the endpoint's vectors; 0: found out by a first call."""
     embedding_window: int = Field(default=0, ge=0)
-    """Tokens of a text that the endpoint's model reads; a longer text gets several vectors. 0: what the
+    """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the
     endpoint lists as max_model_len, else 512."""
     embedding_tokenizer: Path | None = None
     """The embedding model's tokenizer.json; unset: bytes stand in for an endpoint's tokens, as an upper
