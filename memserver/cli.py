@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, engine, models."""
+"""The command line: serve, migrate, doctor, ingest, engine, models."""
 
 import asyncio
 import json
@@ -18,6 +18,7 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from memserver import __version__
@@ -31,6 +32,7 @@ from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
+from memserver.upload import RunningServer
 from memserver.wiring import (
     Models,
     check_settings,
@@ -166,6 +168,44 @@ def doctor() -> None:
         table.add_row("✓" if finding.well else "✗", finding.name, finding.detail, mend)
     console.print(table)
     console.print("All is well." if not wrong else f"{wrong} of {table.row_count} need mending.")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def ingest(
+    files: Annotated[list[Path], typer.Argument(help="Text, Markdown, HTML, PDF, DOCX, JSONL.")],
+    agent: Annotated[str | None, typer.Option(help="Into this agent's own; name or id.")] = None,
+    collection: Annotated[str | None, typer.Option(help="Into this one; name or id.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Of all passages; repeatable.")] = None,
+    unique: Annotated[bool, typer.Option(help="Leave out content that is there already.")] = False,
+    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
+) -> None:
+    """Send files to a running server, and wait until their passages are stored."""
+    settings = _settings()
+    server = RunningServer(url or f"http://{settings.host}:{settings.port}")
+    place = server.place(agent, collection)
+    wrong: list[str] = []
+    documents = []
+    for file in files:
+        try:
+            documents.append(server.post(place, file, tags=tag or (), unique=unique))
+        except SetupError:
+            raise
+        except MemserverError as error:
+            wrong.append(f"{file}: {error.message} {error.hint}")
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("storing passages", total=None)
+        for far in server.follow(documents):
+            progress.update(task, completed=far.done, total=far.total)
+    for document in documents:
+        if document["state"] == "done":
+            console.print(f"{document['name']}: {document['chunks_done']} passages")
+        else:
+            error_body = document["error"] or {"message": document["state"], "hint": ""}
+            wrong.append(f"{document['name']}: {error_body['message']} {error_body['hint']}")
+    for line in wrong:
+        print(line.rstrip(), file=sys.stderr)
     if wrong:
         raise typer.Exit(1)
 

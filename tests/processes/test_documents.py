@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,10 +17,20 @@ from starlette.routing import Route
 from benchmarks.servers import ServerProcess
 from memserver.embeddings.hashing import HashingEmbedder
 from tests.llm.serving import serving
-from tests.processes.support import Client, client, eventually, rows, server, settings_on
+from tests.processes.support import (
+    Client,
+    client,
+    command,
+    eventually,
+    rows,
+    server,
+    settings_on,
+)
 from tests.support import OneDatabase
 
 pytestmark = pytest.mark.slow
+
+FILES = Path(__file__).parents[1] / "documents"
 
 RECORDS = 700
 LONG = "\n".join(
@@ -130,3 +141,33 @@ async def test_a_document_that_was_posted_is_there_though_the_process_is_killed_
         async with client(other) as user:
             ended = await finished(database, user, document)
     assert (ended["state"], ended["chunks_done"]) == ("done", RECORDS)
+
+
+def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+) -> None:
+    embedder.let_go.set()
+    settings = settings_on(database, echo.url, embedding_base_url=embedder.url)
+    (folder / "good.md").write_text("# Title\n\nSome words.\n")
+    (folder / "scanned.pdf").write_bytes((FILES / "scanned.pdf").read_bytes())
+    with server(folder, settings) as process:
+        agent = httpx2.post(f"{process.url}/v1/agents", json={"name": "sam"}).json()["id"]
+        at = ["--url", process.url]
+        names = ["absent.md", "good.md", "scanned.pdf"]
+        three = command(folder, settings, "ingest", *names, "--agent", "sam", *at)
+        again = command(
+            folder, settings, "ingest", "good.md", "--agent", agent, "--unique", "--tag", "t", *at
+        )
+        nobody = command(folder, settings, "ingest", "good.md", "--agent", "who", *at)
+        neither = command(folder, settings, "ingest", "good.md", *at)
+    gone = command(folder, settings, "ingest", "good.md", "--agent", "sam", *at)
+    assert (three.returncode, three.stdout) == (1, "good.md: 1 passages\n")
+    [absent, scanned] = three.stderr.splitlines()
+    assert absent == "absent.md: No such file or directory."
+    assert scanned.startswith("scanned.pdf: The PDF's 2 pages are images without text.")
+    assert (again.returncode, again.stdout) == (0, "good.md: 1 passages\n")
+    assert rows(database, "SELECT count(*) FROM passages") == [(1,)]
+    assert (nobody.returncode, neither.returncode, gone.returncode) == (1, 1, 1)
+    assert "no agent named 'who'" in nobody.stderr
+    assert "Name an agent or a collection." in neither.stderr
+    assert "No memserver answers at" in gone.stderr

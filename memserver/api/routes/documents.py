@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from memserver.api.dependencies import Limit, ServicesDep, TenantDep
 from memserver.api.document_schemas import DocumentOut, DocumentPage, DocumentText
-from memserver.api.schemas import Name
+from memserver.api.schemas import ErrorResponse, Name
 from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
@@ -31,8 +31,8 @@ Unique = Annotated[
 After = Annotated[UUID | None, Query(description="The `next` of the page before.")]
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": DocumentOut, "description": "With `unique`: it is there already."},
-    413: {"description": "The file is too large."},
-    415: {"description": "A kind of file that is not read here."},
+    413: {"model": ErrorResponse, "description": "The file is too large."},
+    415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
 }
 
 
