@@ -79,8 +79,11 @@ class Chunker:
         done: list[_Unit] = []
         while spans:
             shorter: list[Span] = []
+            for span in [span for span in spans if span.end - span.start > LONGEST]:
+                shorter += _halves(text, span)
+            spans = [span for span in spans if span.end - span.start <= LONGEST]
             for span, tokens in zip(spans, await self._count(text, spans), strict=True):
-                if tokens <= room and span.end - span.start <= LONGEST:
+                if tokens <= room:
                     done.append(_Unit(span, tokens))
                 else:
                     shorter += _halves(text, span)

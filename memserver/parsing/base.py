@@ -8,7 +8,10 @@ from typing import Any, Literal, Self
 Kind = Literal["text", "markdown", "html", "pdf", "docx", "jsonl"]
 
 LONGEST_TEXT = 20_000_000
-"""Characters of one document's text: about 30,000 pages."""
+"""Characters of one document's text: about 10,000 pages."""
+MOST_SECTIONS = 200_000
+SHORTEST_SENTENCE = 32
+"""Characters; shorter ones count with the next one, so that their number is bounded."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -5,7 +5,14 @@ from dataclasses import replace
 import sentencex
 
 from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentTooLarge
-from memserver.parsing.base import LONGEST_TEXT, Kind, Parsed, plain
+from memserver.parsing.base import (
+    LONGEST_TEXT,
+    MOST_SECTIONS,
+    SHORTEST_SENTENCE,
+    Kind,
+    Parsed,
+    plain,
+)
 from memserver.parsing.detect import decode
 from memserver.parsing.markup import docx_to_markdown, html_to_markdown, markdown_sections
 from memserver.parsing.pdf import parse_pdf
@@ -67,13 +74,21 @@ def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
             f"The file has {len(parsed.text)} characters of text; {LONGEST_TEXT} is the most.",
             hint="Send it in parts.",
         )
+    if len(parsed.sections) > MOST_SECTIONS:
+        raise DocumentTooLarge(
+            f"The file has {len(parsed.sections)} records or headings; {MOST_SECTIONS} is the most.",
+            hint="Send it in parts.",
+        )
     return replace(parsed, sentences=sentences(parsed.text, language))
 
 
 def sentences(text: str, language: str = "en") -> list[int]:
     """Where the sentences of a text begin; marks of all scripts end one, also in a language not known."""
-    found = sentencex.get_sentence_boundaries(language, text)
-    return [sentence["start_index"] for sentence in found]
+    starts: list[int] = []
+    for sentence in sentencex.get_sentence_boundaries(language, text):
+        if not starts or sentence["start_index"] - starts[-1] >= SHORTEST_SENTENCE:
+            starts.append(sentence["start_index"])
+    return starts
 
 
 def _parsed(content: bytes, kind: Kind) -> Parsed:

@@ -32,7 +32,7 @@ def main() -> None:
         answer = {"parsed": parsed.to_json()}
     except DocumentError as error:
         answer = _failure(error)
-    sys.stdout.write(json.dumps(answer))
+    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode())
 
 
 def _bound(limits: Mapping[int, int]) -> None:

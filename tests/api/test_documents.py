@@ -1,5 +1,6 @@
 """Documents through the REST API: from a file to passages that say where they come from."""
 
+import asyncio
 import hashlib
 import json
 import zipfile
@@ -14,6 +15,7 @@ from memserver.embeddings.hashing import HashingEmbedder
 from memserver.errors import EmbeddingError
 from memserver.llm.scripted import Call, ScriptedModel, say
 from memserver.memory import documents as ingestion
+from memserver.storage.jobs import JobRun
 from tests.support import OneDatabase, Server, serving
 
 FILES = Path(__file__).parents[1] / "documents"
@@ -536,6 +538,29 @@ async def test_a_long_document_is_taken_in_by_several_jobs_one_after_the_other(
     assert document["state"] == "done"
     assert document["chunks_total"] > 50
     assert [item["metadata"]["chunk"] for item in stored] == list(range(1, len(stored) + 1))
+
+
+async def test_two_processes_that_take_the_same_document_in_store_each_passage_once(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH", 3)
+
+    async def yield_to_the_other(batch: int) -> None:
+        await asyncio.to_thread(lambda: None)
+
+    embedder = Watched(yield_to_the_other)
+    async with serving(database, ScriptedModel(), embedder=embedder, chunk_tokens=32) as server:
+        agent = await server.create_agent()
+        document = await post(server, f"agents/{agent}", LONG)
+        job = JobRun("default", {"document": document["id"]}, 1, False)
+        await asyncio.gather(*(server.services.documents.run(job) for _ in range(2)))
+        await server.run_jobs()
+        done = await state(server, document["id"])
+        stored = await passages(server, agent)
+        total = (await server.get(f"{agent}/archival/search", query="x"))["total"]
+    assert done["state"] == "done"
+    assert [item["metadata"]["chunk"] for item in stored] == list(range(1, len(stored) + 1))
+    assert len(stored) == total == done["chunks_total"]
 
 
 async def test_a_docx_bomb_fails_alone(database: OneDatabase, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files of every kind, good and bad, through the process that reads them."""
 
+import contextlib
 import io
 import json
 import os
@@ -19,7 +20,7 @@ from memserver.errors import (
     DocumentWithoutText,
     UnsupportedDocument,
 )
-from memserver.parsing.base import LONGEST_TEXT, Kind, Parsed
+from memserver.parsing.base import LONGEST_TEXT, MOST_SECTIONS, Kind, Parsed
 from memserver.parsing.detect import detect
 from memserver.parsing.sandbox import Sandbox
 
@@ -119,11 +120,27 @@ async def test_json_lines_give_one_section_for_each_record():
             "en",
             ["Dr. Smith came at 3 p.m. on Friday. ", "He left."],
         ),
-        ("今天天气很好。我们去公园吧。", "zh", ["今天天气很好。", "我们去公园吧。"]),
-        ("यह एक वाक्य है। यह दूसरा है।", "hi", ["यह एक वाक्य है। ", "यह दूसरा है।"]),
-        ("كيف حالك؟ انا بخير.", "ar", ["كيف حالك؟ ", "انا بخير."]),
-        ("Er kam am 3. Mai. Dann ging er.", "de", ["Er kam am 3. Mai. ", "Dann ging er."]),
-        ("One. Two.", "no such language", ["One. ", "Two."]),
+        (f"今天{'真' * 30}好。我们去公园吧。", "zh", [f"今天{'真' * 30}好。", "我们去公园吧。"]),
+        (
+            "यह एक वाक्य है जो बहुत लंबा है और जारी है। यह दूसरा है।",
+            "hi",
+            ["यह एक वाक्य है जो बहुत लंबा है और जारी है। ", "यह दूसरा है।"],
+        ),
+        (
+            "كيف حالك يا صديقي العزيز في هذا اليوم؟ انا بخير.",
+            "ar",
+            ["كيف حالك يا صديقي العزيز في هذا اليوم؟ ", "انا بخير."],
+        ),
+        (
+            "Er kam mit dem Schiff am 3. Mai an. Dann ging er.",
+            "de",
+            ["Er kam mit dem Schiff am 3. Mai an. ", "Dann ging er."],
+        ),
+        (
+            "One sentence that is long enough. Two.",
+            "no such language",
+            ["One sentence that is long enough. ", "Two."],
+        ),
     ],
 )
 async def test_sentences_are_found_in_many_scripts(text: str, language: str, sentences: list[str]):
@@ -205,6 +222,26 @@ async def test_pages_without_text_are_told_of():
 async def test_what_a_database_cannot_store_is_cleaned():
     parsed = await read(b'{"text": "a\\u0000b\\ud800c"}', "a.jsonl")
     assert parsed.text == "ab\ufffdc"
+
+
+def test_a_file_is_looked_at_in_no_time_whatever_it_holds():
+    for content in (
+        b"<!---->" * 200_000,
+        b"<!--" * 300_000,
+        b"<!-- -->" * 100_000 + b"<html>",
+        b"PK\x03\x04" + b"a" * 1_000_000 + b"xl/workbook.xml",
+        b"{" * 1_000_000,
+        b"#" * 1_000_000,
+    ):
+        with contextlib.suppress(UnsupportedDocument):
+            assert detect(content) in {"text", "html"}
+
+
+async def test_short_sentences_are_taken_together_and_too_many_records_are_refused():
+    parsed = await Sandbox().parse(b"Yes! " * 100_000, "text")
+    assert len(parsed.sentences) < 20_000
+    with pytest.raises(DocumentTooLarge, match="records"):
+        await Sandbox().parse(b"1\n" * (MOST_SECTIONS + 1), "jsonl")
 
 
 async def test_a_file_that_takes_too_long_is_given_up():
