@@ -30,8 +30,7 @@ from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.chunking import Chunker
-from memserver.memory.documents import Documents
+from memserver.memory.documents import DocumentLimits, Documents
 from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -278,10 +277,9 @@ async def assemble(
     conversation = Conversation(faculties, worker)
     taken_in = Documents(
         database,
-        archival,
+        archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
-        Chunker(embedder, tokens=settings.chunk_tokens, overlap=settings.chunk_overlap),
-        max_bytes=settings.document_max_bytes,
+        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
     )
     jobs = JobRunner(
         database,

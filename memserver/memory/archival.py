@@ -7,13 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import LONGEST
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.chunking import Chunker
+from memserver.memory.chunking import Span, cut_long
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
 from memserver.messages import FoundPassage, Passage
-from memserver.parsing.parse import sentences
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
@@ -51,7 +49,6 @@ class ArchivalStorage:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._chunker = Chunker(embedder)
 
     async def dimension(self) -> int:
         """Length of the embedder's vectors. Raises EmbeddingError when it can't be found out."""
@@ -67,30 +64,11 @@ class ArchivalStorage:
         Raises:
             EmbeddingError: the embedder can't count.
         """
-        counts = await self.embedder.count_tokens([text.text for text in texts])
-        fitting: list[PassageText] = []
-        for text, count in zip(texts, counts, strict=True):
-            if count <= self.embedder.window and len(text.text) <= LONGEST:
-                fitting.append(text)
-            else:
-                fitting += await self._parts(text) or [text]
-        return fitting
-
-    async def _parts(self, whole: PassageText) -> list[PassageText]:
-        spans = await self._chunker.plan(whole.text, sentences(whole.text))
+        cuts = await cut_long([text.text for text in texts], self.embedder)
         return [
-            replace(
-                whole,
-                text=whole.text[span.start : span.end],
-                metadata={
-                    **(whole.metadata or {}),
-                    "part": number,
-                    "parts": len(spans),
-                    "start": span.start,
-                    "end": span.end,
-                },
-            )
-            for number, span in enumerate(spans, 1)
+            part
+            for place, text in enumerate(texts)
+            for part in (_parts(text, cuts[place]) if place in cuts else [text])
         ]
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -103,6 +81,15 @@ class ArchivalStorage:
         if not all(text.strip() for text in texts):
             raise InvalidInput("An empty text can't be stored or searched.")
         return await self.embedder.embed(texts)
+
+    def embedder_of(self, model: str) -> Embedder:
+        """The embedder of a collection's model. Raises EmbeddingError where there is none here."""
+        if model == self.embedder.model:
+            return self.embedder
+        raise EmbeddingError(
+            f"Passages here were embedded by {model}, but the embedder now is {self.embedder.model}.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`.",
+        )
 
     async def insert(
         self,
@@ -151,6 +138,24 @@ class ArchivalStorage:
                 hint="Set MEMSERVER_EMBEDDING_MODEL back, or insert into a new agent.",
             )
         return collection
+
+
+def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
+    """A text that was cut, each part with the whole one's tags and metadata and its place in it."""
+    return [
+        replace(
+            whole,
+            text=whole.text[span.start : span.end],
+            metadata={
+                **(whole.metadata or {}),
+                "part": number,
+                "parts": len(spans),
+                "start": span.start,
+                "end": span.end,
+            },
+        )
+        for number, span in enumerate(spans, 1)
+    ]
 
 
 def _line(passage: Passage, zone: tzinfo) -> str:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.text import LONGEST
+from memserver.parsing.parse import sentences
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
@@ -53,17 +54,17 @@ class Chunker:
         self._overlap = overlap
 
     async def plan(
-        self, text: str, sentences: Sequence[int] = (), borders: Iterable[int] = ()
+        self, text: str, starts: Sequence[int] = (), borders: Iterable[int] = ()
     ) -> list[Span]:
         """The chunks of a text, in their order.
 
         Args:
             text: all of it.
-            sentences: where sentences begin.
+            starts: where sentences begin.
             borders: where a chunk has to end.
         """
         borders = sorted({0, *borders, len(text)})
-        cuts = sorted({*borders, *sentences})
+        cuts = sorted({*borders, *starts})
         [frame] = await self._embedder.count_tokens([""])
         window = self._embedder.window
         room = max(1, min(self._tokens or window, window) - frame)
@@ -104,6 +105,21 @@ class Chunker:
             1 if span.end - span.start == 1 else count - frame
             for span, count in zip(spans, counts, strict=True)
         ]
+
+
+async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[Span]]:
+    """How those of the texts are to be cut that an embedder would not read to their end, by their place.
+
+    Raises:
+        EmbeddingError: the embedder can't count.
+    """
+    counts = await embedder.count_tokens(texts)
+    chunker = Chunker(embedder)
+    return {
+        place: await chunker.plan(text, sentences(text))
+        for place, (text, count) in enumerate(zip(texts, counts, strict=True))
+        if text.strip() and (count > embedder.window or len(text) > LONGEST)
+    }
 
 
 def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:

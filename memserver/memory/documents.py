@@ -8,14 +8,13 @@ Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.document
 import asyncio
 import hashlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from memserver.embeddings.base import Vector
-from memserver.errors import DatabaseError, DocumentError, EmbeddingError, MemserverError, NotFound
-from memserver.memory.archival import ArchivalStorage
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFound
 from memserver.memory.chunking import Chunker, Span
 from memserver.memory.text import clean_json
 from memserver.parsing.base import Kind, Section
@@ -47,23 +46,43 @@ class Upload:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentLimits:
+    """What a file and its passages may have.
+
+    Attributes:
+        max_bytes: of a file.
+        chunk_tokens: of a passage, within what the embedder reads.
+        chunk_overlap: tokens that a passage repeats of the one before, at most.
+    """
+
+    max_bytes: int
+    chunk_tokens: int
+    chunk_overlap: int
+
+
 class Documents:
     """Takes files in."""
 
     def __init__(
         self,
         database: Database,
-        archival: ArchivalStorage,
+        embedder_of: Callable[[str], Embedder],
         sandbox: Sandbox,
-        chunker: Chunker,
-        *,
-        max_bytes: int,
+        limits: DocumentLimits,
     ) -> None:
-        self.max_bytes = max_bytes
+        """Make it.
+
+        Args:
+            database: where files and passages go.
+            embedder_of: the embedder of a collection's model; raises EmbeddingError where there is none.
+            sandbox: reads files.
+            limits: of files and passages.
+        """
+        self.limits = limits
         self._database = database
-        self._archival = archival
+        self._embedder_of = embedder_of
         self._sandbox = sandbox
-        self._chunker = chunker
 
     async def add(
         self, tenant: str, collection_id: UUID, upload: Upload, *, unique: bool = False
@@ -82,7 +101,7 @@ class Documents:
         Raises:
             NotFound: no such collection.
             DocumentError: a kind of file that is not read here.
-            EmbeddingError: the collection was made with another embedding model.
+            EmbeddingError: there is no embedder of the collection's model here.
         """
         kind = await asyncio.to_thread(detect, upload.content, upload.name, upload.content_type)
         digest = hashlib.sha256(upload.content).digest()
@@ -91,13 +110,7 @@ class Documents:
         )
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
-            if collection.embedding_model != self._archival.embedder.model:
-                raise EmbeddingError(
-                    f"The collection {collection.name!r} holds vectors of "
-                    f"{collection.embedding_model}, but the embedder now is "
-                    f"{self._archival.embedder.model}.",
-                    hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`.",
-                )
+            self._embedder_of(collection.embedding_model)
             known = await documents.with_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
@@ -147,7 +160,12 @@ class Documents:
         language = LANGUAGES.get(collection.language, "en")
         parsed = await self._sandbox.parse(content, cast("Kind", document.kind), language)
         borders = [section.start for section in parsed.sections if section.border]
-        spans = await self._chunker.plan(parsed.text, parsed.sentences, borders)
+        chunker = Chunker(
+            self._embedder_of(collection.embedding_model),
+            tokens=self.limits.chunk_tokens,
+            overlap=self.limits.chunk_overlap,
+        )
+        spans = await chunker.plan(parsed.text, parsed.sentences, borders)
         read = Text(
             parsed.text,
             clean_json([asdict(section) for section in parsed.sections]),
@@ -166,16 +184,20 @@ class Documents:
         clock = asyncio.get_running_loop().time
         end = clock() + PIECE_SECONDS
         source = _Source(document, read)
+        async with self._database.tenant(document.tenant) as tx:
+            collection = await collections.get(tx, document.collection_id)
+        embedder = self._embedder_of(collection.embedding_model)
         done = document.chunks_done
-        embedding = asyncio.create_task(self._embed(source.texts(done)))
+        embedding = asyncio.create_task(_embed(embedder, source.texts(done)))
         try:
             while done < source.total:
                 vectors = await embedding
                 to = done + len(vectors)
                 over = clock() > end
                 if to < source.total and not over:
-                    embedding = asyncio.create_task(self._embed(source.texts(to)))
-                if not await self._store(source, done, vectors, queue_next=over):
+                    embedding = asyncio.create_task(_embed(embedder, source.texts(to)))
+                new = source.passages(done, vectors)
+                if not await self._store(source, new, done, embedder.model, queue_next=over):
                     return
                 if over:
                     return
@@ -184,24 +206,21 @@ class Documents:
             embedding.cancel()
             await asyncio.gather(embedding, return_exceptions=True)
 
-    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Vectors in the order of the texts, which are embedded by length: alike ones need no padding."""
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        vectors = await self._archival.embed([texts[at] for at in order])
-        placed = dict(zip(order, vectors, strict=True))
-        return [placed[at] for at in range(len(texts))]
-
     async def _store(
-        self, source: "_Source", done: int, vectors: Sequence[Vector], *, queue_next: bool
+        self,
+        source: "_Source",
+        new: Sequence[NewPassage],
+        done: int,
+        model: str,
+        *,
+        queue_next: bool,
     ) -> bool:
         """Store a batch; false if the document is no longer ours to fill."""
         document = source.document
-        to = done + len(vectors)
+        to = done + len(new)
         async with self._database.tenant(document.tenant) as tx:
             if not await documents.advance(tx, document, done=done, to=to):
                 return False
-            new = [source.passage(done + at, vector) for at, vector in enumerate(vectors)]
-            model = self._archival.embedder.model
             await passages.insert(tx, document.collection_id, new, model=model)
             if queue_next and to < source.total:
                 await queue(tx, document)
@@ -212,6 +231,14 @@ class Documents:
     ) -> None:
         async with self._database.tenant(tenant) as tx:
             await documents.note_error(tx, document_id, error, final=final)
+
+
+async def _embed(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
+    """Vectors in the order of the texts, which are embedded by length: alike ones need no padding."""
+    order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+    vectors = await embedder.embed([texts[at] for at in order])
+    placed = dict(zip(order, vectors, strict=True))
+    return [placed[at] for at in range(len(texts))]
 
 
 async def queue(tx: Transaction, document: Document) -> None:
@@ -235,8 +262,11 @@ class _Source:
         """The next batch of chunks."""
         return [self._text[span.start : span.end] for span in self._spans[first : first + BATCH]]
 
-    def passage(self, number: int, vector: Vector) -> NewPassage:
-        """A chunk as a passage that says where it comes from."""
+    def passages(self, first: int, vectors: Sequence[Vector]) -> list[NewPassage]:
+        """A batch of chunks as passages that say where they come from."""
+        return [self._passage(first + at, vector) for at, vector in enumerate(vectors)]
+
+    def _passage(self, number: int, vector: Vector) -> NewPassage:
         span = self._spans[number]
         first, last = self._section(span.start), self._section(span.end - 1)
         own = {

@@ -182,7 +182,7 @@ async def _upload(
     metadata: str | None,
 ) -> Upload:
     known = parse_metadata(metadata)
-    sent = await read_upload(request, services.documents.max_bytes)
+    sent = await read_upload(request, services.documents.limits.max_bytes)
     return Upload(
         sent.content,
         clean(name or sent.name)[:500] or "unnamed",
