@@ -185,28 +185,11 @@ def ingest(
     settings = _settings()
     server = RunningServer(url or f"http://{settings.host}:{settings.port}")
     place = server.place(agent, collection)
-    wrong: list[str] = []
-    documents = []
-    for file in files:
-        try:
-            documents.append(server.post(place, file, tags=tag or (), unique=unique))
-        except SetupError:
-            raise
-        except MemserverError as error:
-            wrong.append(f"{file}: {error.message} {error.hint}")
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("storing passages", total=None)
-        for far in server.follow(documents):
-            progress.update(task, completed=far.done, total=far.total)
-    for document in documents:
-        if document["state"] == "done":
-            console.print(f"{document['name']}: {document['chunks_done']} passages")
-        else:
-            error_body = document["error"] or {"message": document["state"], "hint": ""}
-            wrong.append(f"{document['name']}: {error_body['message']} {error_body['hint']}")
-    for line in wrong:
-        print(line.rstrip(), file=sys.stderr)
-    if wrong:
+        outcomes = server.take_in(place, files, progress, tags=tag or (), unique=unique)
+    for outcome in outcomes:
+        print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
+    if not all(outcome.well for outcome in outcomes):
         raise typer.Exit(1)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 from uuid import UUID
+
+from rich.progress import Progress
 
 from memserver.errors import InvalidInput, MemserverError, NotFound, SetupError
 
@@ -20,11 +22,11 @@ UNFINISHED = {"waiting", "running"}
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far all files are together; `total` is None until each has been read."""
+class Outcome:
+    """What became of a file, as a person reads it."""
 
-    done: int
-    total: int | None
+    line: str
+    well: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,45 @@ class RunningServer:
         query = [("name", file.name), ("unique", str(unique).lower()), *(("tags", t) for t in tags)]
         return self._ask(f"{place}/documents?{urlencode(query)}", content)
 
-    def follow(self, documents: list[dict[str, Any]]) -> Iterator[Progress]:
-        """How far the documents are, until all have ended; their entries are kept up to date."""
-        while True:
+    def take_in(
+        self,
+        place: str,
+        files: Sequence[Path],
+        progress: Progress,
+        *,
+        tags: Sequence[str] = (),
+        unique: bool = False,
+    ) -> list[Outcome]:
+        """Send files and wait until each is taken in or has failed.
+
+        Raises:
+            SetupError: the server can't be reached.
+        """
+        outcomes, documents = [], []
+        for file in files:
+            try:
+                documents.append(self.post(place, file, tags=tags, unique=unique))
+            except SetupError:
+                raise
+            except MemserverError as error:
+                outcomes.append(Outcome(f"{file}: {error.message} {error.hint}".rstrip(), False))
+        self._follow(documents, progress)
+        return [*outcomes, *map(_outcome, documents)]
+
+    def _follow(self, documents: list[dict[str, Any]], progress: Progress) -> None:
+        """Wait until the documents have ended; their entries are kept up to date."""
+        task = progress.add_task("storing passages", total=None)
+        while any(each["state"] in UNFINISHED for each in documents):
+            time.sleep(LOOK_SECONDS)
             for at, document in enumerate(documents):
                 if document["state"] in UNFINISHED:
                     documents[at] = self._ask(f"documents/{quote(document['id'])}")
             totals = [each["chunks_total"] for each in documents if each["state"] != "failed"]
-            known = None if None in totals else sum(totals)
-            yield Progress(sum(each["chunks_done"] for each in documents), known)
-            if not any(each["state"] in UNFINISHED for each in documents):
-                return
-            time.sleep(LOOK_SECONDS)
+            progress.update(
+                task,
+                completed=sum(each["chunks_done"] for each in documents),
+                total=None if None in totals else sum(totals),
+            )
 
     def _ask(self, path: str, content: bytes | None = None) -> dict[str, Any]:
         request = Request(f"{self.url.rstrip('/')}/v1/{path}", content)
@@ -95,6 +124,13 @@ class RunningServer:
                 f"No memserver answers at {self.url}: {getattr(error, 'reason', error)}",
                 hint="Start it by `memserver serve`, or name its address: --url http://host:8283",
             ) from error
+
+
+def _outcome(document: dict[str, Any]) -> Outcome:
+    if document["state"] == "done":
+        return Outcome(f"{document['name']}: {document['chunks_done']} passages", True)
+    error = document["error"] or {"message": document["state"], "hint": ""}
+    return Outcome(f"{document['name']}: {error['message']} {error['hint']}".rstrip(), False)
 
 
 def _refusal(error: HTTPError) -> MemserverError:
