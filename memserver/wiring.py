@@ -29,9 +29,12 @@ from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage, no_embedder
+from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.recall_meaning import RecallEmbedding
 from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import recall_vectors
@@ -74,6 +77,7 @@ class Services:
     conversation: Conversation
     archival: ArchivalStorage
     upkeep: VectorUpkeep
+    documents: Documents
     jobs: JobRunner
 
     async def readiness(self) -> list[Check]:
@@ -204,7 +208,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     _embedding_model(settings)
-    for name in ("prompts_dir", "llm_tokenizer"):
+    for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise SetupError(
@@ -263,6 +267,8 @@ def _endpoint_embedder(settings: Settings, model: str, *, dimension: int = 0) ->
         model,
         api_key=key.get_secret_value() if key else "",
         dimension=dimension,
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
     )
 
 
@@ -338,26 +344,37 @@ async def assemble(
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
+    taken_in = Documents(
+        database,
+        archival.embedder_of,
+        Sandbox(settings.document_timeout, settings.document_memory_mb),
+        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
+    )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep),
+        job_handlers(faculties, upkeep, taken_in),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
     try:
         async with worker.running(), jobs.running():
-            yield Services(database, faculties, worker, conversation, archival, upkeep, jobs)
+            yield Services(
+                database, faculties, worker, conversation, archival, upkeep, taken_in, jobs
+            )
     finally:
         await others.aclose()
         await database.close()
 
 
-def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:
+def job_handlers(
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents
+) -> dict[str, Handler]:
     """What does the jobs of each name."""
     recall = RecallEmbedding(faculties.database, faculties.archival)
     return {
         COMPACT: CompactionJob(faculties).run,
         recall_vectors.JOB: recall.run,
+        documents.JOB: taken_in.run,
         **upkeep.handlers(),
     }
 

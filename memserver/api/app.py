@@ -11,6 +11,7 @@ from memserver.api.routes import (
     agents,
     archival,
     collections,
+    documents,
     health,
     memory,
     messages,
@@ -52,6 +53,7 @@ def create_app(
         memory,
         archival,
         collections,
+        documents,
         health,
     ):
         v1.include_router(module.router)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
+from memserver.memory.chunking import Span, cut_long
 from memserver.memory.fusion import Order, fuse
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
@@ -119,6 +120,21 @@ class ArchivalStorage:
             return self._embedders.get(model)
         raise no_embedder(model, self.embedder.model)
 
+    async def split(self, texts: Sequence[PassageText], model: str) -> list[PassageText]:
+        """The texts, those cut into several that this model's embedder would not read to their end.
+
+        Each part has the whole one's tags and metadata, and says in its metadata which part it is.
+
+        Raises:
+            EmbeddingError: the embedder can't count.
+        """
+        cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
+        return [
+            part
+            for place, text in enumerate(texts)
+            for part in (_parts(text, cuts[place]) if place in cuts else [text])
+        ]
+
     async def insert(
         self,
         transaction: LazyTransaction,
@@ -126,6 +142,8 @@ class ArchivalStorage:
         texts: Sequence[PassageText],
     ) -> list[Passage]:
         """Store passages in a collection, all or none.
+
+        A text that the collection's embedder would not read to its end becomes several passages.
 
         Args:
             transaction: is given back while the texts are embedded, so nothing may be in it yet.
@@ -138,6 +156,7 @@ class ArchivalStorage:
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
         _check_texts([text.text for text in texts])
+        parts: list[PassageText] = []
         vectors: dict[str, list[Vector]] = {}
         while True:
             tx = await transaction.get()
@@ -150,18 +169,19 @@ class ArchivalStorage:
             if not missing:
                 break
             await transaction.roll_back()
+            parts = parts or await self.split(texts, collection.embedding_model)
             for model in missing:
-                vectors[model] = await self._embed(model, [text.text for text in texts])
+                vectors[model] = await self._embed(model, [part.text for part in parts])
         new = [
             NewPassage(
-                text.text,
+                part.text,
                 vectors[collection.embedding_model][number],
-                text.tags,
-                text.metadata,
-                text.created_at,
+                part.tags,
+                part.metadata,
+                part.created_at,
                 next_embedding=vectors[next_model][number] if next_model else None,
             )
-            for number, text in enumerate(texts)
+            for number, part in enumerate(parts)
         ]
         model = collection.embedding_model
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
@@ -216,7 +236,7 @@ class ArchivalStorage:
 
         Raises:
             NotFound: no such collection or passage.
-            InvalidInput: the text is empty.
+            InvalidInput: the text is empty, or longer than what the embedder reads.
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
         if change.text is not None:
@@ -235,6 +255,7 @@ class ArchivalStorage:
             if change.text is None or not missing:
                 break
             await transaction.roll_back()
+            await self._check_window(change.text, model)
             for each in missing:
                 [vectors[each]] = await self._embed(each, [change.text])
         if change.text is not None:
@@ -243,6 +264,13 @@ class ArchivalStorage:
         return await passages.update(
             tx, collection_id, passage_id, change, model=model, next_model=next_model
         )
+
+    async def _check_window(self, text: str, model: str) -> None:
+        if await cut_long([text], self.embedder_of(model)):
+            raise InvalidInput(
+                "text: this is longer than what the embedding model reads.",
+                hint="Delete the passage and insert the text: it becomes several passages.",
+            )
 
     async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
         return await self.embedder_of(model).embed(texts)
@@ -296,6 +324,33 @@ def _check_texts(texts: Sequence[str]) -> None:
         raise InvalidInput("An empty text can't be stored or searched.")
 
 
+def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
+    """A text that was cut, each part with the whole one's tags and metadata and its place in it."""
+    return [
+        replace(
+            whole,
+            text=whole.text[span.start : span.end],
+            metadata={
+                **(whole.metadata or {}),
+                "part": number,
+                "parts": len(spans),
+                "start": span.start,
+                "end": span.end,
+            },
+        )
+        for number, span in enumerate(spans, 1)
+    ]
+
+
 def _line(passage: Passage, zone: tzinfo) -> str:
     text = snippet(passage.text, RESULT_CHARACTERS)
-    return f"[{stamp(passage.created_at, zone)}] {text}"
+    return f"[{stamp(passage.created_at, zone)}] {_origin(passage.metadata)}{text}"
+
+
+def _origin(metadata: Mapping[str, Any]) -> str:
+    """Where a document's passage comes from, as a model reads it: (rules.pdf, page 3, Fees)."""
+    name, page = metadata.get("document_name"), metadata.get("page")
+    if not name:
+        return ""
+    parts = [name, f"page {page}" if page else "", metadata.get("heading", "")]
+    return f"({', '.join(snippet(str(part), 100) for part in parts if part)}) "

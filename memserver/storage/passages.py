@@ -181,13 +181,21 @@ def needs_upkeep(collection: Collection, count: int) -> bool:
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
     """Delete one passage with its vectors. Raises NotFound."""
+    if not await delete_many(tx, collection_id, [passage_id]):
+        raise no_passage(passage_id)
+
+
+async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequence[UUID]) -> int:
+    """Delete passages with their vectors; returns how many of them there were. Raises NotFound."""
     collection = await collections.lock(tx, collection_id)
     cursor = await tx.execute(
         """WITH gone AS (
-               DELETE FROM passages WHERE collection_id = %(collection)s AND id = %(passage)s
+               DELETE FROM passages
+               WHERE collection_id = %(collection)s AND id = ANY (%(passages)s)
                RETURNING id
            ), counted AS (
-               UPDATE collections SET passage_count = passage_count - 1, edited_at = now()
+               UPDATE collections SET passage_count = passage_count - (SELECT count(*) FROM gone),
+                   edited_at = now()
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM gone)
            ), noted AS (
                UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
@@ -196,11 +204,11 @@ async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None
                  AND EXISTS (SELECT 1 FROM gone)
            )
            SELECT id FROM gone""",
-        {"collection": collection_id, "passage": passage_id},
+        {"collection": collection_id, "passages": list(passage_ids)},
     )
-    if await cursor.fetchone() is None:
-        raise no_passage(passage_id)
-    await forget_vectors(tx, collection, [passage_id])
+    gone = [row["id"] for row in await cursor.fetchall()]
+    await forget_vectors(tx, collection, gone)
+    return len(gone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
         agent = await server.create_agent(options={"embed_recall": True})
         await server.say(agent, "hello")
+        await server.http.post(f"/v1/agents/{agent}/documents", content=b"a file")
         await server.run_jobs()
         guarded = server.rows(
             """SELECT DISTINCT c.relrowsecurity FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -40,7 +41,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 18
+    assert len(tables) == 21
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
