@@ -169,7 +169,8 @@ def measure(plan: Plan, asked: argparse.Namespace, say: Console) -> list[Row]:
             temporary_folder() as home,
             model_server(asked.vllm_url, home, command=asked.vllm_command) as model,
         ):
-            settings = _answering(model, asked).settings(model.url, home=home)
+            # Evictions come in the turn that finds no room, so that they come at the same turn each time.
+            settings = _answering(model, asked).settings(model.url, home=home, jobs_at_once=0)
             with memserver(home, settings, "--workers", str(asked.workers)) as server:
                 window = asked.window or asyncio.run(
                     window_for(server.url, plan, asked.output_tokens)

@@ -423,13 +423,13 @@ def draw(figures: dict[str, Figures], file: Path) -> None:
         list(figures), [each["fact_share"] for each in figures.values()], color="#4063d8"
     )
     whole.bar_label(bars, fmt="%.2f")
-    whole.tick_params("x", rotation=25)
+    whole.set_xticks(range(len(figures)), list(figures), rotation=25, ha="right")
     whole.set(title=f"Facts kept (at least {ENOUGH:.0%} of their content words)", ylim=(0, 1.05))
     for name, each in figures.items():
         ages = each["fact_share_by_sessions_ago"]
         aged.plot(list(ages), list(ages.values()), marker="o", label=name)
     aged.set(title="by how long ago they were told", xlabel="evicted sessions ago", ylim=(0, 1.05))
-    aged.legend(fontsize="small")
+    picture.legend(loc="outside right upper", fontsize="small")
     picture.savefig(file, dpi=110)
 
 

@@ -4,7 +4,10 @@ Everything is what a user runs: `memserver serve` on the embedded Postgres as th
 model behind the OpenAI adapter (scripted, in a process of its own), an API key and an Idempotency-Key on every post.
 One client posts one message after the other over one connection. Nothing is evicted from the queue.
 
-Run it: `python -m benchmarks.turn [--turns N] [--seed S] [--json]`.
+With `--messages 100,1000000` turns of agents with so many messages behind them are compared too: `ratio` is
+that of the longest history to the shortest, with the same queue.
+
+Run it: `python -m benchmarks.turn [--turns N] [--messages N,M] [--seed S] [--png FILE] [--json]`.
 """
 
 import argparse
@@ -21,9 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
+from benchmarks import long_history
+from benchmarks.long_history import Age, Talk
 from benchmarks.servers import (
     ServerProcess,
     create_key,
@@ -39,6 +44,7 @@ from benchmarks.statements import (
     shortened,
 )
 from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.wiring import EMBEDDED_DATABASE
 
 CONTEXT_WINDOW = 1_000_000
 """So large that no turn has to evict."""
@@ -46,6 +52,9 @@ TURNS_PER_AGENT = 50
 """Turns that are timed on one agent; the next one goes on, so that queues don't grow with --turns."""
 WARM_UP_TURNS = 10
 COUNTED_TURNS = 30
+COMPARED_TURNS = 120
+"""Turns of each agent that are compared, by the length of their histories."""
+QUEUE_MESSAGES = 100
 IDLE_SECONDS = 12.0
 """Longer than two of the worker's looks for abandoned work."""
 WORDS = "a map of seven rivers shows where old bridges once stood near my quiet town".split()  # noqa: SIM905 - reads better
@@ -78,9 +87,14 @@ class Talker:
     def meet_agent(self) -> None:
         """Create an agent and talk with it until it and everything else is warm."""
         self.connection.close()  # the server may have closed it while we idled; this opens it anew
-        self.agent = self._post("/v1/agents", {"name": f"agent after {self.said}"})["id"]
+        self.create_agent()
         for _ in range(WARM_UP_TURNS):
             self.turn()
+
+    def create_agent(self) -> str:
+        """Create an agent and talk with it from now on; its id."""
+        self.agent = self._post("/v1/agents", {"name": f"agent after {self.said}"})["id"]
+        return self.agent
 
     def turn(self) -> float:
         """Say something and take the answer; the seconds that it took."""
@@ -198,6 +212,32 @@ def measure(turns: int, seed: int, console: Console) -> tuple[Figures, Counter[s
     return figures, statements
 
 
+def compare_histories(lengths: list[int], seed: int, console: Console) -> list[Age]:
+    """Turns of agents whose histories have these lengths, on a server of their own."""
+    with stage(seed) as on:
+        database = on.postgres.url(EMBEDDED_DATABASE)
+        texts = long_history.sentences(WORDS, seed)
+        talks = []
+        for length in lengths:
+            connection = http.client.HTTPConnection("127.0.0.1", on.server.port, timeout=60)
+            talker = Talker(connection, on.talker.api_key, random.Random(seed), said=length)
+            agent = talker.create_agent()
+            written = long_history.write_history(
+                database, agent, length, min(QUEUE_MESSAGES, *lengths), texts
+            )
+            with Progress(console=console, transient=True) as bar:
+                task = bar.add_task(f"writing {length:,} messages", total=length // 2)
+                for some in written:
+                    bar.advance(task, some)
+            talks.append(Talk(length, talker.turn))
+        long_history.settle(database)
+        for talk in talks:
+            for _ in range(WARM_UP_TURNS):
+                talk.turn()
+        rounds = progress(range(COMPARED_TURNS // long_history.BLOCK), console, "timing histories")
+        return long_history.compare(talks, on.server.cpu_seconds, rounds)
+
+
 def show(figures: Figures, statements: Counter[str], console: Console) -> None:
     """The figures beside their budgets, and a turn's statements."""
     table = Table("figure", "measured", "budget", title=f"One plain turn, of {figures.turns}")
@@ -223,14 +263,32 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with the figures as JSON")
     parser.add_argument("--turns", type=int, default=300, help="turns that are timed")
     parser.add_argument("--seed", type=int, default=0, help="of the messages' words")
+    parser.add_argument(
+        "--messages", type=_lengths, help="lengths of histories to compare: 100,1000000"
+    )
+    parser.add_argument("--png", type=Path, help="file for a picture of that comparison")
     asked = parser.parse_args()
     if asked.turns < 2:
         parser.error("--turns must be 2 or more")
     console = Console()
     figures, statements = measure(asked.turns, asked.seed, console)
     show(figures, statements, console)
+    told: dict[str, object] = asdict(figures)
+    if asked.messages:
+        ages = compare_histories(asked.messages, asked.seed, console)
+        console.print(long_history.table(ages))
+        told |= long_history.figures(ages)
+        if asked.png:
+            long_history.draw(ages, asked.png)
     if asked.json:
-        print(json.dumps(asdict(figures)))
+        print(json.dumps(told))
+
+
+def _lengths(text: str) -> list[int]:
+    lengths = sorted({int(part) for part in text.split(",")})
+    if len(lengths) < 2 or any(length < 2 or length % 2 for length in lengths):
+        raise argparse.ArgumentTypeError("two or more even numbers, such as 100,1000000")
+    return lengths
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, reembed, engine, models, keys, tenants."""
+"""The command line: serve, migrate, doctor, ingest, reembed, engine, models, keys, tenants."""
 
 import asyncio
 import json
@@ -33,6 +33,7 @@ from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
+from memserver.upload import RunningServer
 from memserver.wiring import (
     Models,
     check_settings,
@@ -211,6 +212,28 @@ async def _reembed(settings: Settings, app_url: str, *, background: bool) -> Non
                     bar.update(task, completed=done + at.stored, description=at.state)
                 done += each.passage_count
         console.print(f"Done: {len(outdated)} collections, {total} passages.")
+
+
+@app.command()
+def ingest(  # noqa: PLR0913 - a command's parameters are its options
+    files: Annotated[list[Path], typer.Argument(help="Text, Markdown, HTML, PDF, DOCX, JSONL.")],
+    agent: Annotated[str | None, typer.Option(help="Into this agent's own; name or id.")] = None,
+    collection: Annotated[str | None, typer.Option(help="Into this one; name or id.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Of all passages; repeatable.")] = None,
+    unique: Annotated[bool, typer.Option(help="Leave out content that is there already.")] = False,
+    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+) -> None:
+    """Send files to a running server, and wait until their passages are stored."""
+    settings = _settings()
+    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    place = server.place(agent, collection)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        outcomes = server.take_in(place, files, progress, tags=tag or (), unique=unique)
+    for outcome in outcomes:
+        print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
+    if not all(outcome.well for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 @engine.command("install")

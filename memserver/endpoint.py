@@ -1,8 +1,8 @@
 """The connection to an OpenAI-compatible endpoint: bytes of JSON out, plain values back.
 
-Owns HTTP: connections, time limits, retries, proxies, server-sent events, and the translation of every
-error of them into memserver's. Leaves what is asked and what an answer means to those who ask: `llm`
-and `embeddings`. aiohttp is used bare, since a client between would cost more than all else in a call.
+Owns HTTP: connections, time limits, retries, proxies, server-sent events. Leaves the errors of them to
+`endpoint_errors`, and what is asked and what an answer means to those who ask: `llm` and `embeddings`.
+aiohttp is used bare, since a client between would cost more than all else in a call.
 """
 
 import asyncio
@@ -10,54 +10,29 @@ import io
 import json
 import math
 import random
-import re
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.http import HttpProcessingError
 
 from memserver.circuit import Attempt, Circuit
-from memserver.errors import (
-    ContextOverflow,
-    ModelError,
-    ModelNotFound,
-    ModelRejected,
-    ModelTimeout,
-    ModelUnavailable,
-    SetupError,
+from memserver.endpoint_errors import (
+    FOREIGN,
+    StatusError,
+    not_json,
+    raise_if_error,
+    status_error,
+    translated,
 )
+from memserver.errors import ModelError, ModelTimeout, ModelUnavailable, SetupError
 from memserver.messages import JsonObject
 
-_OVERFLOWS = re.compile(
-    "context_length_exceeded|exceed_context_size|maximum context length|maximum model length|"
-    "longer than the model's context|exceed context window|exceeds the available context size|"
-    "exceeds the context length|context size has been exceeded|context window exceeded|"
-    "prompt is too long|max_new_tokens` must be <=",
-    re.IGNORECASE,
-)
-"""Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama and TGI."""
-_NO_MODEL = re.compile(
-    r"model_not_found|\b(model|adapter)\b.{0,300}?(does not exist|not found)|not a valid model|"
-    r"\b(invalid|unknown)[ _]model\b|no such model",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Of OpenAI, vLLM, Ollama, llama.cpp, OpenRouter, Mistral and LiteLLM."""
-_HINTS = {
-    401: "Set {0}_API_KEY to a key that this endpoint takes.",
-    403: "The key in {0}_API_KEY may not use this model.",
-    404: "Check {0}_MODEL, and that {0}_BASE_URL ends in /v1.",
-    429: "The endpoint limits requests; they succeed again later.",
-}
-_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 _LOST = (
     aiohttp.ClientOSError,
     aiohttp.ClientConnectionResetError,
@@ -66,7 +41,6 @@ _LOST = (
 )
 """No connection, or one that broke before it answered."""
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_TOLD = 500
 _CONNECT_SECONDS, _LIST_SECONDS = 10, 15
 """For a connection; for the list of models, which nothing has to be computed for."""
 _IDLE_SECONDS = 4
@@ -99,27 +73,6 @@ class Endpoint:
     title: str = "model's endpoint"
     variables: str = "MEMSERVER_LLM"
     connections: int = 100
-
-
-class StatusError(Exception):
-    """An answer that is no success, or an error in the middle of a stream.
-
-    Attributes:
-        status: of HTTP; in a stream, the one that the error names, if it does.
-        told: what the endpoint says went wrong.
-        kind: its code and type, for telling errors of one status apart.
-        retry_after: seconds that the endpoint asks to wait.
-    """
-
-    def __init__(
-        self, status: int | None, error: object, *, retry_after: float | None = None
-    ) -> None:
-        details = error if isinstance(error, dict) else {}
-        self.status = status
-        self.told = str(details.get("message") or error or "it does not say why")
-        self.kind = f"{details.get('code', '')} {details.get('type', '')}"
-        self.retry_after = retry_after
-        super().__init__(self.told)
 
 
 class EndpointClient:
@@ -186,7 +139,7 @@ class EndpointClient:
                 raise
         listed = self._object(content).get("data")
         if not isinstance(listed, list):
-            raise _not_json(self._endpoint)
+            raise not_json(self._endpoint)
         return [card for card in listed if isinstance(card, dict)]
 
     async def post(self, path: str, body: bytes) -> JsonObject:
@@ -228,7 +181,7 @@ class EndpointClient:
                             return
                         event = self._parsed(data)
                         if isinstance(event, dict):
-                            _raise_if_error(event)
+                            raise_if_error(event)
                             attempt.answered()
                             yield event
 
@@ -263,7 +216,7 @@ class EndpointClient:
         try:
             async with asyncio.timeout(endpoint.timeout) as limit:
                 yield limit
-        except (StatusError, *_FOREIGN) as error:
+        except (StatusError, *FOREIGN) as error:
             raise translated(endpoint, error) from error
 
     async def _whole(
@@ -297,7 +250,7 @@ class EndpointClient:
         if 200 <= response.status < 300:
             return response
         async with response:
-            raise await _status_error(response)
+            raise await status_error(response)
 
     def _pause(self, error: Exception, tried: int) -> float | None:
         """Seconds to wait before it is tried again; None where that is not to be done."""
@@ -331,12 +284,12 @@ class EndpointClient:
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise _not_json(self._endpoint) from error
+            raise not_json(self._endpoint) from error
 
     def _object(self, content: bytes) -> JsonObject:
         value = self._parsed(content)
         if not isinstance(value, dict):
-            raise _not_json(self._endpoint)
+            raise not_json(self._endpoint)
         return value
 
 
@@ -379,79 +332,9 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
     return isinstance(error, ModelUnavailable) and getattr(cause, "status", None) != 429
 
 
-def translated(endpoint: Endpoint, error: Exception) -> ModelError:
-    """The error of memserver's that an error of HTTP, or of what is under it, stands for."""
-    if isinstance(error, StatusError) and error.status is not None:
-        return _of_status(endpoint, error, error.status)
-    if isinstance(error, aiohttp.ServerTimeoutError):
-        return ModelTimeout(f"The {endpoint.title} did not answer in time.")
-    if isinstance(error, TimeoutError):
-        return ModelTimeout(
-            f"The {endpoint.title} did not answer in time, within {endpoint.timeout:g} seconds."
-        )
-    # A ClientResponseError's text has the whole URL in it, which may be a proxy's with its password.
-    told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return ModelUnavailable(
-        f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
-        hint=f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
-    )
-
-
-def _of_status(endpoint: Endpoint, error: StatusError, status: int) -> ModelError:
-    text = f"{error.told} {error.kind}"
-    message = f"The {endpoint.title} answered {status}: {error.told[:_TOLD]}"
-    hint = _HINTS.get(status, "").format(endpoint.variables)
-    if _OVERFLOWS.search(text):
-        return ContextOverflow(message)
-    if status in {400, 404} and _NO_MODEL.search(text):
-        return ModelNotFound(message, hint=hint)
-    if status == 408:
-        return ModelTimeout(message)
-    if status >= 500 or (status == 429 and "insufficient_quota" not in text):
-        return ModelUnavailable(message, hint=hint)
-    return ModelRejected(message, hint=hint)
-
-
-def _not_json(endpoint: Endpoint) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does.",
-        hint=f"Check that {endpoint.variables}_BASE_URL ends in /v1.",
-    )
-
-
-async def _status_error(response: aiohttp.ClientResponse) -> StatusError:
-    """The error in an answer: its `error`, or the whole where there is none, as old vLLM sends it."""
-    error: Any = response.reason
-    with suppress(*_FOREIGN, RecursionError):
-        body = json.loads(await response.read())
-        error = body.get("error", body) if isinstance(body, dict) else body
-    retry_after = _seconds(response.headers.get("Retry-After", ""))
-    return StatusError(response.status, error, retry_after=retry_after)
-
-
-def _raise_if_error(event: JsonObject) -> None:
-    """Raise the error that came instead of an event; its code is the HTTP status, if any."""
-    error = event.get("error")
-    if error:
-        code = error.get("code") if isinstance(error, dict) else None
-        raise StatusError(code if isinstance(code, int) and 400 <= code < 600 else None, error)
-
-
-def _seconds(retry_after: str) -> float | None:
-    """What a Retry-After asks for: a number of seconds or a date."""
-    try:
-        if retry_after.endswith("GMT"):
-            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
-        else:
-            seconds = float(retry_after)
-    except ValueError:
-        return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
 async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read to the end, which is near, so that the connection can be used again."""
-    with suppress(*_FOREIGN):
+    with suppress(*FOREIGN):
         async with asyncio.timeout(_DRAIN_SECONDS):
             await response.read()
 

@@ -9,6 +9,15 @@ MemserverError
 ├── Forbidden                    its API key may not do this
 ├── RateLimited                  its API key has made too many requests
 ├── RequestTooLarge              its body is larger than the server takes
+│   └── VersionConflict          somebody else edited the text meanwhile
+├── DocumentError                a file that can't be taken in
+│   ├── DocumentTooLarge         more bytes or text than is allowed
+│   ├── UnsupportedDocument      a kind of file that is not read here
+│   ├── DocumentEmpty            there is no text in it
+│   ├── DocumentCorrupt          it is damaged, or not what its name says
+│   ├── DocumentEncrypted        it needs a password
+│   ├── DocumentWithoutText      its pages are images
+│   └── DocumentTooCostly        it takes more time or memory than is allowed
 ├── TurnTimeout                  a turn took longer than it may
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
 ├── ModelError                   the model behind the agent
@@ -105,6 +114,60 @@ class RequestTooLarge(MemserverError):
     """The request's body is larger than the server takes."""
 
     code = "request_too_large"
+
+
+class VersionConflict(Conflict):
+    """The text is not at the version any more that the caller saw."""
+
+    code = "version_conflict"
+
+
+class DocumentError(MemserverError):
+    """A file that can't be taken in; its kinds say why."""
+
+    code = "document_error"
+
+
+class DocumentTooLarge(DocumentError):
+    """More bytes or more text than is allowed."""
+
+    code = "document_too_large"
+
+
+class UnsupportedDocument(DocumentError):
+    """A kind of file that is not read here."""
+
+    code = "document_unsupported"
+
+
+class DocumentEmpty(DocumentError):
+    """There is no text in it."""
+
+    code = "document_empty"
+
+
+class DocumentCorrupt(DocumentError):
+    """It is damaged, or not what its name says."""
+
+    code = "document_corrupt"
+
+
+class DocumentEncrypted(DocumentError):
+    """It needs a password."""
+
+    code = "document_encrypted"
+
+
+class DocumentWithoutText(DocumentError):
+    """Its pages are images, without text."""
+
+    code = "document_without_text"
+
+
+class DocumentTooCostly(DocumentError):
+    """Reading it takes more time or memory than is allowed."""
+
+    code = "document_too_costly"
 
 
 class TurnTimeout(MemserverError):

@@ -124,9 +124,13 @@ class FoundPassage:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One named section of the working context; `limit` is in characters."""
+    """One named section of the working context; `limit` is in characters, that is code points.
+
+    `read_only`: the agent's tools can't edit it.
+    """
 
     name: str
     text: str
     limit: int
     description: str = ""
+    read_only: bool = False

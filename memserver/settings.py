@@ -83,6 +83,12 @@ class Settings(BaseSettings):
     embedding_model: str | None = None
     embedding_dimension: int = Field(default=0, ge=0, le=4000)
     """Length of the endpoint's vectors; 0: found out by a first call."""
+    embedding_window: int = Field(default=0, ge=0)
+    """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the
+    endpoint lists as max_model_len, else 512."""
+    embedding_tokenizer: Path | None = None
+    """The embedding model's tokenizer.json; unset: bytes stand in for an endpoint's tokens, as an upper
+    bound, so that passages are cut shorter than they need be."""
     embedding_api_key: SecretStr | None = None
 
     archival_search: Literal["hybrid", "vector", "text"] = "hybrid"
@@ -91,6 +97,18 @@ class Settings(BaseSettings):
     vector_index_memory: int = Field(default=1024, ge=64)
     """Megabytes of the database server's memory for building the index of a large collection, which takes
     1.5 kB for each vector of 384 dimensions; with fewer it takes several times as long."""
+
+    document_max_bytes: int = Field(default=50_000_000, ge=1)
+    """Size of a file that may be sent, at most."""
+    document_timeout: float = Field(default=120, gt=0)
+    """How long reading a file may take, in a process of its own."""
+    document_memory_mb: int = Field(default=1024, ge=128)
+    """Megabytes that this process may have."""
+    chunk_tokens: int = Field(default=512, ge=16)
+    """Tokens of a passage that is cut from a document, at most; what the embedding model reads, if that is
+    less: 256 for the local one."""
+    chunk_overlap: int = Field(default=32, ge=0)
+    """Tokens, at most, by which a passage repeats the end of the one before it in the same section."""
 
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""

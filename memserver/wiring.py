@@ -29,10 +29,15 @@ from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage, no_embedder
+from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.recall_meaning import RecallEmbedding
 from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
+from memserver.storage import recall_vectors
 from memserver.storage.checks import APP_ROLE, check_app_url
 from memserver.storage.database import Database
 from memserver.storage.embedded_postgres import EmbeddedPostgres
@@ -74,6 +79,7 @@ class Services:
     conversation: Conversation
     archival: ArchivalStorage
     upkeep: VectorUpkeep
+    documents: Documents
     jobs: JobRunner
     keys: KeyRing
     idempotency: IdempotencyKeys
@@ -206,7 +212,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     _embedding_model(settings)
-    for name in ("prompts_dir", "llm_tokenizer"):
+    for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise SetupError(
@@ -265,6 +271,8 @@ def _endpoint_embedder(settings: Settings, model: str, *, dimension: int = 0) ->
         model,
         api_key=key.get_secret_value() if key else "",
         dimension=dimension,
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
     )
 
 
@@ -340,9 +348,15 @@ async def assemble(
     )
     worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
+    taken_in = Documents(
+        database,
+        archival.embedder_of,
+        Sandbox(settings.document_timeout, settings.document_memory_mb),
+        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
+    )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep),
+        job_handlers(faculties, upkeep, taken_in),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -359,6 +373,7 @@ async def assemble(
                 conversation=conversation,
                 archival=archival,
                 upkeep=upkeep,
+                documents=taken_in,
                 jobs=jobs,
                 keys=keys,
                 idempotency=idempotency,
@@ -368,9 +383,17 @@ async def assemble(
         await database.close()
 
 
-def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:
+def job_handlers(
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents
+) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {COMPACT: CompactionJob(faculties).run, **upkeep.handlers()}
+    recall = RecallEmbedding(faculties.database, faculties.archival)
+    return {
+        COMPACT: CompactionJob(faculties).run,
+        recall_vectors.JOB: recall.run,
+        documents.JOB: taken_in.run,
+        **upkeep.handlers(),
+    }
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

@@ -91,7 +91,8 @@ def field_texts() -> dict[str, str]:
 
 def group_of(name: str) -> str:
     """The group that a setting is listed in."""
-    first = "llm" if name == "summary_model" else name.partition("_")[0]
+    first = name.partition("_")[0]
+    first = "llm" if first == "summary" else first
     if first in GROUPS:
         return first
     return "limits" if first in {"max", "turn", "lease"} else "server"

@@ -3,6 +3,8 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +15,7 @@ from psycopg import sql
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.postgres_binaries import SHIPPED, WITH_CONTRIB, PostgresPackage
 from tests.llm.serving import Current, serving
 from tests.support import Golden, OneDatabase
 
@@ -22,11 +25,26 @@ TEMPLATE = "memserver_template"
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     """A server for the whole run, with a migrated template database."""
+    with _server(SHIPPED) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_with_trigrams() -> Iterator[EmbeddedPostgres]:
+    """A second one, whose Postgres has pg_trgm."""
+    if find_spec(WITH_CONTRIB.name) is None:
+        pytest.skip("embedded-postgres is not installed")
+    with _server(WITH_CONTRIB) as server:
+        yield server
+
+
+@contextmanager
+def _server(package: PostgresPackage) -> Iterator[EmbeddedPostgres]:
     # Not pytest's own folder: as root the server runs as another account, which may not pass there.
     home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
     home.chmod(0o711)
     fast = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-    with EmbeddedPostgres(home / "postgres", settings=fast) as server:
+    with EmbeddedPostgres(home / "postgres", settings=fast, package=package) as server:
         prepare_embedded(server.url(), TEMPLATE)
         migrate(server.url(TEMPLATE, OWNER_ROLE))
         yield server
@@ -35,6 +53,20 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
+    with _database(postgres) as made:
+        yield made
+
+
+@pytest.fixture(params=["reading", "trigrams"])
+def either_database(request: pytest.FixtureRequest) -> Iterator[OneDatabase]:
+    """One without pg_trgm, as it comes inside, and one with it."""
+    name = "postgres" if request.param == "reading" else "postgres_with_trigrams"
+    with _database(request.getfixturevalue(name)) as made:
+        yield made
+
+
+@contextmanager
+def _database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
     name = f"test_{uuid4().hex}"
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(

@@ -75,7 +75,9 @@ async def read_context(
         state=leases.state_from_row(row),
         sections=sections,
         summary=leases.summary_from_row(row),
-        tools=faculties.tools.specs({"section": [section.name for section in sections]}),
+        tools=faculties.tools.specs(
+            {"section": [section.name for section in sections]}, agent.options
+        ),
         zone=ZoneInfo(options.timezone),
     )
     model = faculties.models.get(agent.model)

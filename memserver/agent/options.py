@@ -25,6 +25,8 @@ class AgentOptions(BaseModel):
     step that asks for no heartbeat ends the turn, answered or not."""
     prompt_order: PromptOrder | None = None
     """Whether the working context comes before the messages or behind them."""
+    embed_recall: bool = False
+    """Its messages are embedded in the background, and it can search them by meaning."""
     timezone: str = "UTC"
     """Of dates without a zone, an IANA name."""
 

@@ -5,6 +5,7 @@ was committed stands: a turn taken up again after a crash goes on behind its las
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -41,7 +42,7 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.memory import scale
 from memserver.memory.queue import Budget
-from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
+from memserver.messages import CallRecord, JsonObject, Message, Section, ToolSpec
 from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
@@ -87,7 +88,7 @@ class TurnRun:
             state=work.state,
             sections=work.sections,
             summary=work.summary,
-            tools=self._specs(work),
+            tools=self._specs(work.sections),
             zone=ZoneInfo(self._options.timezone),
         )
         self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
@@ -277,6 +278,7 @@ class TurnRun:
             transaction=lazy,
             archival=self._with.archival,
             before=self._first,
+            position=message.position,
             now=message.created_at,
             zone=self._mind.zone,
         )
@@ -407,6 +409,7 @@ class TurnRun:
             state=state,
             sections=sections,
             summary=leases.summary_from_row(row),
+            tools=self._specs(sections),
         )
 
     async def _frame(self) -> Frame:
@@ -422,8 +425,9 @@ class TurnRun:
         tokens = await count_entry(message, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
-    def _specs(self, work: Work) -> tuple[ToolSpec, ...]:
-        return self._with.tools.specs({"section": [section.name for section in work.sections]})
+    def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
+        names = [section.name for section in sections]
+        return self._with.tools.specs({"section": names}, self._work.agent.options)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

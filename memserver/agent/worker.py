@@ -119,6 +119,7 @@ class Worker:
                     work.state.queue_start,
                     work.turn.first_position + PLACES_PER_TURN,
                 )
+            self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
             if work.turn.attempts > MOST_ATTEMPTS:
                 released = await self._end_failed(work)
             else:
@@ -127,16 +128,14 @@ class Worker:
                 self._leases.pop(agent_id, None)
 
     async def _take(self, tx: Transaction, agent_id: UUID) -> Work | None:
-        work = await leases.take(tx, agent_id, self.name, self._lease_seconds)
-        if work is not None:
-            self._leases[agent_id] = work.lease
-        return work
+        return await leases.take(tx, agent_id, self.name, self._lease_seconds)
 
     async def _fail_turn(self, agent_id: UUID, tenant: str) -> None:
         """A fault must not be tried for ever: the turn fails, and the agent goes on."""
         async with self._with.database.tenant(tenant) as tx:
             work = await self._take(tx, agent_id)
         if work is not None:
+            self._leases[agent_id] = work.lease
             await self._end_failed(work)
             self._again.add(agent_id)
 

@@ -18,11 +18,14 @@ from memserver.api.routes import (
     agents,
     archival,
     collections,
+    documents,
     health,
     keys,
     memory,
     messages,
+    sections,
     tenants,
+    working_context,
 )
 from memserver.settings import Settings
 from memserver.wiring import Services, running_services
@@ -54,7 +57,19 @@ def create_app(
     )
     errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (agents, messages, memory, archival, collections, keys, tenants, health):
+    for module in (
+        agents,
+        messages,
+        working_context,
+        sections,
+        memory,
+        archival,
+        collections,
+        documents,
+        keys,
+        tenants,
+        health,
+    ):
         v1.include_router(module.router)
     app.include_router(v1)
     return app

@@ -28,6 +28,9 @@ ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
+Before = Annotated[
+    int | None, Query(description="The `next` of the page before.", ge=-(2**62), le=2**62)
+]
 PageNumber = Annotated[
     int, Query(description="From 1; a page that does not exist is empty.", ge=-(2**53), le=2**53)
 ]

@@ -1,5 +1,6 @@
 """The API's resources as pydantic models, and how they are read from our own values."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -16,9 +17,12 @@ from pydantic import (
 from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
 from memserver.memory.archival import ArchivalPage, SearchMode
+from memserver.memory.attachments import MOST_SECTIONS
+from memserver.memory.recall import RecallPage
+from memserver.memory.recall_meaning import MeaningPage
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.messages import FoundPassage, Message, Passage, Retriever, Section, Usage
+from memserver.messages import FoundPassage, Message, Passage, Retriever, Usage
 from memserver.storage.agents import Agent
 from memserver.storage.collections import Collection
 from memserver.storage.inbox import Turn
@@ -28,6 +32,10 @@ Name = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
 ]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+CharacterLimit = Annotated[
+    int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
+]
+SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 
 
@@ -64,40 +72,8 @@ class SectionIn(Request):
 
     name: SectionName
     text: LongText = ""
-    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=100_000, description="Characters.")
-    description: str = Field(default="", max_length=1000)
-
-
-class SectionOut(BaseModel):
-    """A section of the working context as it is now."""
-
-    name: str
-    text: str
-    limit: int
-    description: str
-
-    @classmethod
-    def read(cls, section: Section) -> Self:
-        """From a stored section."""
-        return cls(
-            name=section.name,
-            text=section.text,
-            limit=section.limit,
-            description=section.description,
-        )
-
-
-class SectionEdit(Request):
-    """A change of a section; what is left out stays."""
-
-    text: LongText | None = None
-    limit: int | None = Field(default=None, ge=1, le=100_000)
-
-
-class WorkingContext(BaseModel):
-    """All sections of an agent."""
-
-    sections: list[SectionOut]
+    limit: CharacterLimit = DEFAULT_LIMIT
+    description: SectionDescription = ""
 
 
 class AgentIn(Request):
@@ -109,7 +85,7 @@ class AgentIn(Request):
         default=None, description="Instructions instead of prompts/system.md."
     )
     sections: list[SectionIn] | None = Field(
-        default=None, max_length=50, description="Left out: persona and human."
+        default=None, max_length=MOST_SECTIONS, description="Left out: persona and human."
     )
     options: AgentOptions = AgentOptions()
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -324,13 +300,64 @@ class ImportIn(Request):
     messages: list[PastMessage] = Field(min_length=1, max_length=10_000)
 
 
-class RecallResults(BaseModel):
-    """One page of a recall search; `total` counts all that match."""
+class FoundMessage(MessageOut):
+    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
 
-    items: list[MessageOut]
-    total: int
-    page: int
-    pages: int
+    score: float | None = None
+
+
+class CoverageOut(BaseModel):
+    """How much of an agent's history can be found by meaning."""
+
+    embedded: int = Field(description="Messages that have been embedded.")
+    messages: int = Field(description="Messages that there are.")
+    complete: bool = Field(description="Whether all of turns that have ended are embedded.")
+
+
+class RecallResults(BaseModel):
+    """One page of a recall search. Behind a cursor nothing is counted: total and pages are null."""
+
+    items: list[FoundMessage]
+    total: int | None = Field(
+        default=None, description="How many match; by meaning alone, how many are ordered."
+    )
+    total_is_exact: bool = Field(
+        default=True, description="False: there are more than `total`, and than `pages`."
+    )
+    page: int | None = None
+    pages: int | None = None
+    next: str | None = Field(
+        default=None, description="The cursor of what follows, for `after`; null: nothing does."
+    )
+    coverage: CoverageOut | None = Field(default=None, description="In a search by meaning.")
+
+    @classmethod
+    def of(cls, found: RecallPage) -> Self:
+        """From a page that was found."""
+        return cls(
+            items=[FoundMessage.read(message) for message in found.messages],
+            total=found.total,
+            total_is_exact=found.exact,
+            page=found.page.number,
+            pages=found.page.pages(found.total),
+            next=found.next,
+        )
+
+    @classmethod
+    def by_meaning(cls, found: MeaningPage) -> Self:
+        """From a page that was found by meaning."""
+        items = [FoundMessage.read(message) for message in found.messages]
+        return cls(
+            items=[
+                item.model_copy(update={"score": score})
+                for item, score in zip(items, found.scores, strict=True)
+            ],
+            total=found.total,
+            total_is_exact=found.exact,
+            page=found.page.number,
+            pages=found.page.pages(found.total),
+            coverage=CoverageOut(**asdict(found.coverage)),
+        )
 
 
 class PassageIn(Request):

@@ -53,6 +53,7 @@ class BatchingEmbedder(Embedder):
         """
         self.model = inner.model
         self.dimension = inner.dimension
+        self.window = inner.window
         self._inner = inner
         self._batch_size = batch_size
         self._waiting: deque[_Request] = deque()
@@ -64,6 +65,12 @@ class BatchingEmbedder(Embedder):
     async def check(self) -> None:
         """Ask the inner embedder. Raises EmbeddingError where it can't be used now."""
         await self._inner.check()
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        counts = await self._inner.count_tokens(texts)
+        self.window = self._inner.window
+        return counts
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:

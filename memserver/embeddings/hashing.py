@@ -17,9 +17,15 @@ _WORD = re.compile(r"\w+")
 class HashingEmbedder(Embedder):
     """Hashes each word to one of the vector's places, with a sign, and scales to unit length."""
 
-    def __init__(self, dimension: int = 384, *, model: str = "hashing") -> None:
+    def __init__(self, dimension: int = 384, *, model: str = "hashing", window: int = 256) -> None:
         self.model = model
         self.dimension = dimension
+        self.window = window
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """A word is a token."""
+        return [len(_WORD.findall(text)) for text in texts]
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -35,7 +41,7 @@ class HashingEmbedder(Embedder):
 
     def _vector(self, text: str) -> Vector:
         vector = [0.0] * self.dimension
-        for word in _WORD.findall(text.lower()):
+        for word in _WORD.findall(text.lower())[: self.window]:
             number = _hash(word)
             vector[(number >> 1) % self.dimension] += 1.0 if number & 1 else -1.0
         length = math.sqrt(sum(value * value for value in vector))

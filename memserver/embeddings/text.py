@@ -10,4 +10,9 @@ _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 
 def embeddable(text: str) -> str:
     """The beginning of the text, without NUL and lone surrogates, which no tokenizer takes."""
-    return _UNREADABLE.sub("\ufffd", text[:LONGEST])
+    return readable(text[:LONGEST])
+
+
+def readable(text: str) -> str:
+    """The text without NUL and lone surrogates."""
+    return _UNREADABLE.sub("\ufffd", text)

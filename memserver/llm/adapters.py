@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memserver.endpoint import Endpoint, EndpointClient, StatusError
+from memserver.endpoint import Endpoint, EndpointClient
+from memserver.endpoint_errors import StatusError
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
 from memserver.llm.cards import parent_of, window_of
 from memserver.messages import JsonObject

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from memserver.endpoint import StatusError
+from memserver.endpoint_errors import StatusError
 from memserver.errors import ModelRejected, ProtocolViolation
 from memserver.llm.lossless import read_json
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
+from memserver.memory.chunking import Span, cut_long
 from memserver.memory.fusion import Order, fuse
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
@@ -81,7 +82,7 @@ class ArchivalPage:
     def describe(self, zone: tzinfo) -> str:
         """The answer of a search tool, its times in this zone."""
         lines = [_line(found.passage, zone) for found in self.found]
-        return describe(lines, self.page, self.total, self.reachable)
+        return describe(lines, self.page, self.total, reachable=self.reachable)
 
 
 class ArchivalStorage:
@@ -119,6 +120,21 @@ class ArchivalStorage:
             return self._embedders.get(model)
         raise no_embedder(model, self.embedder.model)
 
+    async def split(self, texts: Sequence[PassageText], model: str) -> list[PassageText]:
+        """The texts, those cut into several that this model's embedder would not read to their end.
+
+        Each part has the whole one's tags and metadata, and says in its metadata which part it is.
+
+        Raises:
+            EmbeddingError: the embedder can't count.
+        """
+        cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
+        return [
+            part
+            for place, text in enumerate(texts)
+            for part in (_parts(text, cuts[place]) if place in cuts else [text])
+        ]
+
     async def insert(
         self,
         transaction: LazyTransaction,
@@ -126,6 +142,8 @@ class ArchivalStorage:
         texts: Sequence[PassageText],
     ) -> list[Passage]:
         """Store passages in a collection, all or none.
+
+        A text that the collection's embedder would not read to its end becomes several passages.
 
         Args:
             transaction: is given back while the texts are embedded, so nothing may be in it yet.
@@ -138,6 +156,7 @@ class ArchivalStorage:
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
         _check_texts([text.text for text in texts])
+        parts: list[PassageText] = []
         vectors: dict[str, list[Vector]] = {}
         while True:
             tx = await transaction.get()
@@ -150,18 +169,19 @@ class ArchivalStorage:
             if not missing:
                 break
             await transaction.roll_back()
+            parts = parts or await self.split(texts, collection.embedding_model)
             for model in missing:
-                vectors[model] = await self._embed(model, [text.text for text in texts])
+                vectors[model] = await self._embed(model, [part.text for part in parts])
         new = [
             NewPassage(
-                text.text,
+                part.text,
                 vectors[collection.embedding_model][number],
-                text.tags,
-                text.metadata,
-                text.created_at,
+                part.tags,
+                part.metadata,
+                part.created_at,
                 next_embedding=vectors[next_model][number] if next_model else None,
             )
-            for number, text in enumerate(texts)
+            for number, part in enumerate(parts)
         ]
         model = collection.embedding_model
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
@@ -172,7 +192,8 @@ class ArchivalStorage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
         Args:
-            transaction: is given back while the query is embedded, so nothing may be in it yet.
+            transaction: is given back where a query has to be embedded by another model, so nothing may
+                be in it yet.
             searched: which collections.
             query: what to look for.
             page: which page.
@@ -185,6 +206,8 @@ class ArchivalStorage:
         _check_texts([query.text])
         mode = query.mode or self.mode
         vectors: dict[str, Vector] = {}
+        if mode != "text":  # most collections are of this model: one transaction will do
+            [vectors[self.embedder.model]] = await self.embedder.embed([query.text])
         while True:
             tx = await transaction.get()
             found_in = await searched(tx)
@@ -213,24 +236,41 @@ class ArchivalStorage:
 
         Raises:
             NotFound: no such collection or passage.
-            InvalidInput: the text is empty.
+            InvalidInput: the text is empty, or longer than what the embedder reads.
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
-        tx = await transaction.get()
-        collection = await collections.get(tx, collection_id)
-        model = collection.embedding_model
-        while change.text is not None:
+        if change.text is not None:
             _check_texts([change.text])
-            await passages.get(tx, collection_id, passage_id)
-            await transaction.roll_back()
-            [vector] = await self._embed(model, [change.text])
-            change = replace(change, embedding=vector)
+        vectors: dict[str, Vector] = {}
+        while True:
             tx = await transaction.get()
-            collection = await collections.lock(tx, collection_id)
-            if collection.embedding_model == model:
-                break
+            if vectors:
+                collection = await collections.lock(tx, collection_id)
+            else:
+                collection = await collections.get(tx, collection_id)
+                await passages.get(tx, collection_id, passage_id)
             model = collection.embedding_model
-        return await passages.update(tx, collection_id, passage_id, change, model=model)
+            next_model = await passages.next_model(tx, collection)
+            missing = {model, next_model or model} - vectors.keys()
+            if change.text is None or not missing:
+                break
+            await transaction.roll_back()
+            await self._check_window(change.text, model)
+            for each in missing:
+                [vectors[each]] = await self._embed(each, [change.text])
+        if change.text is not None:
+            following = vectors[next_model] if next_model else None
+            change = replace(change, embedding=vectors[model], next_embedding=following)
+        return await passages.update(
+            tx, collection_id, passage_id, change, model=model, next_model=next_model
+        )
+
+    async def _check_window(self, text: str, model: str) -> None:
+        if await cut_long([text], self.embedder_of(model)):
+            raise InvalidInput(
+                "text: this is longer than what the embedding model reads.",
+                hint="Delete the passage and insert the text: it becomes several passages.",
+            )
 
     async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
         return await self.embedder_of(model).embed(texts)
@@ -251,8 +291,9 @@ async def _find(
     orders = []
     for model, vector in vectors.items():
         theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
-        nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
-        orders.append(Order("vector", nearest))
+        if theirs:
+            nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
+            orders.append(Order("vector", nearest))
     if mode != "vector":
         words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
         orders.append(Order("text", words))
@@ -283,6 +324,33 @@ def _check_texts(texts: Sequence[str]) -> None:
         raise InvalidInput("An empty text can't be stored or searched.")
 
 
+def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
+    """A text that was cut, each part with the whole one's tags and metadata and its place in it."""
+    return [
+        replace(
+            whole,
+            text=whole.text[span.start : span.end],
+            metadata={
+                **(whole.metadata or {}),
+                "part": number,
+                "parts": len(spans),
+                "start": span.start,
+                "end": span.end,
+            },
+        )
+        for number, span in enumerate(spans, 1)
+    ]
+
+
 def _line(passage: Passage, zone: tzinfo) -> str:
     text = snippet(passage.text, RESULT_CHARACTERS)
-    return f"[{stamp(passage.created_at, zone)}] {text}"
+    return f"[{stamp(passage.created_at, zone)}] {_origin(passage.metadata)}{text}"
+
+
+def _origin(metadata: Mapping[str, Any]) -> str:
+    """Where a document's passage comes from, as a model reads it: (rules.pdf, page 3, Fees)."""
+    name, page = metadata.get("document_name"), metadata.get("page")
+    if not name:
+        return ""
+    parts = [name, f"page {page}" if page else "", metadata.get("heading", "")]
+    return f"({', '.join(snippet(str(part), 100) for part in parts if part)}) "

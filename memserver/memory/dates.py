@@ -3,9 +3,14 @@
 Both ends of a range are inclusive: the end "2026-02-07" means the whole of that day.
 """
 
+import re
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from memserver.errors import InvalidInput
+
+_ISO = re.compile(
+    r"(\d{4}-?(?:\d\d-?\d\d|w\d\d-?\d))(?:[t ](?P<clock>[\d:]+(?:[.,]\d+)?)(?:z|[-+][\d:]+)?)?"
+)
 
 
 def parse_range(
@@ -38,11 +43,14 @@ def _parse(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
     if word in ("today", "yesterday"):
         return _day(today - timedelta(days=word == "yesterday"), zone)
     try:
-        if len(word) == len("2026-02-07"):
-            return _day(date.fromisoformat(word), zone)
-        moment = datetime.fromisoformat(text.strip())
+        parts = _ISO.fullmatch(word)
+        if parts is None:
+            raise ValueError
+        if parts["clock"] is None:
+            return _day(date.fromisoformat(word.upper()), zone)
+        moment = datetime.fromisoformat(word.upper())
         moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
-        return moment, moment + _resolution(word)
+        return moment, _later(moment, _resolution(parts["clock"]))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
             f"{text!r} is not a date. Write it as YYYY-MM-DD, or as YYYY-MM-DDTHH:MM:SS+00:00."
@@ -52,17 +60,26 @@ def _parse(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
 def _day(day: date, zone: tzinfo) -> tuple[datetime, datetime]:
     # The day after is found by its date: with daylight saving a day may have 23 or 25 hours.
     midnight = datetime.min.time()
-    following = day + timedelta(days=1)
-    return (
-        datetime.combine(day, midnight, zone),
-        datetime.combine(following, midnight, zone),
-    )
+    start = datetime.combine(day, midnight, zone)
+    if day == date.max:
+        return start, _LAST
+    return start, datetime.combine(day + timedelta(days=1), midnight, zone)
 
 
-def _resolution(word: str) -> timedelta:
-    """A datetime given to the minute or second means all of it."""
-    if "." in word:
-        return timedelta(microseconds=1)
-    time = word.partition("t")[2] or word.partition(" ")[2]
-    clock = time.partition("+")[0].partition("-")[0].rstrip("z")
-    return timedelta(seconds=1) if clock.count(":") > 1 else timedelta(minutes=1)
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+def _later(moment: datetime, by: timedelta) -> datetime:
+    try:
+        return moment + by
+    except OverflowError:
+        return _LAST
+
+
+def _resolution(clock: str) -> timedelta:
+    """A datetime given to the hour, minute or second means all of it."""
+    whole, _, fraction = clock.replace(",", ".").partition(".")
+    if fraction:
+        return timedelta(microseconds=10 ** max(0, 6 - len(fraction)))
+    digits = len(whole.replace(":", ""))
+    return {2: timedelta(hours=1), 4: timedelta(minutes=1)}.get(digits, timedelta(seconds=1))

@@ -32,15 +32,17 @@ START_COST = 4
 
 _LINE = re.compile(r"(?:\[(?P<day>[^\]]*)\] )?(?:(?P<speaker>user|assistant|assistant noted): )?")
 _END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_ENDS = tuple(".!?…\"')]\u3002\uff01\uff1f")
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)?")
 _FIRST_PERSON = re.compile(r"\b(i|im|ive|my|mine|we|our)\b", re.IGNORECASE)
 _PLAIN = frozenset(
-    """a about after again all also am an and any are as at be because been before being but by can could did
-    do does don down for from get go going good got great had has have he her here him his how i if im in into
-    is it its just know like ll lot m me more most much my nice no not now of oh ok on one or our out over
-    pretty re really right s see she so some still such sure t than that the their them then there they thing
-    things think this those to too up us ve very was we well were what when where which who why will with wow
-    would yeah yes you your""".split()  # noqa: SIM905 - reads better
+    """a about actually after again all also am an and any are as at be because been before being but by
+    bye can could did do does don down for from get go going good got great had haha has have he hello
+    her here hey hi him his hmm how i if im in into is it its just know like ll lol lot m maybe me more
+    morning most much my nice no not now of oh ok okay on one or our out over please pretty re really
+    right s see she so some still such sure t than thank thanks that the their them then there they
+    thing things think this those to too up us ve very was we welcome well were what when where which
+    who why will with would wow yeah yep yes you your""".split()  # noqa: SIM905 - reads better
 )
 
 
@@ -83,8 +85,13 @@ def _sentences(lines: Sequence[str]) -> list[Sentence]:
         day = f"[{start['day']}] " if start["day"] else day
         head = f"{day}{start['speaker']}: " if start["speaker"] else day
         texts = (text.strip() for text in _END.split(line[start.end() :]) if text)
-        found.extend(Sentence(head, text[:LONGEST_SENTENCE]) for text in texts if text)
+        found.extend(Sentence(head, _ended(text[:LONGEST_SENTENCE])) for text in texts if text)
     return found
+
+
+def _ended(text: str) -> str:
+    """With a full stop, so that it stays a sentence of its own behind others."""
+    return text if text.endswith(_ENDS) else f"{text}."
 
 
 def _choose(

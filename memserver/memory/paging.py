@@ -27,16 +27,25 @@ class Page:
         return self.number >= 1 and self.offset < total
 
 
-def describe(lines: Sequence[str], page: Page, total: int, reachable: int | None = None) -> str:
+def describe(
+    lines: Sequence[str],
+    page: Page,
+    total: int,
+    *,
+    reachable: int | None = None,
+    exact: bool = True,
+) -> str:
     """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results.
 
-    Of many results only the best may be `reachable`; then that is said.
+    Of many results only the best may be `reachable`; then that is said. Where the total is not exact:
+    "Showing 10 of more than 10000 results (page 1)".
     """
     if total == 0:
         return "No results found."
     within = total if reachable is None else reachable
-    place = f"page {page.number}/{page.pages(within)}"
+    place = f"page {page.number}/{page.pages(within)}" if exact else f"page {page.number}"
     if within < total:
         place += f"; only the best {within} can be paged"
-    head = f"Showing {len(lines)} of {total} results ({place})"
+    of = total if exact else f"more than {total}"
+    head = f"Showing {len(lines)} of {of} results ({place})"
     return "\n".join([head + (":" if lines else "."), *lines])

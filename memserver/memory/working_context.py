@@ -1,18 +1,29 @@
 """The working context: named sections, written by tools and by the API, each with a limit.
 
-An edit locks its section for the rest of the transaction, so that two edits never lose one another.
+An edit locks its section for the rest of the transaction, so that two edits never lose one another. A
+text that stays as it is makes no version. Characters are code points, as Postgres counts them too.
 """
 
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from memserver.errors import InvalidInput
+from memserver.errors import Conflict, InvalidInput, ToolError, VersionConflict
 from memserver.messages import Section
 from memserver.storage import sections
 from memserver.storage.database import Transaction
-from memserver.storage.sections import Actor, StoredSection
+from memserver.storage.sections import Editor, StoredSection
 
 DEFAULT_PERSONA = "I am a friendly companion with a good memory. I keep my answers short and warm."
 DEFAULT_LIMIT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A change of a section from outside; None leaves a thing as it is."""
+
+    text: str | None = None
+    limit: int | None = None
+    description: str | None = None
 
 
 def default_sections() -> tuple[Section, ...]:
@@ -23,32 +34,35 @@ def default_sections() -> tuple[Section, ...]:
     )
 
 
-async def append(
-    tx: Transaction, agent_id: UUID, name: str, content: str, actor: Actor = "tool"
-) -> str:
-    """Add a line to a section; returns the section's new text.
+async def append(tx: Transaction, agent_id: UUID, name: str, content: str, editor: Editor) -> str:
+    """Add a line to a section, as the agent's tool does; returns the section's new text.
 
     Raises:
         NotFound: no such section.
+        ToolError: the agent may only read it.
         InvalidInput: nothing to add, or the limit would be exceeded.
     """
-    stored = await sections.lock(tx, agent_id, name)
+    stored = await _lock_for_tool(tx, agent_id, name)
     if not content.strip():
         raise InvalidInput("There is nothing to append: content is empty.")
     old = stored.section.text
-    return await _store(tx, agent_id, stored, f"{old}\n{content}" if old else content, actor)
+    return await _edit(tx, stored, f"{old}\n{content}" if old else content, editor)
 
 
-async def replace(
-    tx: Transaction, agent_id: UUID, name: str, old: str, new: str, actor: Actor = "tool"
+async def replace_text(
+    tx: Transaction, agent_id: UUID, name: str, old: str, new: str, editor: Editor
 ) -> str:
-    """Replace every occurrence of `old`; an empty `new` deletes. Returns the section's new text.
+    """Replace every occurrence of `old`, as the agent's tool does; an empty `new` deletes.
+
+    Returns:
+        The section's new text.
 
     Raises:
         NotFound: no such section.
+        ToolError: the agent may only read it.
         InvalidInput: `old` isn't in it, or the limit would be exceeded.
     """
-    stored = await sections.lock(tx, agent_id, name)
+    stored = await _lock_for_tool(tx, agent_id, name)
     text = stored.section.text
     if not old:
         raise InvalidInput(
@@ -61,41 +75,103 @@ async def replace(
     replaced = text.replace(old, new)
     if not new:
         replaced = "\n".join(line for line in replaced.split("\n") if line.strip())
-    return await _store(tx, agent_id, stored, replaced, actor)
+    return await _edit(tx, stored, replaced, editor)
 
 
 async def rewrite(
-    tx: Transaction, agent_id: UUID, name: str, text: str | None, limit: int | None
-) -> Section:
-    """Give a section a whole new text or another limit, as the API does.
+    tx: Transaction, stored: StoredSection, change: Rewrite, editor: Editor
+) -> StoredSection:
+    """Give a locked section a whole new text, another limit or description.
 
     Raises:
-        NotFound: no such section.
-        InvalidInput: the text is longer than the limit.
+        InvalidInput: the text, old or new, is longer than the limit, old or new.
     """
-    stored = await sections.lock(tx, agent_id, name)
-    section = stored.section
-    if limit is not None:
-        _check_limit(name, section.text if text is None else text, limit)
-        await sections.set_limit(tx, stored.id, limit)
-        section = Section(section.name, section.text, limit, section.description)
-    if text is not None:
-        await _store(tx, agent_id, StoredSection(stored.id, section), text, "api")
-        section = Section(section.name, text, section.limit, section.description)
-    return section
-
-
-async def _store(
-    tx: Transaction, agent_id: UUID, stored: StoredSection, text: str, actor: Actor
-) -> str:
-    _check_limit(stored.section.name, text, stored.section.limit)
-    await sections.write(tx, agent_id, stored.id, text, actor)
-    return text
-
-
-def _check_limit(name: str, text: str, limit: int) -> None:
-    if len(text) > limit:
+    old = stored.section
+    new = replace(
+        old,
+        text=old.text if change.text is None else change.text,
+        limit=old.limit if change.limit is None else change.limit,
+        description=old.description if change.description is None else change.description,
+    )
+    if new == old:
+        return stored
+    if new.text == old.text and len(old.text) > new.limit:
         raise InvalidInput(
-            f"Section {name!r} holds at most {limit} characters; with this edit it would have "
-            f"{len(text)}. Shorten it, replace older content, or use archival_memory_insert."
+            f"Section {old.name!r} has {len(old.text)} characters, more than a limit of "
+            f"{new.limit}.",
+            hint="Shorten the text first, or send a shorter one together with the limit.",
         )
+    check_limit(new)
+    return await sections.write(tx, stored, new, editor)
+
+
+async def restore(
+    tx: Transaction, stored: StoredSection, number: int, editor: Editor
+) -> StoredSection:
+    """Give a locked section the text that it had in an earlier version. That is an edit as any other.
+
+    Raises:
+        NotFound: there is no such version.
+        InvalidInput: its text is longer than the limit is now.
+    """
+    text = (await sections.version(tx, stored.id, number)).text
+    section = stored.section
+    if text == section.text:
+        return stored
+    if len(text) > section.limit:
+        raise InvalidInput(
+            f"Version {number} has {len(text)} characters; section {section.name!r} holds at most "
+            f"{section.limit} now.",
+            hint="Raise the limit first.",
+        )
+    return await sections.write(tx, stored, replace(section, text=text), editor, restores=number)
+
+
+async def undo(tx: Transaction, stored: StoredSection, editor: Editor) -> StoredSection:
+    """Restore the version before a locked section's newest one; doing so twice changes nothing.
+
+    Raises:
+        Conflict: there is only one version.
+        InvalidInput: the text before is longer than the limit is now.
+    """
+    if stored.version == 1:
+        raise Conflict(f"Section {stored.section.name!r} was not edited yet: nothing to undo.")
+    return await restore(tx, stored, stored.version - 1, editor)
+
+
+def check_version(stored: StoredSection, expected: int | None) -> None:
+    """Check that a locked section's text is the one that the caller saw; None is any.
+
+    Raises:
+        VersionConflict: it was edited meanwhile.
+    """
+    if expected is not None and expected != stored.version:
+        raise VersionConflict(
+            f"Section {stored.section.name!r} is at version {stored.version}, not {expected}.",
+            hint="Read it again, and decide by the new text.",
+        )
+
+
+def check_limit(section: Section) -> None:
+    """Check that a section's text is within its limit. Raises InvalidInput."""
+    if len(section.text) > section.limit:
+        raise InvalidInput(
+            f"Section {section.name!r} holds at most {section.limit} characters; with this edit it "
+            f"would have {len(section.text)}. Shorten it, replace older content, or use "
+            "archival_memory_insert."
+        )
+
+
+async def _lock_for_tool(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
+    stored = await sections.lock_of(tx, agent_id, name)
+    if stored.section.read_only:
+        raise ToolError(f"Section {name!r} is read-only: you can't edit it.")
+    return stored
+
+
+async def _edit(tx: Transaction, stored: StoredSection, text: str, editor: Editor) -> str:
+    new = replace(stored.section, text=text)
+    check_limit(new)
+    if new != stored.section:
+        await sections.write(tx, stored, new, editor)
+    return text

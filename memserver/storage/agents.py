@@ -160,30 +160,37 @@ async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) ->
 async def delete(tx: Transaction, agent_id: UUID) -> None:
     """Delete an agent with its history, its own sections and its own collection.
 
-    A collection that other agents read stays, as a shared one.
+    A collection that other agents read stays, as a shared one. What others may be writing to is locked
+    first, in the order in which they lock it.
 
     Raises:
         NotFound: no such agent.
     """
+    sections = await _locked_sections(tx, agent_id)
     await collections.lock_own_of(tx, agent_id)
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
     cursor = await tx.execute(
-        """WITH own AS (
-               SELECT section_id FROM agent_sections WHERE agent_id = %(agent_id)s
-           )
-           SELECT array(SELECT section_id FROM own) AS sections, collection_id
-           FROM agents WHERE id = %(agent_id)s FOR UPDATE""",
-        {"agent_id": agent_id},
+        "SELECT collection_id FROM agents WHERE id = %s FOR UPDATE", [agent_id]
     )
     row = await cursor.fetchone()
     if row is None:
         raise no_agent(agent_id)
     await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
     await tx.execute(
-        """DELETE FROM sections s WHERE id = ANY (%s)
+        """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
-        [row["sections"]],
+        [sections],
     )
     await collections.release(tx, row["collection_id"])
+
+
+async def _locked_sections(tx: Transaction, agent_id: UUID) -> list[UUID]:
+    cursor = await tx.execute(
+        """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
+           WHERE l.agent_id = %s ORDER BY x.id FOR UPDATE OF x""",
+        [agent_id],
+    )
+    return [row["id"] for row in await cursor.fetchall()]
 
 
 def _name_taken(name: str) -> Conflict:

@@ -25,6 +25,22 @@ def check_server(connection: psycopg.Connection) -> None:
     _require_app_role(connection)
 
 
+def check_encoding(url: str) -> None:
+    """Check that the database holds any text, and counts characters as memserver does.
+
+    Raises:
+        SetupError: its encoding is another one than UTF8.
+        psycopg.OperationalError: the server is unreachable.
+    """
+    with psycopg.connect(url) as connection:
+        encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SetupError(
+            f"The database's encoding is {encoding}; texts and their limits need UTF8.",
+            hint="CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8', and name that one.",
+        )
+
+
 def check_app_url(url: str) -> None:
     """Check that the application's connection works and that row-level security binds it.
 

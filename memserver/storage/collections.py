@@ -172,7 +172,7 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
     """
     await tx.execute(
         """SELECT 1 FROM collections c JOIN agents a ON a.collection_id = c.id
-           WHERE a.id = %s FOR NO KEY UPDATE OF c""",
+           WHERE a.id = %s FOR UPDATE OF c""",
         [agent_id],
     )
 

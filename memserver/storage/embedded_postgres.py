@@ -25,6 +25,7 @@ from typing import Self
 
 from memserver.errors import SetupError
 from memserver.storage.postgres_account import make_traversable
+from memserver.storage.postgres_binaries import SHIPPED, PostgresPackage
 from memserver.storage.postgres_cluster import OWN_SETTINGS, Cluster, locate_cluster, log_tail
 from memserver.storage.postgres_process import PORT
 
@@ -37,6 +38,7 @@ class EmbeddedPostgres:
         settings: Postgres settings that win over the cluster's own; they count when this process is the
             one that starts the server.
         system_home: as root, where a cluster goes whose root is closed to other accounts.
+        package: whose binaries run; a cluster stays with the one it was made by.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class EmbeddedPostgres:
         *,
         settings: Mapping[str, str] | None = None,
         system_home: Path = Path("/var/lib/memserver"),
+        package: PostgresPackage = SHIPPED,
     ) -> None:
         self._root = root.expanduser().resolve()
         self._settings = dict(settings or {})
@@ -52,6 +55,7 @@ class EmbeddedPostgres:
             if name in OWN_SETTINGS or not re.fullmatch(r"[a-z_][a-z0-9_.]*", name):
                 raise ValueError(f"{name!r} can't be set on the embedded Postgres")
         self._system_home = system_home
+        self._package = package
         self._log = self._root / "server.log"
         self._cluster: Cluster | None = None
         self._users: int | None = None
@@ -76,7 +80,7 @@ class EmbeddedPostgres:
             make_traversable(self._root)
             with self._starting_and_stopping():
                 self._share()
-                self._cluster = locate_cluster(self._root, self._system_home)
+                self._cluster = locate_cluster(self._root, self._system_home, self._package)
                 self._cluster.serve(self._settings, self._log)
         except OSError as error:
             self._unshare(newly)

@@ -20,3 +20,13 @@ def new_id() -> UUID:
     milliseconds, counter = _last >> _COUNTER_BITS, _last & (1 << _COUNTER_BITS) - 1
     value = milliseconds << 80 | 0x7 << 76 | counter << 64 | 0b10 << 62
     return UUID(int=value | secrets.randbits(62))
+
+
+def nth_id(parent: UUID, number: int) -> UUID:
+    """The id of a parent's part, always the same: its time and order, so that parts sort by `number` behind it.
+
+    Args:
+        parent: a UUIDv7; its lowest 32 bits are given up, which leaves 30 random ones.
+        number: of the part, from 0, below 2**32 - 1.
+    """
+    return UUID(int=parent.int >> 32 << 32 | number + 1)

@@ -84,6 +84,8 @@ class JobRunner:
                 yield
                 return
             tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._take_over())]
+            for task in tasks:
+                task.add_done_callback(_tell_of_death)
             try:
                 yield
             finally:
@@ -224,19 +226,27 @@ class _Retries(BaseRetryStrategy):
     ) -> RetryDecision | None:
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_in={"seconds": 0})
+        told = exception.message if isinstance(exception, MemserverError) else None
+        logger.warning(
+            "Job %s (%s) failed at attempt %d: %s",
+            *(job.id, job.task_name, job.attempts + 1, told or exception),
+            exc_info=None if told else exception,
+        )
         if job.attempts + 1 >= MOST_ATTEMPTS:
             return None
         return RetryDecision(retry_in={"seconds": min(5**job.attempts, LONGEST_PAUSE)})
 
 
+def _tell_of_death(task: asyncio.Task[None]) -> None:
+    """It runs for ever, unless by a fault of ours."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("This process runs no more jobs, by a fault of ours.", exc_info=error)
+
+
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
     job = context.job
     attempt = job.attempts + 1
-    try:
-        await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
-    except MemserverError as error:
-        logger.warning("Job %s (%s), attempt %d: %s", job.id, job.task_name, attempt, error.message)
-        raise
+    await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
 
 
 async def _upkeep(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate's

@@ -110,13 +110,15 @@ CONTEXT_COLUMNS = """
              (SELECT max(c.edited_at) FROM collections_of(a.id) c)) AS stats_edited_at,
     (SELECT coalesce(json_agg(json_build_object(
                 'name', l.name, 'text', x.content, 'limit', x.character_limit,
-                'description', x.description) ORDER BY l.place), '[]')
+                'description', x.description, 'read_only', l.read_only) ORDER BY l.place), '[]')
      FROM agent_sections l JOIN sections x ON x.id = l.section_id
      WHERE l.agent_id = s.agent_id) AS sections,
     (SELECT json_build_object('text', y.text, 'failure', y.failure) FROM summaries y
      WHERE y.agent_id = s.agent_id ORDER BY y.until DESC LIMIT 1) AS summary
 """
 
+# The addition stands apart: under row-level security a comparison that could raise, as an addition may, is
+# not looked up in an index, and all turns that the agent ever had would be read.
 _TAKE = f"""
 WITH s AS (
     UPDATE agent_state SET
@@ -126,11 +128,11 @@ WITH s AS (
         lease_expires_at = now() + make_interval(secs => %(seconds)s)
     WHERE agent_id = %(agent_id)s AND done_turn + 1 < next_turn
       AND (lease_owner IS NULL OR lease_owner = %(worker)s OR lease_expires_at < now())
-    RETURNING *
+    RETURNING *, done_turn + 1 AS this_turn
 ), t AS (
     UPDATE turns SET state = 'running', epoch = s.lease_epoch, attempts = attempts + 1,
                      started_at = coalesce(turns.started_at, now())
-    FROM s WHERE turns.agent_id = s.agent_id AND turns.turn = s.done_turn + 1
+    FROM s WHERE turns.agent_id = s.agent_id AND turns.turn = s.this_turn
     RETURNING turns.*
 )
 SELECT {CONTEXT_COLUMNS}, {TURN_COLUMNS}

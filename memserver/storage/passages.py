@@ -139,7 +139,7 @@ async def put_vectors(
         sql.SQL(
             """INSERT INTO {} (collection_id, passage_id, tenant, embedding)
                SELECT %s, v.id, %s, v.embedding
-               FROM unnest(%s::uuid[], %s::halfvec[]) AS v (id, embedding)
+               FROM unnest(%s::uuid[], %b::halfvec[]) AS v (id, embedding)
                ON CONFLICT DO NOTHING"""
         ).format(sql.Identifier(table)),
         [
@@ -181,13 +181,21 @@ def needs_upkeep(collection: Collection, count: int) -> bool:
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
     """Delete one passage with its vectors. Raises NotFound."""
+    if not await delete_many(tx, collection_id, [passage_id]):
+        raise no_passage(passage_id)
+
+
+async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequence[UUID]) -> int:
+    """Delete passages with their vectors; returns how many of them there were. Raises NotFound."""
     collection = await collections.lock(tx, collection_id)
     cursor = await tx.execute(
         """WITH gone AS (
-               DELETE FROM passages WHERE collection_id = %(collection)s AND id = %(passage)s
+               DELETE FROM passages
+               WHERE collection_id = %(collection)s AND id = ANY (%(passages)s)
                RETURNING id
            ), counted AS (
-               UPDATE collections SET passage_count = passage_count - 1, edited_at = now()
+               UPDATE collections SET passage_count = passage_count - (SELECT count(*) FROM gone),
+                   edited_at = now()
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM gone)
            ), noted AS (
                UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
@@ -196,25 +204,32 @@ async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None
                  AND EXISTS (SELECT 1 FROM gone)
            )
            SELECT id FROM gone""",
-        {"collection": collection_id, "passage": passage_id},
+        {"collection": collection_id, "passages": list(passage_ids)},
     )
-    if await cursor.fetchone() is None:
-        raise no_passage(passage_id)
-    await forget_vectors(tx, collection, [passage_id])
+    gone = [row["id"] for row in await cursor.fetchall()]
+    await forget_vectors(tx, collection, gone)
+    return len(gone)
 
 
 @dataclass(frozen=True, slots=True)
 class PassageChange:
-    """What of a passage changes; None stays. A new text comes with its vector."""
+    """What of a passage changes; None stays. A new text comes with its vector, as in NewPassage."""
 
     text: str | None = None
     embedding: Sequence[float] | None = None
+    next_embedding: Sequence[float] | None = None
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
 
 
 async def update(
-    tx: Transaction, collection_id: UUID, passage_id: UUID, change: PassageChange, *, model: str
+    tx: Transaction,
+    collection_id: UUID,
+    passage_id: UUID,
+    change: PassageChange,
+    *,
+    model: str,
+    next_model: str | None = None,
 ) -> Passage:
     """Change a passage; its vectors follow its text.
 
@@ -257,6 +272,9 @@ async def update(
         await forget_vectors(tx, collection, [passage_id])
         vectors = {passage_id: change.embedding}
         await put_vectors(tx, collection, collection.vectors_table, vectors)
+    if next_model is not None and change.next_embedding is not None:
+        following = {passage_id: change.next_embedding}
+        await _put_next_vectors(tx, collection, next_model, following)
     return passage_from_row(row)
 
 

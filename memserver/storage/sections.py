@@ -1,74 +1,293 @@
-"""The working context's sections, each edit kept with who made it."""
+"""The working context's sections: their text, each edit kept with who made it.
 
-from dataclasses import dataclass
-from typing import Literal
+Leaves which agents have them to `agent_sections`. A section is edited under its lock, which is taken
+before that of any agent's state.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
 from memserver.errors import NotFound
 from memserver.messages import Section
 from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
 
 Actor = Literal["tool", "api", "import"]
 
 
 @dataclass(frozen=True, slots=True)
+class Editor:
+    """Who makes an edit.
+
+    Attributes:
+        actor: by which way it comes.
+        agent_id: whose tool it is, or through which agent the API was asked; None is no agent's.
+        position: of the tool's call in the agent's history.
+    """
+
+    actor: Actor
+    agent_id: UUID | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSection:
-    """A section with what identifies it."""
+    """A section with what identifies it, as an agent has it or as it is by itself.
+
+    Attributes:
+        id: the same for all agents that have it.
+        section: its name is the agent's for it, or its own; empty if it has none of its own.
+        version: of the text; 1 is the first.
+        readers: how many agents have it.
+        updated_at: when it last changed.
+    """
 
     id: UUID
     section: Section
+    version: int
+    readers: int
+    updated_at: datetime
 
 
-_SELECT = """SELECT x.id, l.name, x.content, x.character_limit, x.description
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One version of a section's text; `restores` is the older version whose text it took."""
+
+    version: int
+    text: str
+    editor: Editor
+    restores: int | None
+    created_at: datetime
+
+
+RENEW_STATISTICS = """memory_edited_at = now(), stats_edited_at = now(),
+    stats_messages = s.message_count"""
+"""What an edit sets in the row `s` of agent_state."""
+_COLUMNS = """x.id, x.content, x.character_limit, x.description, x.version, x.updated_at,
+    (SELECT count(*) FROM agent_sections r WHERE r.section_id = x.id) AS readers"""
+_OF_AGENT = f"""SELECT {_COLUMNS}, l.name, l.read_only
     FROM agent_sections l JOIN sections x ON x.id = l.section_id WHERE l.agent_id = %s"""
+_BY_ITSELF = f"SELECT {_COLUMNS}, coalesce(x.name, '') AS name, false AS read_only FROM sections x"
 
 
-async def read_all(tx: Transaction, agent_id: UUID) -> list[Section]:
+async def read_all(tx: Transaction, agent_id: UUID) -> list[StoredSection]:
     """An agent's sections in their order."""
-    cursor = await tx.execute(_SELECT + " ORDER BY l.place", [agent_id])
-    return [_section(row) for row in await cursor.fetchall()]
+    cursor = await tx.execute(_OF_AGENT + " ORDER BY l.place", [agent_id])
+    return [_stored(row) for row in await cursor.fetchall()]
 
 
-async def lock(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    """Read a section for an edit; until the transaction ends nobody else edits it.
+async def read_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
+    """The section that an agent has under this name.
+
+    Raises:
+        NotFound: it has none; the message lists those it has.
+    """
+    cursor = await tx.execute(_OF_AGENT + " AND l.name = %s", [agent_id, name])
+    row = await cursor.fetchone()
+    if row is None:
+        raise await _unknown(tx, agent_id, name)
+    return _stored(row)
+
+
+async def read(tx: Transaction, section_id: UUID) -> StoredSection:
+    """A section by itself. Raises NotFound."""
+    cursor = await tx.execute(_BY_ITSELF + " WHERE x.id = %s", [section_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise NotFound(f"There is no section {section_id}.", hint="GET /v1/sections lists yours.")
+    return _stored(row)
+
+
+async def lock_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
+    """Read an agent's section for an edit; until the transaction ends nobody else edits it.
 
     Raises:
         NotFound: the agent has no section of that name; the message lists those it has.
     """
-    cursor = await tx.execute(_SELECT + " AND l.name = %s FOR NO KEY UPDATE OF x", [agent_id, name])
-    row = await cursor.fetchone()
-    if row is None:
-        names = ", ".join(section.name for section in await read_all(tx, agent_id)) or "none"
-        raise NotFound(f"The working context has no section {name!r}; there are: {names}.")
-    return StoredSection(row["id"], _section(row))
+    cursor = await tx.execute(
+        """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
+           WHERE l.agent_id = %s AND l.name = %s FOR NO KEY UPDATE OF x""",
+        [agent_id, name],
+    )
+    locked = await cursor.fetchone()
+    if locked is None:
+        raise await _unknown(tx, agent_id, name)
+    # Read it only now: who waited for the lock has seen what was before.
+    found = await read_of(tx, agent_id, name)
+    if found.id != locked["id"]:
+        raise await _unknown(tx, agent_id, name)
+    return found
 
 
-async def write(tx: Transaction, agent_id: UUID, section_id: UUID, text: str, actor: Actor) -> None:
-    """Store a section's new text, its history entry, and the agent's renewed memory statistics."""
-    await tx.execute(
-        """WITH edited AS (
-               UPDATE sections SET content = %(text)s, version = version + 1, updated_at = now()
-               WHERE id = %(section_id)s RETURNING id, tenant, version
+async def lock(tx: Transaction, section_id: UUID) -> StoredSection:
+    """Read a section by itself for an edit; until the transaction ends nobody else edits it.
+
+    Raises:
+        NotFound: there is no such section.
+    """
+    await tx.execute("SELECT 1 FROM sections WHERE id = %s FOR NO KEY UPDATE", [section_id])
+    return await read(tx, section_id)
+
+
+async def write(
+    tx: Transaction,
+    stored: StoredSection,
+    new: Section,
+    editor: Editor,
+    *,
+    restores: int | None = None,
+) -> StoredSection:
+    """Store a locked section's text, limit and description.
+
+    Another text is a new version in the history, and renews the memory statistics of every agent that
+    has the section: their prompts change with it anyway.
+    """
+    cursor = await tx.execute(
+        f"""WITH edited AS (
+               UPDATE sections SET content = %(text)s, character_limit = %(limit)s,
+                   description = %(description)s, version = version + %(another)s::integer,
+                   updated_at = now()
+               WHERE id = %(id)s RETURNING id, tenant, version, updated_at
            ), noted AS (
-               INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id)
-               SELECT id, version, tenant, %(text)s, %(actor)s, %(agent_id)s FROM edited
+               INSERT INTO section_edits
+                   (section_id, version, tenant, content, actor, agent_id, position, restores)
+               SELECT id, version, tenant, %(text)s, %(actor)s, %(agent_id)s, %(position)s,
+                      %(restores)s
+               FROM edited WHERE %(another)s = 1
+           ), readers AS (
+               SELECT s.agent_id FROM agent_sections l JOIN agent_state s ON s.agent_id = l.agent_id
+               WHERE l.section_id = %(id)s AND %(another)s = 1
+               ORDER BY s.agent_id FOR NO KEY UPDATE OF s
+           ), told AS (
+               UPDATE agent_state s SET {RENEW_STATISTICS}
+               FROM readers WHERE s.agent_id = readers.agent_id
            )
-           UPDATE agent_state SET memory_edited_at = now(), stats_edited_at = now(),
-               stats_messages = message_count
-           WHERE agent_id = %(agent_id)s""",
-        {"text": text, "section_id": section_id, "actor": actor, "agent_id": agent_id},
+           SELECT version, updated_at FROM edited""",
+        {
+            "id": stored.id,
+            "text": new.text,
+            "limit": new.limit,
+            "description": new.description,
+            "another": int(new.text != stored.section.text),
+            "restores": restores,
+            **_who(editor),
+        },
     )
+    row = await cursor.fetchone()
+    assert row is not None, "it is locked"
+    return replace(stored, section=new, version=row["version"], updated_at=row["updated_at"])
 
 
-async def set_limit(tx: Transaction, section_id: UUID, limit: int) -> None:
-    """Change how many characters a section holds."""
-    await tx.execute("UPDATE sections SET character_limit = %s WHERE id = %s", [limit, section_id])
+async def insert(
+    tx: Transaction, tenant: str, section: Section, editor: Editor, *, by_itself: bool
+) -> UUID:
+    """Store a new section with the first entry of its history; no agent has it yet.
 
-
-def _section(row: dict[str, object]) -> Section:
-    return Section(
-        name=str(row["name"]),
-        text=str(row["content"]),
-        limit=int(str(row["character_limit"])),
-        description=str(row["description"]),
+    Args:
+        tx: where.
+        tenant: whose it is.
+        section: what it holds.
+        editor: who makes it.
+        by_itself: it keeps its name, and stays until it is deleted.
+    """
+    made = new_id()
+    await tx.execute(
+        """WITH made AS (
+               INSERT INTO sections (id, tenant, name, content, character_limit, description)
+               VALUES (%(id)s, %(tenant)s, %(name)s, %(text)s, %(limit)s, %(description)s)
+           )
+           INSERT INTO section_edits
+               (section_id, version, tenant, content, actor, agent_id, position)
+           VALUES (%(id)s, 1, %(tenant)s, %(text)s, %(actor)s, %(agent_id)s, %(position)s)""",
+        {
+            "id": made,
+            "tenant": tenant,
+            "name": section.name if by_itself else None,
+            "text": section.text,
+            "limit": section.limit,
+            "description": section.description,
+            **_who(editor),
+        },
     )
+    return made
+
+
+async def rename(tx: Transaction, stored: StoredSection, name: str) -> StoredSection:
+    """Give a locked section a name of its own; agents that have it keep theirs."""
+    await tx.execute(
+        "UPDATE sections SET name = %s, updated_at = now() WHERE id = %s", [name, stored.id]
+    )
+    return await read(tx, stored.id)
+
+
+async def delete(tx: Transaction, section_id: UUID) -> None:
+    """Delete a locked section that no agent has, with its history."""
+    await tx.execute("DELETE FROM sections WHERE id = %s", [section_id])
+
+
+async def list_page(
+    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
+) -> list[StoredSection]:
+    """A page of the sections with a name of their own, in the order of their making."""
+    cursor = await tx.execute(
+        f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
+              AND (%(after)s::uuid IS NULL OR x.id > %(after)s)
+              AND (%(name)s::text IS NULL OR x.name = %(name)s)
+            ORDER BY x.id LIMIT %(limit)s""",
+        {"after": after, "limit": limit, "name": name},
+    )
+    return [_stored(row) for row in await cursor.fetchall()]
+
+
+async def history_page(
+    tx: Transaction, section_id: UUID, *, before: int | None, limit: int
+) -> list[Edit]:
+    """A page of a section's versions, newest first."""
+    cursor = await tx.execute(
+        """SELECT version, content, actor, agent_id, position, restores, created_at
+           FROM section_edits
+           WHERE section_id = %(id)s AND (%(before)s::bigint IS NULL OR version < %(before)s)
+           ORDER BY version DESC LIMIT %(limit)s""",
+        {"id": section_id, "before": before, "limit": limit},
+    )
+    return [_edit(row) for row in await cursor.fetchall()]
+
+
+async def version(tx: Transaction, section_id: UUID, number: int) -> Edit:
+    """One version of a section. Raises NotFound."""
+    found = await history_page(tx, section_id, before=number + 1, limit=1)
+    if not found or found[0].version != number:
+        raise NotFound(f"The section has no version {number}.")
+    return found[0]
+
+
+async def _unknown(tx: Transaction, agent_id: UUID, name: str) -> NotFound:
+    names = ", ".join(each.section.name for each in await read_all(tx, agent_id)) or "none"
+    return NotFound(f"The working context has no section {name!r}; there are: {names}.")
+
+
+def _who(editor: Editor) -> Mapping[str, Any]:
+    return {
+        "actor": editor.actor,
+        "agent_id": editor.agent_id,
+        "position": editor.position,
+    }
+
+
+def _stored(row: dict[str, Any]) -> StoredSection:
+    section = Section(
+        name=row["name"],
+        text=row["content"],
+        limit=row["character_limit"],
+        description=row["description"],
+        read_only=row["read_only"],
+    )
+    return StoredSection(row["id"], section, row["version"], row["readers"], row["updated_at"])
+
+
+def _edit(row: dict[str, Any]) -> Edit:
+    editor = Editor(row["actor"], row["agent_id"], row["position"])
+    return Edit(row["version"], row["content"], editor, row["restores"], row["created_at"])

@@ -7,16 +7,17 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, make_url, pool, text
 
-from memserver.storage.checks import check_server
+from memserver.storage.checks import check_encoding, check_server
 
 
 def upgrade(owner_url: str, migrations: Path) -> None:
     """Bring the database to the newest schema, alone: an advisory lock keeps others waiting.
 
     Raises:
-        SetupError: the server is too old, pgvector is missing, or a right is.
+        SetupError: the server is too old, its encoding not UTF8, pgvector is missing, or a right is.
         psycopg.OperationalError: the server is unreachable.
     """
+    check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
     # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.
     url = make_url(owner_url).set(drivername="postgresql+psycopg")
     engine = create_engine(url, poolclass=pool.NullPool)

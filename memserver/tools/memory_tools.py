@@ -6,12 +6,14 @@ from typing import Annotated
 from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
-from memserver.memory import recall, working_context
+from memserver.memory import recall, recall_meaning, working_context
 from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import Page
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
+from memserver.storage.recall_vectors import OPTION
+from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
 
 SEND_MESSAGE = "send_message"
@@ -37,7 +39,7 @@ async def send_message(
 async def working_context_append(context: ToolContext, section: Section, content: Text) -> str:
     """Add a line to a section of the working context, which you always see."""
     tx = await context.transaction.get()
-    await working_context.append(tx, context.agent_id, section, content)
+    await working_context.append(tx, context.agent_id, section, content, _editor(context))
     return ""
 
 
@@ -46,7 +48,9 @@ async def working_context_replace(
 ) -> str:
     """Replace a text in the working context. old_content must match exactly; empty new_content deletes it."""
     tx = await context.transaction.get()
-    await working_context.replace(tx, context.agent_id, section, old_content, new_content)
+    await working_context.replace_text(
+        tx, context.agent_id, section, old_content, new_content, _editor(context)
+    )
     return ""
 
 
@@ -76,6 +80,26 @@ async def recall_memory_search_date(
     )
 
 
+async def recall_memory_search_meaning(
+    context: ToolContext, query: Query, page: PageNumber = 1
+) -> str:
+    """Search all earlier messages by meaning, whatever the words."""
+    if not query.strip():
+        raise ToolError("There is nothing to look for.")
+    embedder = context.archival.embedder
+    [vector] = await embedder.embed([query])
+    tx = await context.transaction.get()
+    wanted = RecallQuery(before=context.before)
+    model = embedder.model
+    try:
+        found = await recall_meaning.search(
+            tx, context.agent_id, wanted, Page(page), model=model, vector=vector
+        )
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
+    return found.describe(context.zone)
+
+
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
     own = partial(collections.own_of, agent_id=context.agent_id)
@@ -99,7 +123,7 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
 
 
 def memory_tools() -> list[Tool]:
-    """The eight, in the order in which the model sees them."""
+    """The eight, in the order in which the model sees them, and one for agents whose recall is embedded."""
     return [
         make_tool(send_message, heartbeat=False, transactional=True),
         *(
@@ -114,7 +138,12 @@ def memory_tools() -> list[Tool]:
                 archival_memory_search,
             )
         ),
+        make_tool(recall_memory_search_meaning, transactional=True, option=OPTION),
     ]
+
+
+def _editor(context: ToolContext) -> Editor:
+    return Editor("tool", context.agent_id, context.position)
 
 
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:

@@ -37,6 +37,7 @@ class ToolContext:
         transaction: opens on first use, and commits together with the call's result.
         archival: archival storage with its embedder.
         before: position of the turn's first message; a search of the past looks before it.
+        position: of the call itself.
         now: the time of the call.
         zone: of dates that name none.
     """
@@ -45,6 +46,7 @@ class ToolContext:
     transaction: LazyTransaction
     archival: ArchivalStorage
     before: int
+    position: int
     now: datetime
     zone: tzinfo
 
@@ -62,15 +64,21 @@ class Tool:
             request_heartbeat); returns the result's text, raises ToolError to refuse.
         transactional: its effect is in our own database only, so that call, effect and result are
             one transaction; else the call is stored as running before it starts.
+        option: only agents whose option of this name is on have it; None: all have.
     """
 
     spec: ToolSpec
     run: ToolFunction
     transactional: bool = False
+    option: str | None = None
 
 
 def make_tool(
-    function: ToolFunction, *, heartbeat: bool = True, transactional: bool = False
+    function: ToolFunction,
+    *,
+    heartbeat: bool = True,
+    transactional: bool = False,
+    option: str | None = None,
 ) -> Tool:
     """Make a tool of a function: name, docstring and typed parameters become its spec.
 
@@ -95,7 +103,8 @@ def make_tool(
         properties["request_heartbeat"] = HEARTBEAT
     schema["properties"] = properties
     schema["additionalProperties"] = False
-    return Tool(ToolSpec(name, inspect.cleandoc(function.__doc__), schema), function, transactional)
+    spec = ToolSpec(name, inspect.cleandoc(function.__doc__), schema)
+    return Tool(spec, function, transactional, option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +131,20 @@ class ToolRegistry:
         """A tool by its name, which the reply parser has checked."""
         return self._tools[name]
 
-    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
+    def specs(
+        self,
+        enums: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[ToolSpec, ...]:
         """What the model is told.
 
         Args:
             enums: allowed values by parameter name, where an agent narrows them.
+            options: the agent's, of which some bring a tool.
         """
-        if not enums:
-            return tuple(tool.spec for tool in self._tools.values())
-        return tuple(_narrowed(tool.spec, enums) for tool in self._tools.values())
+        on = {name for name, value in (options or {}).items() if value is True}
+        had = (tool for tool in self._tools.values() if tool.option is None or tool.option in on)
+        return tuple(_narrowed(tool.spec, enums or {}) for tool in had)
 
 
 def _schema(name: str, parameters: Sequence[inspect.Parameter]) -> JsonObject:

@@ -7,7 +7,7 @@ digest of the whole secret. A function counts keys and another lists tenants for
 from alembic import op
 
 revision = "0010"
-down_revision = "0004"
+down_revision = "0007"
 
 TABLES = """
 CREATE TABLE tenants (

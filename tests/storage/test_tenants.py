@@ -24,8 +24,14 @@ EMPTY = {
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
-        agent = await server.create_agent()
+        agent = await server.create_agent(options={"embed_recall": True})
         await server.say(agent, "hello")
+        await server.http.post(f"/v1/agents/{agent}/documents", content=b"a file")
+        await server.run_jobs()
+        guarded = server.rows(
+            """SELECT DISTINCT c.relrowsecurity FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+               WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant'"""
+        )
         key = await server.http.post(
             "/v1/keys", json={"name": "mine"}, headers={"Idempotency-Key": "once"}
         )
@@ -34,11 +40,12 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             name
             for (name,) in server.rows(
                 """SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-                   WHERE c.relkind = 'r' AND a.attname = 'tenant'
+                   WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant' AND NOT c.relispartition
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 19
+    assert guarded == [(True,)]
+    assert len(tables) == 25
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

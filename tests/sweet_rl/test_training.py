@@ -72,6 +72,16 @@ def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
     assert text
 
 
+def test_a_run_without_questions_ends_with_its_figures_and_examines_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "train", lambda *_: {"steps": 3, "losses": [[1, 2.0]]})
+    arguments = [str(tmp_path), "--model", "none", "--out", str(tmp_path / "out")]
+    assert training.main([*arguments, "--questions", "0"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"training": {"steps": 3}}
+    assert "trained" not in json.loads((tmp_path / "out" / "figures.json").read_text())
+
+
 @pytest.mark.parametrize(
     ("answer", "right"),
     [

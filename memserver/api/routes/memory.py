@@ -1,4 +1,4 @@
-"""Two of the memories from outside: working context and recall storage."""
+"""Recall storage from outside."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -7,44 +7,22 @@ from fastapi import APIRouter, Query
 
 from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas import (
-    MessageOut,
+    FoundMessage,
     RecallResults,
-    SectionEdit,
-    SectionOut,
-    WorkingContext,
 )
-from memserver.memory import recall, working_context
+from memserver.embeddings.base import Vector
+from memserver.errors import InvalidInput
+from memserver.memory import recall, recall_meaning
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
+from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.text import clean
-from memserver.storage import agents, sections
+from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
+from memserver.wiring import Services
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["memory"])
 
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
-
-
-@router.get("/working-context")
-async def get_working_context(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> WorkingContext:
-    """The sections of the working context."""
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        found = await sections.read_all(tx, agent_id)
-    return WorkingContext(sections=[SectionOut.read(section) for section in found])
-
-
-@router.patch("/working-context/{section}")
-async def edit_section(
-    agent_id: UUID, section: str, edit: SectionEdit, services: ServicesDep, tenant: TenantDep
-) -> SectionOut:
-    """Give a section a new text or limit. A running turn sees it at its next step."""
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        edited = await working_context.rewrite(tx, agent_id, clean(section), edit.text, edit.limit)
-    return SectionOut.read(edited)
 
 
 @router.get("/recall/search")
@@ -59,26 +37,74 @@ async def search_recall(
     start_date: Date = None,
     end_date: Date = None,
     role: Annotated[Literal["user", "assistant"] | None, Query()] = None,
+    meaning: Annotated[
+        str | None, Query(min_length=1, max_length=1000, description="What it is about.")
+    ] = None,
     page: PageNumber = 1,
+    after: Annotated[
+        str | None,
+        Query(max_length=100, description="The `next` of the page before; then no `page`."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
 ) -> RecallResults:
-    """Search everything that was said, by words, by date (both ends included), by role."""
+    """Search everything that was said, by words, by date (both ends included), by role, by meaning.
+
+    By meaning comes best first, what was found by words newest first, else oldest first. Only messages
+    of agents with the option embed_recall can be searched by meaning.
+    """
+    wanted = _recall_query(services, query, ignore_case, (start_date, end_date), role)
+    async with services.database.tenant(tenant) as tx:
+        await agents.get(tx, agent_id)
+        if meaning is None and after is not None:
+            messages, more = await recall.search_after(tx, agent_id, wanted, after, limit)
+            return RecallResults(items=[FoundMessage.read(each) for each in messages], next=more)
+        if meaning is None:
+            return RecallResults.of(await recall.search(tx, agent_id, wanted, Page(page, limit)))
+    if after is not None:
+        raise InvalidInput("after: what is found by meaning has pages.", hint="Use `page`.")
+    vector = await _query_vector(services, "meaning", meaning)
+    async with services.database.tenant(tenant) as tx:
+        return RecallResults.by_meaning(
+            await recall_meaning.search(
+                tx,
+                agent_id,
+                wanted,
+                Page(page, limit),
+                model=services.archival.embedder.model,
+                vector=vector,
+            )
+        )
+
+
+async def _query_vector(services: Services, parameter: str, text: str) -> Vector:
+    """The vector of what is looked for. Raises InvalidInput for a blank."""
+    cleaned = clean(text)
+    if not cleaned.strip():
+        raise InvalidInput(f"{parameter}: there is nothing to look for.")
+    [vector] = await services.archival.embedder.embed([cleaned])
+    return vector
+
+
+def _recall_query(
+    services: Services,
+    query: str | None,
+    ignore_case: bool,
+    dates: tuple[str | None, str | None],
+    role: str | None,
+) -> RecallQuery:
+    """What to look for, from a request's parameters. Raises InvalidInput."""
+    text = None if query is None else clean(query)
+    if text == "":
+        raise InvalidInput("query: there is nothing to look for.")
     since = until = None
-    if start_date is not None or end_date is not None:
+    if any(date is not None for date in dates):
+        start, end = dates
         now = services.faculties.clock()
-        since, until = parse_range(start_date or "0001-01-01", end_date or "now", now)
-    wanted = RecallQuery(
-        text=clean(query) if query else None,
+        since, until = parse_range(start or "0001-01-01", end or "now", now)
+    return RecallQuery(
+        text=text,
         ignore_case=ignore_case,
         since=since,
         until=until,
         roles=(role,) if role else ("user", "assistant"),
-    )
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        found = await recall.search(tx, agent_id, wanted, Page(page))
-    return RecallResults(
-        items=[MessageOut.read(message) for message in found.messages],
-        total=found.total,
-        page=page,
-        pages=found.page.pages(found.total),
     )

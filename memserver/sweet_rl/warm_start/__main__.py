@@ -21,10 +21,10 @@ from memserver.sweet_rl.warm_start.report import draw, table
 from memserver.sweet_rl.warm_start.small_talk import (
     PLAIN,
     SHORT,
+    ask,
     load_replies,
     on_topic,
-    save_replies,
-    write_replies,
+    settle,
 )
 from memserver.sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
 from memserver.wiring import assemble, database_urls, make_embedder
@@ -41,17 +41,18 @@ def replies(
 ) -> None:
     """Have the untrained model answer the small talk, and keep the half that is most to the point.
 
-    Goes on where it broke off.
+    Goes on where it broke off; what was asked before is not asked again.
     """
     asyncio.run(_reply(Endpoint(base_url, "", 120), model))
 
 
 async def _reply(endpoint: Endpoint, model: str) -> None:
-    for manner in (SHORT, PLAIN):
-        kept = await write_replies(endpoint, model, manner)
-        typer.echo(f"{manner.file}: {kept} answers")
     embedder = make_embedder(Settings())
-    save_replies(await on_topic(load_replies(), embedder))
+    choosers = {SHORT: lambda talk: on_topic(talk, embedder), PLAIN: None}
+    for manner, choose in choosers.items():
+        await ask(endpoint, model, manner)
+        kept = await settle(manner, choose)
+        typer.echo(f"{manner.kept.name}: {kept} answers")
     await embedder.aclose()
 
 

@@ -10,8 +10,13 @@ TESTS = {"values": "new values", "wordings": "and wordings", "kinds": "and kinds
 
 
 def table(figures: Figures) -> Table:
-    """The share of right turns before and after, by test and by what the user's message was about."""
+    """The share of right turns before and after, by test and by what the user's message was about.
+
+    A run without tests has its title only.
+    """
     shown = Table("test", "about", "untrained", "trained", title=_title(figures["training"]))
+    if "trained" not in figures:
+        return shown
     for test, title in TESTS.items():
         before, after = (figures[model][test] for model in ("untrained", "trained"))
         shown.add_row(title, "all", f"{before['right']:.3f}", f"{after['right']:.3f}")
@@ -24,19 +29,26 @@ def table(figures: Figures) -> Table:
 
 
 def draw(figures: Figures, file: Path) -> None:
-    """Draw the loss over the steps, and the share of right turns in the three tests.
+    """Draw the loss over the steps, and the share of right turns in the three tests, if there were any.
 
     Raises:
         ImportError: matplotlib is not there (the extra `eval` has it).
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - not needed for the training itself
 
-    picture = Figure(figsize=(10, 4), layout="constrained")
-    loss, right = picture.subplots(1, 2)
+    tested = "trained" in figures
+    picture = Figure(figsize=(10 if tested else 5, 4), layout="constrained")
+    loss, *others = picture.subplots(1, 1 + tested, squeeze=False)[0]
     loss.plot(*zip(*figures["training"]["losses"], strict=True), color="#4063d8")
     loss.set(
         title="Loss on the agent's turns", xlabel="step", ylabel="nats per token", ylim=(0, None)
     )
+    for right in others:
+        _draw_tests(figures, right)
+    picture.savefig(file, dpi=120)
+
+
+def _draw_tests(figures: Figures, right: Any) -> None:  # noqa: ANN401 - matplotlib's axes
     for offset, model, colour in ((-0.2, "untrained", "#bbbbbb"), (0.2, "trained", "#389826")):
         heights = [figures[model][test]["right"] for test in TESTS]
         bars = right.bar([x + offset for x in range(len(TESTS))], heights, 0.4, color=colour)
@@ -45,7 +57,6 @@ def draw(figures: Figures, file: Path) -> None:
     right.set(title="Right turns on what was held out", ylim=(0, 1.1))
     right.set_xticks(range(len(TESTS)), list(TESTS.values()))
     right.legend(loc="upper left")
-    picture.savefig(file, dpi=120)
 
 
 def _title(training: Figures) -> str:

@@ -45,7 +45,7 @@ def questions(chains: Iterable[Chain], most: int) -> list[Question]:
         for lesson in chain.lessons
         if lesson.kind != "summary"
     ]
-    step = max(1, len(found) / most)
+    step = max(1, len(found) / max(1, most))
     return [found[int(index * step)] for index in range(min(most, len(found)))]
 
 

@@ -8,13 +8,14 @@ import asyncio
 import json
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from memserver.embeddings.base import Embedder
 from memserver.endpoint import Endpoint
-from memserver.errors import ModelError
+from memserver.errors import ProtocolViolation
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.messages import PromptMessage
 from memserver.sweet_rl.warm_start.progress import Progress
@@ -34,27 +35,45 @@ class Manner:
     """How the untrained model is asked.
 
     Attributes:
-        file: where its answers are kept, under data/.
+        name: of its files under data/: the answers that are kept, and the sentences whose answers are not.
         system: the system message; None leaves it to the chat template.
         max_tokens: of an answer.
         keep: what is kept of an answer; an empty text refuses it.
         every: only every so many sentences are asked.
     """
 
-    file: str
+    name: str
     system: str | None
     max_tokens: int
     keep: Callable[[str], str]
     every: int = 1
 
+    @property
+    def kept(self) -> Path:
+        """The answers that are kept, a JSON object a line."""
+        return DATA / f"{self.name}.jsonl"
+
+    @property
+    def dropped(self) -> Path:
+        """The sentences that were answered in vain, one a line."""
+        return DATA / f"{self.name}.dropped.txt"
+
+    @property
+    def asked(self) -> Path:
+        """The answers of a run that has not come to its end, those to drop included."""
+        return DATA / f"{self.name}.asked.jsonl"
+
 
 @dataclass(frozen=True, slots=True)
 class SmallTalk:
-    """One thing said, and how the untrained model answers it."""
+    """One thing said, and how the untrained model answers it; empty where it gave no usable answer."""
 
     text: str
     reply: str
     held_out: bool
+
+
+Chooser = Callable[[Sequence[SmallTalk]], Awaitable[Sequence[SmallTalk]]]
 
 
 def sentences(path: Path = DATA / "small_talk.toml") -> list[tuple[str, bool]]:
@@ -71,42 +90,87 @@ def sentences(path: Path = DATA / "small_talk.toml") -> list[tuple[str, bool]]:
 
 
 def load_replies(manner: "Manner | None" = None) -> list[SmallTalk]:
-    """The answers that `write_replies` kept; by default the short ones."""
-    path = DATA / (manner or SHORT).file
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [SmallTalk(**json.loads(line)) for line in lines]
+    """The answers that are kept; by default the short ones."""
+    return _read((manner or SHORT).kept)
 
 
-async def write_replies(
-    endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 32
-) -> int:
-    """Have the model answer sentences, and keep what is whole and clean; returns how many it kept.
+async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 32) -> None:
+    """Have the model answer every sentence that it was not asked before, whatever became of the answer.
 
-    What is in the file already stays, so that a run that broke off goes on.
+    The answers wait for `settle`. A run that broke off goes on.
 
     Raises:
         ModelError: the endpoint can't be asked.
     """
-    known = {talk.text for talk in load_replies(manner)}
-    asked = sentences()[:: manner.every]
-    waiting = [(text, held_out) for text, held_out in asked if text not in known]
-    chat = OpenAICompatible(endpoint, model=model, mode="text", body={"temperature": 0.7})
+    known = {talk.text for path in (manner.kept, manner.asked) for talk in _read(path)}
+    known.update(_lines(manner.dropped))
+    waiting = [each for each in sentences()[:: manner.every] if each[0] not in known]
     turn = asyncio.Semaphore(at_once)
-    path = DATA / manner.file
-    with path.open("a", encoding="utf-8") as file, Progress("replies", len(waiting)) as progress:
+    chat = OpenAICompatible(endpoint, model=model, mode="text", body={"temperature": 0.7})
+    async with aclosing(chat):
+        with (
+            manner.asked.open("a", encoding="utf-8") as file,
+            Progress(manner.name, len(waiting)) as progress,
+        ):
 
-        async def ask(text: str, *, held_out: bool) -> None:
-            async with turn:
-                reply = await _reply(chat, text, manner)
-            progress.step()
-            if reply:
-                talk = {"text": text, "reply": reply, "held_out": held_out}
-                file.write(json.dumps(talk, ensure_ascii=False) + "\n")
+            async def ask_one(text: str, *, held_out: bool) -> None:
+                async with turn:
+                    reply = await _reply(chat, text, manner)
+                progress.step()
+                file.write(_line(SmallTalk(text, reply, held_out)))
                 file.flush()
 
-        await asyncio.gather(*(ask(text, held_out=held_out) for text, held_out in waiting))
-    await chat.aclose()
-    return len(load_replies(manner))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for text, held_out in waiting:
+                        tasks.create_task(ask_one(text, held_out=held_out))
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from group
+
+
+async def settle(manner: Manner, choose: Chooser | None = None) -> int:
+    """Keep the answers of a run that has come to its end, and remember which were dropped.
+
+    Doing it again, also after it broke off, changes nothing.
+
+    Args:
+        manner: which answers.
+        choose: keeps some of the new ones; None keeps all that are usable.
+
+    Returns:
+        How many are kept, old and new.
+    """
+    answered = {talk.text: talk for talk in _read(manner.asked)}
+    usable = [talk for talk in answered.values() if talk.reply]
+    chosen = await choose(usable) if choose is not None else usable
+    kept = {talk.text: talk for talk in [*_read(manner.kept), *chosen]}
+    dropped = dict.fromkeys(
+        [*_lines(manner.dropped), *(text for text in answered if text not in kept)]
+    )
+    _replace(manner.dropped, "".join(f"{text}\n" for text in dropped))
+    _replace(manner.kept, "".join(map(_line, kept.values())))
+    manner.asked.unlink(missing_ok=True)
+    return len(kept)
+
+
+def _read(path: Path) -> list[SmallTalk]:
+    return [SmallTalk(**json.loads(line)) for line in _lines(path)]
+
+
+def _lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [line for line in text.split("\n") if line]
+
+
+def _line(talk: SmallTalk) -> str:
+    return json.dumps(asdict(talk), ensure_ascii=False) + "\n"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 async def _reply(chat: OpenAICompatible, text: str, manner: Manner) -> str:
@@ -117,9 +181,7 @@ async def _reply(chat: OpenAICompatible, text: str, manner: Manner) -> str:
     for _ in range(MOST_TRIES):
         try:
             written = await chat.write(prompt, max_tokens=manner.max_tokens)
-        except ModelError as error:
-            if error.code == "model_unavailable":
-                raise
+        except ProtocolViolation:  # it wrote nothing; any other error is not the sentence's fault
             continue
         if reply := manner.keep(written.text):
             return reply
@@ -144,9 +206,9 @@ def whole(text: str) -> str:
     return text if text.endswith((".", "!", "?")) and not _UNWANTED_IN_PROSE.search(text) else ""
 
 
-SHORT = Manner("replies.jsonl", PERSONA, 80, trimmed)
+SHORT = Manner("replies", PERSONA, 80, trimmed)
 """As an agent answers in send_message."""
-PLAIN = Manner("plain.jsonl", None, 160, whole, every=4)
+PLAIN = Manner("plain", None, 160, whole, every=4)
 """Without a task, so that plain chat stays what it is."""
 
 
@@ -154,14 +216,10 @@ def _is_last(at: int, values: Sequence[str]) -> bool:
     return at >= len(values) - max(1, int(len(values) * HELD_OUT_SHARE))
 
 
-def save_replies(talk: Sequence[SmallTalk]) -> None:
-    """Let these be the short answers."""
-    lines = (json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in talk)
-    (DATA / SHORT.file).write_text("".join(lines), encoding="utf-8")
-
-
 async def on_topic(talk: Sequence[SmallTalk], embedder: Embedder) -> list[SmallTalk]:
     """The better half: the answers that are nearest in meaning to what was said."""
+    if not talk:
+        return []
     said = await embedder.embed([each.text for each in talk])
     replies = await embedder.embed([each.reply for each in talk])
     near = [

@@ -164,8 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
-    parser.add_argument("--questions", type=int, default=400, help="turns in each test")
+    parser.add_argument(
+        "--questions", type=int, default=400, help="turns in each test; 0: no tests"
+    )
     options = parser.parse_args(arguments)
+    if options.questions < 0:
+        parser.error("--questions must be 0 or more")
     recipe = Recipe(
         seconds=options.seconds,
         epochs=options.epochs,
@@ -180,12 +184,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "training": train(options.model, options.traces, options.out, recipe)
     }
     _write(options.out / "figures.json", figures)
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = _load(options.model)
-    figures["untrained"] = examine(model, tokenizer, options.traces, options.questions // 2)
-    model.load_adapter(str(options.out / "adapter"))
-    figures["trained"] = examine(model, tokenizer, options.traces, options.questions)
-    _write(options.out / "figures.json", figures)
+    if options.questions:
+        tokenizer = AutoTokenizer.from_pretrained(options.model)
+        model = _load(options.model)
+        fewer = max(1, options.questions // 2)
+        figures["untrained"] = examine(model, tokenizer, options.traces, fewer)
+        model.load_adapter(str(options.out / "adapter"))
+        figures["trained"] = examine(model, tokenizer, options.traces, options.questions)
+        _write(options.out / "figures.json", figures)
     sys.stdout.write(json.dumps(_short(figures)) + "\n")
     return 0
 

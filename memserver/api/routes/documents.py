@@ -1,0 +1,215 @@
+"""Documents: files that become passages of a collection."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.document_schemas import DocumentOut, DocumentPage, DocumentText
+from memserver.api.schemas import ErrorResponse, Name
+from memserver.api.uploads import BODY, parse_metadata, read_upload
+from memserver.errors import Conflict
+from memserver.memory import documents as ingestion
+from memserver.memory.documents import Upload
+from memserver.memory.text import clean
+from memserver.storage import agents, collections, documents
+from memserver.wiring import Services
+
+router = APIRouter(tags=["documents"])
+
+FileName = Annotated[
+    str | None, Query(max_length=500, description="Instead of the one in the form.")
+]
+Tags = Annotated[list[Name] | None, Query(max_length=100, description="Of all its passages.")]
+Metadata = Annotated[
+    str | None, Query(max_length=10_000, description="Of all its passages: a JSON object.")
+]
+Unique = Annotated[
+    bool, Query(description="Answer with the collection's document of the same content, if any.")
+]
+After = Annotated[UUID | None, Query(description="The `next` of the page before.")]
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": DocumentOut, "description": "With `unique`: it is there already."},
+    413: {"model": ErrorResponse, "description": "The file is too large."},
+    415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
+}
+
+
+@router.post("/agents/{agent_id}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY)
+async def post_agent_document(
+    agent_id: UUID,
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    tenant: TenantDep,
+    name: FileName = None,
+    tags: Tags = None,
+    metadata: Metadata = None,
+    unique: Unique = False,
+) -> DocumentOut:
+    """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
+
+    The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
+    can lose it; its passages follow.
+    """
+    async with services.database.tenant(tenant) as tx:
+        await agents.get(tx, agent_id)
+        collection = await collections.own_of(tx, agent_id)
+    upload = await _upload(request, services, name, tags, metadata)
+    return await _add(services, tenant, collection.id, upload, unique, response)
+
+
+@router.post(
+    "/collections/{collection_id}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY
+)
+async def post_collection_document(
+    collection_id: UUID,
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    tenant: TenantDep,
+    name: FileName = None,
+    tags: Tags = None,
+    metadata: Metadata = None,
+    unique: Unique = False,
+) -> DocumentOut:
+    """Take a file into a collection, as for an agent's own."""
+    async with services.database.tenant(tenant) as tx:
+        await collections.get(tx, collection_id)
+    upload = await _upload(request, services, name, tags, metadata)
+    return await _add(services, tenant, collection_id, upload, unique, response)
+
+
+@router.get("/agents/{agent_id}/documents")
+async def list_agent_documents(
+    agent_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: After = None,
+    limit: Limit = 50,
+) -> DocumentPage:
+    """List the documents of the agent's own collection, oldest first."""
+    async with services.database.tenant(tenant) as tx:
+        collection = await collections.own_of(tx, agent_id)
+    return await _page(services, tenant, collection.id, after, limit)
+
+
+@router.get("/collections/{collection_id}/documents")
+async def list_collection_documents(
+    collection_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: After = None,
+    limit: Limit = 50,
+) -> DocumentPage:
+    """List the documents of a collection, oldest first."""
+    async with services.database.tenant(tenant) as tx:
+        await collections.get(tx, collection_id)
+    return await _page(services, tenant, collection_id, after, limit)
+
+
+@router.get("/documents/{document_id}")
+async def get_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> DocumentOut:
+    """How far a document is, and what went wrong."""
+    async with services.database.tenant(tenant) as tx:
+        return DocumentOut.read(await documents.get(tx, document_id))
+
+
+@router.get("/documents/{document_id}/text")
+async def get_document_text(
+    document_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> DocumentText:
+    """What was read in a document."""
+    async with services.database.tenant(tenant) as tx:
+        await documents.get(tx, document_id)
+        read = await documents.text(tx, document_id)
+    if read is None:
+        raise Conflict("The document has not been read.", hint="Its state says why.")
+    return DocumentText.read(read)
+
+
+@router.get(
+    "/documents/{document_id}/file",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}}},
+)
+async def get_document_file(
+    document_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> Response:
+    """The file as it came."""
+    async with services.database.tenant(tenant) as tx:
+        content = await documents.file(tx, document_id)
+    return Response(
+        content,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"},
+    )
+
+
+@router.post("/documents/{document_id}/cancel")
+async def cancel_document(
+    document_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> DocumentOut:
+    """Stop taking a document in. The passages that are stored stay until it is deleted."""
+    async with services.database.tenant(tenant) as tx:
+        return DocumentOut.read(await documents.cancel(tx, document_id))
+
+
+@router.post("/documents/{document_id}/resume", status_code=202)
+async def resume_document(
+    document_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> DocumentOut:
+    """Have a document that failed or was cancelled go on where it stood."""
+    async with services.database.tenant(tenant) as tx:
+        document = await documents.resume(tx, document_id)
+        await ingestion.queue(tx, document)
+    return DocumentOut.read(document)
+
+
+@router.delete("/documents/{document_id}", status_code=204)
+async def delete_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete a document with its passages."""
+    async with services.database.tenant(tenant) as tx:
+        await documents.delete(tx, document_id)
+
+
+async def _upload(
+    request: Request,
+    services: Services,
+    name: str | None,
+    tags: list[str] | None,
+    metadata: str | None,
+) -> Upload:
+    known = parse_metadata(metadata)
+    sent = await read_upload(request, services.documents.limits.max_bytes)
+    return Upload(
+        sent.content,
+        clean(name or sent.name)[:500] or "unnamed",
+        sent.content_type,
+        [clean(tag) for tag in tags or ()],
+        known,
+    )
+
+
+async def _add(
+    services: Services,
+    tenant: str,
+    collection_id: UUID,
+    upload: Upload,
+    unique: bool,
+    response: Response,
+) -> DocumentOut:
+    document, new = await services.documents.add(tenant, collection_id, upload, unique=unique)
+    if not new:
+        response.status_code = 200
+    return DocumentOut.read(document)
+
+
+async def _page(
+    services: Services, tenant: str, collection_id: UUID, after: UUID | None, limit: int
+) -> DocumentPage:
+    async with services.database.tenant(tenant) as tx:
+        found = await documents.list_page(tx, collection_id, after=after, limit=limit + 1)
+    more = found[limit - 1].id if len(found) > limit else None
+    return DocumentPage(items=[DocumentOut.read(each) for each in found[:limit]], next=more)

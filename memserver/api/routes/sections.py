@@ -1,0 +1,142 @@
+"""Sections by themselves: made for no agent in particular, for as many as one likes."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from memserver.api.dependencies import Before, Limit, ServicesDep, TenantDep
+from memserver.api.routes.working_context import history_of, rewrite_of
+from memserver.api.section_schemas import (
+    NEWEST,
+    History,
+    ReaderOut,
+    ReaderPage,
+    Restore,
+    SectionByItselfEdit,
+    SectionByItselfIn,
+    SectionOut,
+    SectionPage,
+    Undo,
+)
+from memserver.memory import attachments, working_context
+from memserver.memory.text import clean
+from memserver.memory.working_context import check_limit, check_version
+from memserver.messages import Section
+from memserver.storage import agent_sections, sections
+from memserver.storage.sections import Editor
+
+router = APIRouter(prefix="/sections", tags=["sections"])
+BY_API = Editor("api")
+
+
+@router.post("", status_code=201)
+async def create_section(
+    new: SectionByItselfIn, services: ServicesDep, tenant: TenantDep
+) -> SectionOut:
+    """Create a section that no agent has yet; it stays until it is deleted."""
+    section = Section(new.name, new.text, new.limit, new.description)
+    check_limit(section)
+    async with services.database.tenant(tenant) as tx:
+        made = await sections.insert(tx, tenant, section, BY_API, by_itself=True)
+        return SectionOut.read(await sections.read(tx, made))
+
+
+@router.get("")
+async def list_sections(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+    name: Annotated[str | None, Query(max_length=200, description="Only these.")] = None,
+) -> SectionPage:
+    """List the sections that have a name of their own, oldest first."""
+    async with services.database.tenant(tenant) as tx:
+        found = await sections.list_page(
+            tx, after=after, limit=limit + 1, name=clean(name) if name else None
+        )
+    more = found[limit - 1].id if len(found) > limit else None
+    return SectionPage(items=[SectionOut.read(stored) for stored in found[:limit]], next=more)
+
+
+@router.get("/{section_id}")
+async def get_section_by_id(
+    section_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> SectionOut:
+    """One section, of whomever it is."""
+    async with services.database.tenant(tenant) as tx:
+        return SectionOut.read(await sections.read(tx, section_id))
+
+
+@router.patch("/{section_id}")
+async def edit_section_by_id(
+    section_id: UUID, edit: SectionByItselfEdit, services: ServicesDep, tenant: TenantDep
+) -> SectionOut:
+    """Give a section a new text, limit, description or name. Every agent that has it sees it next."""
+    async with services.database.tenant(tenant) as tx:
+        stored = await sections.lock(tx, section_id)
+        check_version(stored, edit.expected_version)
+        edited = await working_context.rewrite(tx, stored, rewrite_of(edit), BY_API)
+        if edit.name is not None:
+            edited = await sections.rename(tx, edited, edit.name)
+    return SectionOut.read(edited)
+
+
+@router.delete("/{section_id}", status_code=204)
+async def delete_section(section_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete a section with its history; refused while an agent has it."""
+    async with services.database.tenant(tenant) as tx:
+        await attachments.delete(tx, section_id)
+
+
+@router.get("/{section_id}/readers")
+async def list_readers(
+    section_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> ReaderPage:
+    """The agents that have a section, and under which name."""
+    async with services.database.tenant(tenant) as tx:
+        await sections.read(tx, section_id)
+        found = await agent_sections.readers_page(tx, section_id, after=after, limit=limit + 1)
+    more = found[limit - 1].agent_id if len(found) > limit else None
+    return ReaderPage(items=[ReaderOut.read(reader) for reader in found[:limit]], next=more)
+
+
+@router.get("/{section_id}/history")
+async def get_history_by_id(
+    section_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    before: Before = None,
+    limit: Limit = 50,
+) -> History:
+    """Every version of a section's text, newest first, with who wrote it."""
+    async with services.database.tenant(tenant) as tx:
+        await sections.read(tx, section_id)
+        found = await sections.history_page(tx, section_id, before=before, limit=limit + 1)
+    return history_of(found, limit)
+
+
+@router.post("/{section_id}/undo")
+async def undo_edit_by_id(
+    section_id: UUID, services: ServicesDep, tenant: TenantDep, undo: Undo = NEWEST
+) -> SectionOut:
+    """Take the text of the version before; that is an edit too, and can be undone."""
+    async with services.database.tenant(tenant) as tx:
+        stored = await sections.lock(tx, section_id)
+        check_version(stored, undo.expected_version)
+        return SectionOut.read(await working_context.undo(tx, stored, BY_API))
+
+
+@router.post("/{section_id}/restore")
+async def restore_version_by_id(
+    section_id: UUID, restore: Restore, services: ServicesDep, tenant: TenantDep
+) -> SectionOut:
+    """Take the text of an older version; that is an edit too, and can be undone."""
+    async with services.database.tenant(tenant) as tx:
+        stored = await sections.lock(tx, section_id)
+        check_version(stored, restore.expected_version)
+        return SectionOut.read(await working_context.restore(tx, stored, restore.version, BY_API))

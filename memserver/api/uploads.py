@@ -1,0 +1,114 @@
+"""A file in a request: as a form's part named `file`, or as the body itself."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
+
+from memserver.errors import DocumentTooLarge, InvalidInput
+from memserver.memory.text import clean, clean_json
+
+FORM_BYTES = 100_000
+"""What a form may have around its file."""
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                }
+            },
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+"""For the route's `openapi_extra`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A file as it was sent."""
+
+    content: bytes = field(repr=False)
+    name: str
+    content_type: str
+
+
+async def read_upload(request: Request, most: int) -> Uploaded:
+    """The request's file, of no more than `most` bytes.
+
+    Raises:
+        DocumentTooLarge: it has more.
+        InvalidInput: the form has no file, or more than one; or the client went away.
+    """
+    content_type = request.headers.get("content-type", "")
+    try:
+        if content_type.partition(";")[0].strip().lower() == "multipart/form-data":
+            found = await _from_form(_limited(request, most + FORM_BYTES, most))
+        else:
+            body = await _limited(request, most, most).body()
+            found = Uploaded(body, "", content_type)
+    except ClientDisconnect as error:
+        raise InvalidInput("The file did not arrive whole.") from error
+    if len(found.content) > most:
+        raise _too_large(most)
+    return found
+
+
+def parse_metadata(text: str | None) -> dict[str, Any]:
+    """The metadata of a query: a JSON object. Raises InvalidInput."""
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInput("metadata: not a JSON object.")
+    cleaned: dict[str, Any] = clean_json(value)
+    return cleaned
+
+
+async def _from_form(request: Request) -> Uploaded:
+    try:
+        async with request.form(max_files=2, max_fields=10) as form:
+            files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
+            if len(files) != 1:
+                raise InvalidInput("file: the form must have one file of this name.")
+            content = await files[0].read()
+            return Uploaded(content, clean(files[0].filename or ""), files[0].content_type or "")
+    except HTTPException as error:
+        raise InvalidInput(f"The form can't be read: {error.detail}") from error
+
+
+def _limited(request: Request, bytes_: int, most: int) -> Request:
+    """The request, whose body raises DocumentTooLarge once it has more than `bytes_`."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > bytes_:
+        raise _too_large(most)
+    seen = 0
+
+    async def receive() -> Message:
+        nonlocal seen
+        message = await request.receive()
+        seen += len(message.get("body", b""))
+        if seen > bytes_:
+            raise _too_large(most)
+        return message
+
+    return Request(request.scope, receive)
+
+
+def _too_large(most: int) -> DocumentTooLarge:
+    return DocumentTooLarge(
+        f"The file has more than {most} bytes.",
+        hint="Send it in parts, or raise MEMSERVER_DOCUMENT_MAX_BYTES.",
+    )

@@ -1,0 +1,183 @@
+"""Cuts a text into chunks that an embedder reads to their end. Leaves vectors and storage to others.
+
+A chunk ends where a sentence does, and never runs over a border such as a heading or a record. Where it
+begins within such a stretch, it repeats the last sentences of the one before. A sentence that is longer
+than a chunk is cut between words, and a word that is, between characters.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from memserver.embeddings.base import Embedder
+from memserver.embeddings.text import LONGEST
+from memserver.parsing.parse import sentences
+
+DEFAULT_OVERLAP = 32
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of a text, in characters; `end` is behind its last one."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A sentence or a piece of one, with its tokens."""
+
+    span: Span
+    tokens: int
+
+
+class Chunker:
+    """Plans chunks for an embedder."""
+
+    def __init__(
+        self, embedder: Embedder, *, tokens: int | None = None, overlap: int = DEFAULT_OVERLAP
+    ) -> None:
+        """Make it.
+
+        Args:
+            embedder: counts, and says how much it reads.
+            tokens: of a chunk at most; None, or more than the embedder reads: what it reads.
+            overlap: how many of these repeat the end of the chunk before, at most.
+        """
+        self._embedder = embedder
+        self._tokens = tokens
+        self._overlap = overlap
+
+    async def plan(
+        self, text: str, starts: Sequence[int] = (), borders: Iterable[int] = ()
+    ) -> list[Span]:
+        """The chunks of a text, in their order.
+
+        Args:
+            text: all of it.
+            starts: where sentences begin.
+            borders: where a chunk has to end.
+        """
+        borders = sorted({0, *borders, len(text)})
+        cuts = sorted({*borders, *starts})
+        [frame] = await self._embedder.count_tokens([""])
+        window = self._embedder.window
+        room = max(1, min(self._tokens or window, window) - frame)
+        spans = [_trimmed(text, Span(*pair)) for pair in pairwise(cuts)]
+        units = await self._units(text, [span for span in spans if span.start < span.end], room)
+        chunks: list[Span] = []
+        for stretch in _stretches(units, borders):
+            chunks += _packed(stretch, room, min(self._overlap, room // 2))
+        return await self._fitting(text, chunks, room)
+
+    async def _units(self, text: str, spans: list[Span], room: int) -> list[_Unit]:
+        """The spans with their tokens; what is too long is halved until it fits."""
+        done: list[_Unit] = []
+        while spans:
+            shorter: list[Span] = []
+            for span in [span for span in spans if span.end - span.start > LONGEST]:
+                shorter += _halves(text, span)
+            spans = [span for span in spans if span.end - span.start <= LONGEST]
+            for span, tokens in zip(spans, await self._count(text, spans), strict=True):
+                if tokens <= room:
+                    done.append(_Unit(span, tokens))
+                else:
+                    shorter += _halves(text, span)
+            spans = shorter
+        return sorted(done, key=lambda unit: unit.span)
+
+    async def _fitting(self, text: str, chunks: list[Span], room: int) -> list[Span]:
+        """The chunks, halved where the whole has more tokens than its sentences had one by one."""
+        return [unit.span for unit in await self._units(text, chunks, room)]
+
+    async def _count(self, text: str, spans: Sequence[Span]) -> list[int]:
+        """Tokens of each span, without those that frame every text."""
+        [frame, *counts] = await self._embedder.count_tokens(
+            ["", *(text[span.start : span.end] for span in spans)]
+        )
+        # One character can't be cut, whatever it costs.
+        return [
+            1 if span.end - span.start == 1 else count - frame
+            for span, count in zip(spans, counts, strict=True)
+        ]
+
+
+async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[Span]]:
+    """How those of the texts are to be cut that an embedder would not read to their end, by their place.
+
+    Raises:
+        EmbeddingError: the embedder can't count.
+    """
+    counts = await embedder.count_tokens(texts)
+    chunker = Chunker(embedder)
+    return {
+        place: await chunker.plan(text, sentences(text))
+        for place, (text, count) in enumerate(zip(texts, counts, strict=True))
+        if text.strip() and (count > embedder.window or len(text) > LONGEST)
+    }
+
+
+def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
+    """The units between borders."""
+    starts = [unit.span.start for unit in units]
+    stretches = [
+        units[bisect_left(starts, low) : bisect_left(starts, high)]
+        for low, high in pairwise(borders)
+    ]
+    return [stretch for stretch in stretches if stretch]
+
+
+def _packed(units: list[_Unit], room: int, overlap: int) -> list[Span]:
+    """As many units in each chunk as fit, the last ones of a chunk again at the start of the next."""
+    chunks = []
+    first = 0
+    while first < len(units):
+        last, tokens = first, units[first].tokens
+        while last + 1 < len(units) and tokens + units[last + 1].tokens <= room:
+            last += 1
+            tokens += units[last].tokens
+        chunks.append(Span(units[first].span.start, units[last].span.end))
+        if last + 1 == len(units):
+            break
+        first = _again(units, first, last, room, overlap)
+    return chunks
+
+
+def _again(units: list[_Unit], first: int, last: int, room: int, overlap: int) -> int:
+    """Where the chunk behind `last` begins."""
+    begin, repeated = last + 1, 0
+    while (
+        begin - 1 > first
+        and repeated + units[begin - 1].tokens <= overlap
+        and repeated + units[begin - 1].tokens + units[last + 1].tokens <= room
+    ):
+        begin -= 1
+        repeated += units[begin].tokens
+    return begin
+
+
+def _halves(text: str, span: Span) -> list[Span]:
+    """Two spans, cut at the space that is nearest to the middle, or between two characters."""
+    middle = (span.start + span.end) // 2
+    quarter = max(1, (span.end - span.start) // 4)
+    spaces = [at.start() for at in _SPACE.finditer(text, middle - quarter, middle + quarter)]
+    if spaces:
+        cut = min(spaces, key=lambda at: abs(at - middle))
+    else:
+        cut = middle
+        while cut > span.start + 1 and unicodedata.combining(text[cut]):
+            cut -= 1
+    halves = [_trimmed(text, Span(span.start, cut)), _trimmed(text, Span(cut, span.end))]
+    return [half for half in halves if half.start < half.end]
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    """Without the space around it."""
+    inner = text[span.start : span.end]
+    start = span.start + len(inner) - len(inner.lstrip())
+    return Span(start, max(start, span.start + len(inner.rstrip())))

@@ -1,0 +1,298 @@
+"""Documents: from a file to passages of a collection.
+
+Owns the way there: the file is stored, and the answer given; then a job reads it, settles where it is cut,
+embeds chunk after chunk and stores them as passages. A job that is cut off anywhere goes on where it stood.
+Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.documents`.
+"""
+
+import asyncio
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+from uuid import UUID
+
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFound
+from memserver.memory.chunking import Chunker, Span
+from memserver.memory.text import clean_json
+from memserver.parsing.base import Kind, Section
+from memserver.parsing.detect import detect
+from memserver.parsing.parse import LANGUAGES
+from memserver.parsing.sandbox import Sandbox
+from memserver.storage import collections, documents, passages
+from memserver.storage.database import Database, Transaction
+from memserver.storage.documents import Document, NewDocument, Text
+from memserver.storage.ids import new_id, nth_id
+from memserver.storage.jobs import Job, JobRun, defer
+from memserver.storage.passages import NewPassage
+
+JOB = "ingest_document"
+BATCH = 128
+"""Chunks that are embedded, and stored in one transaction."""
+PIECE_SECONDS = 20.0
+"""What one job may take before it queues the next one, so that others get their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as it came in; tags and metadata are for all its passages."""
+
+    content: bytes = field(repr=False)
+    name: str
+    content_type: str = ""
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLimits:
+    """What a file and its passages may have.
+
+    Attributes:
+        max_bytes: of a file.
+        chunk_tokens: of a passage, within what the embedder reads.
+        chunk_overlap: tokens that a passage repeats of the one before, at most.
+    """
+
+    max_bytes: int
+    chunk_tokens: int
+    chunk_overlap: int
+
+
+class Documents:
+    """Takes files in."""
+
+    def __init__(
+        self,
+        database: Database,
+        embedder_of: Callable[[str], Embedder],
+        sandbox: Sandbox,
+        limits: DocumentLimits,
+    ) -> None:
+        """Make it.
+
+        Args:
+            database: where files and passages go.
+            embedder_of: the embedder of a collection's model; raises EmbeddingError where there is none.
+            sandbox: reads files.
+            limits: of files and passages.
+        """
+        self.limits = limits
+        self._database = database
+        self._embedder_of = embedder_of
+        self._sandbox = sandbox
+
+    async def add(
+        self, tenant: str, collection_id: UUID, upload: Upload, *, unique: bool = False
+    ) -> tuple[Document, bool]:
+        """Store a file and queue the rest; from the return on nothing can lose it.
+
+        Args:
+            tenant: whose.
+            collection_id: where its passages go.
+            upload: the file.
+            unique: take the collection's document of the same content instead, if there is one.
+
+        Returns:
+            The document, and whether it is a new one.
+
+        Raises:
+            NotFound: no such collection.
+            DocumentError: a kind of file that is not read here.
+            EmbeddingError: there is no embedder of the collection's model here.
+        """
+        kind = await asyncio.to_thread(detect, upload.content, upload.name, upload.content_type)
+        digest = hashlib.sha256(upload.content).digest()
+        new = NewDocument(
+            new_id(), upload.name, kind, upload.content, digest, upload.tags, upload.metadata
+        )
+        async with self._database.tenant(tenant) as tx:
+            collection = await collections.lock(tx, collection_id)
+            self._embedder_of(collection.embedding_model)
+            known = await documents.with_content(tx, collection_id, digest) if unique else None
+            if known is not None:
+                return known, False
+            document = await documents.create(tx, tenant, collection_id, new)
+            await queue(tx, document)
+        return document, True
+
+    async def run(self, job: JobRun) -> None:
+        """Do a piece of the work on a document, and queue the next one; the handler of the job."""
+        document_id = UUID(job.args["document"])
+        problem: MemserverError | None = MemserverError(
+            "The server has a fault.", hint="Its log says more. Then resume the document."
+        )
+        try:
+            await self._work(job.tenant, document_id)
+            problem = None
+        except asyncio.CancelledError:
+            problem = None
+            raise
+        except DocumentError as error:
+            await self._note(job.tenant, document_id, error, final=True)
+            problem = None
+        except NotFound:  # deleted meanwhile
+            problem = None
+        except MemserverError as error:
+            problem = None if isinstance(error, DatabaseError) else error
+            raise
+        finally:
+            if problem is not None:
+                await self._note(job.tenant, document_id, problem, final=job.last)
+
+    async def _work(self, tenant: str, document_id: UUID) -> None:
+        async with self._database.tenant(tenant) as tx:
+            document = await documents.start(tx, document_id)
+            read = await documents.text(tx, document_id)
+        if document is None:
+            return
+        if read is None:
+            document, read = await self._read(document)
+        await self._fill(document, read)
+
+    async def _read(self, document: Document) -> tuple[Document, Text]:
+        """Read the file, and settle where it is cut."""
+        async with self._database.tenant(document.tenant) as tx:
+            content = await documents.file(tx, document.id)
+            collection = await collections.get(tx, document.collection_id)
+        language = LANGUAGES.get(collection.language, "en")
+        parsed = await self._sandbox.parse(content, cast("Kind", document.kind), language)
+        borders = [section.start for section in parsed.sections if section.border]
+        chunker = Chunker(
+            self._embedder_of(collection.embedding_model),
+            tokens=self.limits.chunk_tokens,
+            overlap=self.limits.chunk_overlap,
+        )
+        spans = await chunker.plan(parsed.text, parsed.sentences, borders)
+        read = Text(
+            parsed.text,
+            clean_json([asdict(section) for section in parsed.sections]),
+            [(span.start, span.end) for span in spans],
+        )
+        async with self._database.tenant(document.tenant) as tx:
+            document = await documents.store_text(
+                tx, document.id, read, pages=parsed.pages, warnings=parsed.warnings
+            )
+            stored = await documents.text(tx, document.id)
+            assert stored is not None
+        return document, stored
+
+    async def _fill(self, document: Document, read: Text) -> None:
+        """Embed and store chunks until all are, or the time is over; the next batch is embedded meanwhile."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + PIECE_SECONDS
+        source = _Source(document, read)
+        async with self._database.tenant(document.tenant) as tx:
+            collection = await collections.get(tx, document.collection_id)
+        embedder = self._embedder_of(collection.embedding_model)
+        done = document.chunks_done
+        embedding = asyncio.create_task(_embed(embedder, source.texts(done)))
+        try:
+            while done < source.total:
+                vectors = await embedding
+                to = done + len(vectors)
+                over = clock() > end
+                if to < source.total and not over:
+                    embedding = asyncio.create_task(_embed(embedder, source.texts(to)))
+                new = source.passages(done, vectors)
+                if not await self._store(source, new, done, embedder.model, queue_next=over):
+                    return
+                if over:
+                    return
+                done = to
+        finally:
+            embedding.cancel()
+            await asyncio.gather(embedding, return_exceptions=True)
+
+    async def _store(
+        self,
+        source: "_Source",
+        new: Sequence[NewPassage],
+        done: int,
+        model: str,
+        *,
+        queue_next: bool,
+    ) -> bool:
+        """Store a batch; false if the document is no longer ours to fill."""
+        document = source.document
+        to = done + len(new)
+        async with self._database.tenant(document.tenant) as tx:
+            if not await documents.advance(tx, document, done=done, to=to):
+                return False
+            await passages.insert(tx, document.collection_id, new, model=model)
+            if queue_next and to < source.total:
+                await queue(tx, document)
+        return True
+
+    async def _note(
+        self, tenant: str, document_id: UUID, error: MemserverError, *, final: bool
+    ) -> None:
+        async with self._database.tenant(tenant) as tx:
+            await documents.note_error(tx, document_id, error, final=final)
+
+
+async def _embed(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
+    """Vectors in the order of the texts, which are embedded by length: alike ones need no padding."""
+    order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+    vectors = await embedder.embed([texts[at] for at in order])
+    placed = dict(zip(order, vectors, strict=True))
+    return [placed[at] for at in range(len(texts))]
+
+
+async def queue(tx: Transaction, document: Document) -> None:
+    """Have a document worked on, once, however often this is asked for."""
+    args = {"document": str(document.id)}
+    await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
+
+
+class _Source:
+    """The passages that a document's chunks become."""
+
+    def __init__(self, document: Document, read: Text) -> None:
+        self.document = document
+        self.total = len(read.chunks)
+        self._text = read.content
+        self._spans = [Span(start, end) for start, end in read.chunks]
+        self._sections = [Section(**section) for section in read.sections]
+        self._starts = [section.start for section in self._sections]
+
+    def texts(self, first: int) -> list[str]:
+        """The next batch of chunks."""
+        return [self._text[span.start : span.end] for span in self._spans[first : first + BATCH]]
+
+    def passages(self, first: int, vectors: Sequence[Vector]) -> list[NewPassage]:
+        """A batch of chunks as passages that say where they come from."""
+        return [self._passage(first + at, vector) for at, vector in enumerate(vectors)]
+
+    def _passage(self, number: int, vector: Vector) -> NewPassage:
+        span = self._spans[number]
+        first, last = self._section(span.start), self._section(span.end - 1)
+        own = {
+            "document": str(self.document.id),
+            "document_name": self.document.name,
+            "chunk": number + 1,
+            "start": span.start,
+            "end": span.end,
+            "page": first.page,
+            "page_end": last.page if last.page != first.page else None,
+            "heading": last.heading or None,
+            "record": first.record,
+        }
+        return NewPassage(
+            self._text[span.start : span.end],
+            vector,
+            tags=list(dict.fromkeys([*self.document.tags, *first.tags])),
+            metadata={
+                **first.metadata,
+                **self.document.metadata,
+                **{key: value for key, value in own.items() if value is not None},
+            },
+            created_at=self.document.created_at,
+            id=nth_id(self.document.id, number),
+        )
+
+    def _section(self, at: int) -> Section:
+        index = bisect_right(self._starts, at) - 1
+        return self._sections[index] if index >= 0 else Section(0)

@@ -1,0 +1,1 @@
+"""From a file's bytes to text with its pages, headings, records and sentences."""

@@ -1,0 +1,113 @@
+"""Which sections an agent has, under which names and in which order.
+
+Whoever changes that holds the lock of the agent's state, and before it that of the section.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from memserver.storage.agents import no_agent
+from memserver.storage.database import Transaction
+from memserver.storage.sections import RENEW_STATISTICS
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A section as an agent has it."""
+
+    name: str
+    section_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An agent that has a section, and under which name."""
+
+    agent_id: UUID
+    agent_name: str
+    section: str
+    read_only: bool
+
+
+async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:
+    """The agent's sections in their order; until the transaction ends nobody else changes which.
+
+    Its memory statistics are renewed, as with any edit.
+
+    Raises:
+        NotFound: no such agent.
+    """
+    cursor = await tx.execute(
+        f"UPDATE agent_state s SET {RENEW_STATISTICS} WHERE agent_id = %s", [agent_id]
+    )
+    if cursor.rowcount == 0:
+        raise no_agent(agent_id)
+    cursor = await tx.execute(
+        "SELECT name, section_id FROM agent_sections WHERE agent_id = %s ORDER BY place",
+        [agent_id],
+    )
+    return [Link(**row) for row in await cursor.fetchall()]
+
+
+async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
+    """Give an agent a section, at the end of its order."""
+    await tx.execute(
+        """INSERT INTO agent_sections (agent_id, name, tenant, section_id, place, read_only)
+           SELECT %(agent_id)s, %(name)s, s.tenant, s.id,
+                  (SELECT coalesce(max(place), 0) + 1 FROM agent_sections
+                   WHERE agent_id = %(agent_id)s), %(read_only)s
+           FROM sections s WHERE s.id = %(section_id)s""",
+        {
+            "agent_id": agent_id,
+            "name": link.name,
+            "section_id": link.section_id,
+            "read_only": read_only,
+        },
+    )
+
+
+async def update(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
+    """Rename an agent's section, and say whether its tools may edit it."""
+    await tx.execute(
+        """UPDATE agent_sections SET name = %s, read_only = %s
+           WHERE agent_id = %s AND section_id = %s""",
+        [link.name, read_only, agent_id, link.section_id],
+    )
+
+
+async def arrange(tx: Transaction, agent_id: UUID, names: Sequence[str]) -> None:
+    """Put an agent's sections, all of them, in this order."""
+    await tx.execute(
+        """UPDATE agent_sections l SET place = o.place
+           FROM unnest(%s::text[]) WITH ORDINALITY AS o (name, place)
+           WHERE l.agent_id = %s AND l.name = o.name""",
+        [list(names), agent_id],
+    )
+
+
+async def delete(tx: Transaction, agent_id: UUID, section_id: UUID) -> None:
+    """Take a section from an agent; one that was made for an agent goes with its last reader."""
+    await tx.execute(
+        "DELETE FROM agent_sections WHERE agent_id = %s AND section_id = %s",
+        [agent_id, section_id],
+    )
+    await tx.execute(
+        """DELETE FROM sections s WHERE id = %s AND name IS NULL
+           AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
+        [section_id],
+    )
+
+
+async def readers_page(
+    tx: Transaction, section_id: UUID, *, after: UUID | None, limit: int
+) -> list[Reader]:
+    """A page of the agents that have a section, oldest agent first."""
+    cursor = await tx.execute(
+        """SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
+           FROM agent_sections l JOIN agents a ON a.id = l.agent_id
+           WHERE l.section_id = %(id)s AND (%(after)s::uuid IS NULL OR l.agent_id > %(after)s)
+           ORDER BY l.agent_id LIMIT %(limit)s""",
+        {"id": section_id, "after": after, "limit": limit},
+    )
+    return [Reader(**row) for row in await cursor.fetchall()]

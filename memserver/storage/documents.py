@@ -1,0 +1,295 @@
+"""Documents: files, the text that was read in them, and how far their passages are stored.
+
+A write of passages and the count of those that are done are one transaction, which goes through only if
+the document stands as the writer last saw it. So a document that was cancelled, deleted or taken over by
+another process gets nothing more from one that has not heard of it. Whoever writes holds the collection's
+row before the document's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from memserver.errors import Conflict, MemserverError, NotFound
+from memserver.storage import collections, passages
+from memserver.storage.database import Transaction
+from memserver.storage.ids import nth_id
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as it is stored; without its file and its text."""
+
+    id: UUID
+    tenant: str
+    collection_id: UUID
+    name: str
+    kind: str
+    bytes: int
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+    state: State
+    error: Mapping[str, str] | None
+    warnings: Sequence[str]
+    pages: int | None
+    characters: int | None
+    chunks_done: int
+    chunks_total: int | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """What a document is created from; `sha256` is its file's."""
+
+    id: UUID
+    name: str
+    kind: str
+    content: bytes = field(repr=False)
+    sha256: bytes
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What was read in a document: the text, its sections, and the spans that become passages."""
+
+    content: str
+    sections: Sequence[Mapping[str, Any]]
+    chunks: Sequence[Span]
+
+
+_NAMES = tuple(Document.__dataclass_fields__)
+_COLUMNS = ", ".join(_NAMES)
+_OF_D = ", ".join(f"d.{name}" for name in _NAMES)
+
+
+async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
+    """Store a document with its file, waiting."""
+    cursor = await tx.execute(
+        f"""WITH created AS (
+                INSERT INTO documents
+                    (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING *
+            ), stored AS (
+                INSERT INTO document_files (document_id, tenant, content)
+                SELECT id, tenant, %s FROM created
+            )
+            SELECT {_COLUMNS} FROM created""",
+        [
+            new.id,
+            tenant,
+            collection_id,
+            new.name,
+            new.kind,
+            len(new.content),
+            new.sha256,
+            list(new.tags),
+            Jsonb(dict(new.metadata)),
+            new.content,
+        ],
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return Document(**row)
+
+
+async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
+    """The collection's oldest document with this content that hasn't failed and wasn't cancelled."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM documents
+            WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')
+            ORDER BY id LIMIT 1""",
+        [collection_id, sha256],
+    )
+    row = await cursor.fetchone()
+    return Document(**row) if row else None
+
+
+async def get(tx: Transaction, document_id: UUID) -> Document:
+    """Fetch one document. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM documents WHERE id = %s", [document_id])
+    return _found(await cursor.fetchone(), document_id)
+
+
+async def lock(tx: Transaction, document_id: UUID) -> Document:
+    """Fetch one document for a change, its collection's row held too. Raises NotFound."""
+    await collections.lock(tx, (await get(tx, document_id)).collection_id)
+    cursor = await tx.execute(
+        f"SELECT {_COLUMNS} FROM documents WHERE id = %s FOR NO KEY UPDATE", [document_id]
+    )
+    return _found(await cursor.fetchone(), document_id)
+
+
+async def list_page(
+    tx: Transaction, collection_id: UUID, *, after: UUID | None, limit: int
+) -> list[Document]:
+    """A page of a collection's documents in the order in which they came (ids sort by time)."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM documents
+            WHERE collection_id = %(collection)s AND (%(after)s::uuid IS NULL OR id > %(after)s)
+            ORDER BY id LIMIT %(limit)s""",
+        {"collection": collection_id, "after": after, "limit": limit},
+    )
+    return [Document(**row) for row in await cursor.fetchall()]
+
+
+async def file(tx: Transaction, document_id: UUID) -> bytes:
+    """The file as it came. Raises NotFound."""
+    cursor = await tx.execute(
+        "SELECT content FROM document_files WHERE document_id = %s", [document_id]
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise _no_document(document_id)
+    return bytes(row["content"])
+
+
+async def text(tx: Transaction, document_id: UUID) -> Text | None:
+    """What was read in a document; None if it hasn't been read yet."""
+    cursor = await tx.execute(
+        "SELECT content, sections, chunks FROM document_texts WHERE document_id = %s", [document_id]
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    return Text(row["content"], row["sections"], [(start, end) for start, end in row["chunks"]])
+
+
+async def store_text(
+    tx: Transaction,
+    document_id: UUID,
+    read: Text,
+    *,
+    pages: int | None,
+    warnings: Sequence[str],
+) -> Document:
+    """Keep what was read, once; what another process stored before stays.
+
+    Raises:
+        NotFound: the document is gone.
+    """
+    document = await lock(tx, document_id)
+    await tx.execute(
+        """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
+           VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING""",
+        [
+            document_id,
+            document.tenant,
+            read.content,
+            Jsonb(list(read.sections)),
+            Jsonb(list(read.chunks)),
+        ],
+    )
+    cursor = await tx.execute(
+        f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
+                chunks_total = jsonb_array_length(t.chunks)
+            FROM document_texts t WHERE d.id = %s AND t.document_id = d.id RETURNING {_OF_D}""",
+        [pages, Jsonb(list(warnings)), document_id],
+    )
+    return _found(await cursor.fetchone(), document_id)
+
+
+async def start(tx: Transaction, document_id: UUID) -> Document | None:
+    """Mark a document as running; None if it is gone, or not to be worked on."""
+    cursor = await tx.execute(
+        f"""UPDATE documents SET state = 'running', started_at = coalesce(started_at, now())
+            WHERE id = %s AND state IN ('waiting', 'running') RETURNING {_COLUMNS}""",
+        [document_id],
+    )
+    row = await cursor.fetchone()
+    return Document(**row) if row else None
+
+
+async def advance(tx: Transaction, document: Document, *, done: int, to: int) -> bool:
+    """Count chunks as done, in the transaction that stores their passages.
+
+    Returns:
+        Whether the document stands as it was seen, so that they may be stored.
+    """
+    await collections.lock(tx, document.collection_id)
+    cursor = await tx.execute(
+        """UPDATE documents SET chunks_done = %(to)s, error = NULL,
+               state = CASE WHEN %(to)s = chunks_total THEN 'done' ELSE state END,
+               finished_at = CASE WHEN %(to)s = chunks_total THEN now() END
+           WHERE id = %(document)s AND state = 'running' AND chunks_done = %(done)s""",
+        {"document": document.id, "done": done, "to": to},
+    )
+    return cursor.rowcount > 0
+
+
+async def note_error(
+    tx: Transaction, document_id: UUID, error: MemserverError, *, final: bool
+) -> None:
+    """Record what went wrong; `final` ends the work, else it is tried again."""
+    body = {"code": error.code, "message": error.message, "hint": error.hint}
+    await tx.execute(
+        """UPDATE documents SET error = %(error)s,
+               state = CASE WHEN %(final)s THEN 'failed' ELSE state END,
+               finished_at = CASE WHEN %(final)s THEN now() END
+           WHERE id = %(document)s AND state = 'running'""",
+        {"document": document_id, "error": Jsonb(body), "final": final},
+    )
+
+
+async def cancel(tx: Transaction, document_id: UUID) -> Document:
+    """Stop the work on a document; the passages that are stored stay.
+
+    Raises:
+        NotFound: no such document.
+        Conflict: there is no work left.
+    """
+    if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
+        raise Conflict("The document is not being taken in any more.")
+    return await _set_state(tx, document_id, "cancelled")
+
+
+async def resume(tx: Transaction, document_id: UUID) -> Document:
+    """Have a failed or cancelled document go on where it stood.
+
+    Raises:
+        NotFound: no such document.
+        Conflict: it is done.
+    """
+    document = await lock(tx, document_id)
+    if document.state == "done":
+        raise Conflict("The document is taken in.")
+    return document if document.state == "running" else await _set_state(tx, document_id, "waiting")
+
+
+async def delete(tx: Transaction, document_id: UUID) -> None:
+    """Delete a document with its passages. Raises NotFound."""
+    document = await lock(tx, document_id)
+    ids = [nth_id(document_id, number) for number in range(document.chunks_done)]
+    await passages.delete_many(tx, document.collection_id, ids)
+    await tx.execute("DELETE FROM documents WHERE id = %s", [document_id])
+
+
+async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Document:
+    cursor = await tx.execute(
+        f"""UPDATE documents SET state = %(state)s, error = NULL,
+                finished_at = CASE WHEN %(state)s = 'cancelled' THEN now() END
+            WHERE id = %(document)s RETURNING {_COLUMNS}""",
+        {"document": document_id, "state": state},
+    )
+    return _found(await cursor.fetchone(), document_id)
+
+
+def _found(row: dict[str, Any] | None, document_id: UUID) -> Document:
+    if row is None:
+        raise _no_document(document_id)
+    return Document(**row)
+
+
+def _no_document(document_id: UUID) -> NotFound:
+    return NotFound(f"There is no document {document_id}.")

@@ -1,0 +1,173 @@
+"""A document survives the death of the process that takes it in, and its passages are stored once."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from benchmarks.servers import ServerProcess
+from memserver.embeddings.hashing import HashingEmbedder
+from tests.llm.serving import serving
+from tests.processes.support import (
+    Client,
+    client,
+    command,
+    eventually,
+    rows,
+    server,
+    settings_on,
+)
+from tests.support import OneDatabase
+
+pytestmark = pytest.mark.slow
+
+FILES = Path(__file__).parents[1] / "documents"
+
+RECORDS = 700
+LONG = "\n".join(
+    f'{{"text": "Fact {number} is about thing{number}."}}' for number in range(RECORDS)
+)
+
+
+@dataclass
+class HoldingEmbedder:
+    """An embedding endpoint that gives so many vectors, and then none until it is let go."""
+
+    gives: int
+    given: int = 0
+    url: str = ""
+    holds: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    async def answer(self, request: Request) -> JSONResponse:
+        texts = (await request.json())["input"]
+        if self.given + len(texts) > self.gives and not self.let_go.is_set():
+            self.holds.set()
+            await asyncio.to_thread(self.let_go.wait)
+        self.given += len(texts)
+        vectors = await HashingEmbedder(384).embed(texts)
+        data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+        return JSONResponse({"data": data, "model": "hashing"})
+
+
+@pytest.fixture
+def embedder() -> Iterator[HoldingEmbedder]:
+    made = HoldingEmbedder(gives=300)
+    routes = [Route("/v1/embeddings", made.answer, methods=["POST"])]
+    with serving(Starlette(routes=routes)) as url:
+        made.url = f"{url}/v1"
+        yield made
+        made.let_go.set()
+
+
+async def post(user: Client, agent: str) -> dict[str, Any]:
+    answer = await user.http.post(
+        f"/v1/agents/{agent}/documents", content=LONG.encode(), params={"name": "facts.jsonl"}
+    )
+    assert answer.status_code == 202, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+async def finished(database: OneDatabase, user: Client, document: dict[str, Any]) -> dict[str, Any]:
+    unfinished = "SELECT 1 FROM documents WHERE state IN ('waiting', 'running')"
+    await eventually(lambda: not rows(database, unfinished))
+    answer = await user.http.get(f"/v1/documents/{document['id']}")
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_a_document_goes_on_where_it_stood_when_its_process_was_killed(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+) -> None:
+    settings = settings_on(
+        database, echo.url, embedding_base_url=embedder.url, lease_seconds=2, llm_timeout=5
+    )
+    with server(folder, settings) as doomed:
+        async with client(doomed) as user:
+            agent = await user.create_agent()
+            document = await post(user, agent)
+            assert await asyncio.to_thread(embedder.holds.wait, 60)
+            await eventually(lambda: rows(database, "SELECT chunks_done FROM documents") != [(0,)])
+            doomed.kill()
+    [(done, total)] = rows(database, "SELECT chunks_done, chunks_total FROM documents")
+    assert 0 < done < total == RECORDS
+    assert rows(database, "SELECT count(*) FROM passages") == [(done,)]
+    before = embedder.given
+    embedder.let_go.set()
+    with server(folder, settings) as other:
+        async with client(other) as user:
+            ended = await finished(database, user, document)
+            found = (
+                await user.http.get(
+                    f"/v1/agents/{agent}/archival/search",
+                    params={"query": "Fact 699 is about thing699."},
+                )
+            ).json()
+    assert (ended["state"], ended["chunks_done"]) == ("done", RECORDS)
+    assert found["total"] == RECORDS
+    assert found["items"][0]["metadata"]["record"] == RECORDS
+    texts = rows(database, "SELECT content FROM passages ORDER BY id")
+    assert [text for (text,) in texts] == [
+        f"Fact {number} is about thing{number}." for number in range(RECORDS)
+    ]
+    [(table,)] = rows(database, "SELECT vectors_table FROM collections")
+    assert rows(database, f"SELECT count(*) FROM {table}") == [(RECORDS,)]
+    assert embedder.given - before <= RECORDS - done + 128  # what was not stored, and a query
+
+
+async def test_a_document_that_was_posted_is_there_though_the_process_is_killed_at_once(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+) -> None:
+    embedder.let_go.set()
+    settings = settings_on(
+        database, echo.url, embedding_base_url=embedder.url, lease_seconds=2, jobs_at_once=0
+    )
+    with server(folder, settings) as doomed:
+        async with client(doomed) as user:
+            agent = await user.create_agent()
+            document = await post(user, agent)
+            doomed.kill()
+    with server(folder, settings | {"jobs_at_once": 2}) as other:
+        async with client(other) as user:
+            ended = await finished(database, user, document)
+    assert (ended["state"], ended["chunks_done"]) == ("done", RECORDS)
+
+
+def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+) -> None:
+    embedder.let_go.set()
+    settings = settings_on(database, echo.url, embedding_base_url=embedder.url)
+    (folder / "good.md").write_text("# Title\n\nSome words.\n")
+    (folder / "scanned.pdf").write_bytes((FILES / "scanned.pdf").read_bytes())
+    with server(folder, settings) as process:
+        agent = httpx2.post(f"{process.url}/v1/agents", json={"name": "sam"}).json()["id"]
+        at = ["--url", process.url]
+        names = ["absent.md", "good.md", "scanned.pdf"]
+        three = command(folder, settings, "ingest", *names, "--agent", "sam", *at)
+        again = command(
+            folder, settings, "ingest", "good.md", "--agent", agent, "--unique", "--tag", "t", *at
+        )
+        nobody = command(folder, settings, "ingest", "good.md", "--agent", "who", *at)
+        neither = command(folder, settings, "ingest", "good.md", *at)
+    gone = command(folder, settings, "ingest", "good.md", "--agent", "sam", *at)
+    assert (three.returncode, three.stdout) == (1, "good.md: 1 passages\n")
+    [absent, scanned] = three.stderr.splitlines()
+    assert absent == "absent.md: No such file or directory."
+    assert scanned.startswith("scanned.pdf: The PDF's 2 pages are images without text.")
+    assert (again.returncode, again.stdout) == (0, "good.md: 1 passages\n")
+    assert rows(database, "SELECT count(*) FROM passages") == [(1,)]
+    assert (nobody.returncode, neither.returncode, gone.returncode) == (1, 1, 1)
+    assert "no agent named 'who'" in nobody.stderr
+    assert "Name an agent or a collection." in neither.stderr
+    assert "No memserver answers at" in gone.stderr
