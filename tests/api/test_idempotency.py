@@ -1,7 +1,7 @@
 """A request that is repeated with its Idempotency-Key gets the first answer, whatever happened to the first."""
 
 import asyncio
-import json
+import copy
 from functools import partial
 from typing import Any
 
@@ -57,18 +57,19 @@ def key(name: str = "k") -> dict[str, str]:
     return {"Idempotency-Key": name}
 
 
-def other(value: Any) -> Any:
-    """The same body with another last text."""
-    changed = json.loads(json.dumps(value))
-    _change(changed)
+def other(request: dict[str, Any]) -> dict[str, Any]:
+    """The same request with another last text or number in its body, or another query."""
+    changed: dict[str, Any] = copy.deepcopy(request)
+    if not _change(changed.get("json", {})):
+        changed["params"]["another"] = "1"
     return changed
 
 
 def _change(value: Any) -> bool:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for name, item in reversed(list(items)):
-        if isinstance(item, str):
-            value[name] = f"{item}2"
+        if isinstance(item, str) or type(item) is int:
+            value[name] = item + type(item)(2)
             return True
         if isinstance(item, dict | list) and _change(item):
             return True
@@ -111,8 +112,7 @@ async def test_every_post_is_done_once_and_answered_alike(database: OneDatabase)
                 assert REPLAYED not in second.headers  # the turn has the key
             else:
                 assert second.headers[REPLAYED] == "true", operation.name
-            request["json"] = other(request["json"])
-            misused = await server.http.request(**request, headers=headers)
+            misused = await server.http.request(**other(request), headers=headers)
             assert misused.status_code == 409, f"{operation.name}: {misused.text}"
             assert "used with another request" in misused.json()["error"]["message"]
 

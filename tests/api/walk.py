@@ -8,13 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
+NO_ID = "00000000-0000-7000-8000-000000000000"
 METHODS = ("post", "put", "patch", "get", "delete")
 """In the order in which a thing can be made, used and deleted."""
 
 
+class Naming(dict[str, str]):
+    """Ids of things, made up; tells which were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __missing__(self, name: str) -> str:
+        self.asked.append(name)
+        return NO_ID
+
+
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path; `ids` are the path's parameters that name somebody's thing."""
+    """One method of one path."""
 
     method: str
     path: str
@@ -33,10 +46,18 @@ class Operation:
     def parameters(self) -> list[str]:
         return [each["name"] for each in self.spec.get("parameters", ()) if each["in"] == "path"]
 
-    def request(self, ids: Mapping[str, str], body: object = None) -> Json:
+    @property
+    def ids(self) -> list[str]:
+        """What a caller names things by: the path's parameters, and ids that the body must have."""
+        named = Naming()
+        if "application/json" in self._bodies:
+            self.example_body(named)
+        return [*self.parameters, *named.asked]
+
+    def request(self, ids: Mapping[str, str]) -> Json:
         """Arguments of a client's `request`, with what the document says is needed."""
         query = {
-            each["name"]: self._example(each["schema"])
+            each["name"]: self._example(each["schema"], ids)
             for each in self.spec.get("parameters", ())
             if each["in"] == "query" and each.get("required")
         }
@@ -46,25 +67,25 @@ class Operation:
             "params": query,
         }
         if "application/json" in self._bodies:
-            arguments["json"] = self.example_body() if body is None else body
+            arguments["json"] = self.example_body(ids)
         elif self._bodies:
             arguments["content"] = b"A text."
         return arguments
 
-    def example_body(self) -> Any:
-        return self._example(self._bodies["application/json"]["schema"])
+    def example_body(self, ids: Mapping[str, str]) -> Any:
+        return self._example(self._bodies["application/json"]["schema"], ids)
 
     @property
     def _bodies(self) -> Json:
         content: Json = self.spec.get("requestBody", {}).get("content", {})
         return content
 
-    def _example(self, schema: Json) -> Any:
+    def _example(self, schema: Json, ids: Mapping[str, str], name: str = "") -> Any:
         if "$ref" in schema:
             found = self.document
             for part in schema["$ref"].removeprefix("#/").split("/"):
                 found = found[part]
-            return self._example(found)
+            return self._example(found, ids, name)
         for key in ("examples", "enum"):
             if key in schema:
                 return schema[key][0]
@@ -72,20 +93,20 @@ class Operation:
             if key in schema:
                 return schema[key]
         if "anyOf" in schema:
-            return self._example(schema["anyOf"][0])
-        return self._of_type(schema)
+            return self._example(schema["anyOf"][0], ids, name)
+        return ids[name] if schema.get("format") == "uuid" else self._of_type(schema, ids)
 
-    def _of_type(self, schema: Json) -> Any:
+    def _of_type(self, schema: Json, ids: Mapping[str, str]) -> Any:
         match schema["type"]:
             case "object":
-                required = schema.get("required", ())
-                return {name: self._example(schema["properties"][name]) for name in required}
+                parts = {name: schema["properties"][name] for name in schema.get("required", ())}
+                return {name: self._example(part, ids, name) for name, part in parts.items()}
             case "array":
-                return [self._example(schema["items"])] * schema.get("minItems", 0)
+                return [self._example(schema["items"], ids)] * schema.get("minItems", 0)
             case "string":
                 return "example"
             case "integer" | "number":
-                return schema.get("minimum", 1)
+                return int(schema.get("minimum", 1))
             case "boolean":
                 return False
         raise AssertionError(f"What is an example of {schema}?")
