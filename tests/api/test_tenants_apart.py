@@ -1,6 +1,7 @@
 """What is one tenant's is not there for another, on every route that there is."""
 
 import hashlib
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 from uuid import UUID
@@ -73,6 +74,10 @@ def names_for(operation: Operation, ids: Ids) -> Ids:
     return NUMBERS_AND_NAMES | ids
 
 
+def pick(ids: Ids, names: Iterable[str]) -> Ids:
+    return {name: ids[name] for name in names}
+
+
 def content(database: OneDatabase, tenant: str) -> dict[str, str]:
     """A digest of everything that a tenant has, by table."""
     with psycopg.connect(database.superuser) as connection:
@@ -102,15 +107,18 @@ async def test_what_is_anothers_is_not_found_on_any_route(database: OneDatabase)
             named = [name for name in operation.ids if name not in NUMBERS_AND_NAMES]
             unknown = set(named) - my_ids.keys()
             assert not unknown, f"{operation.name}: furnish() has to make what {unknown} names"
-            for size in range(1, len(named) + 1):
-                for others in combinations(named, size):
-                    ids = names_for(operation, my_ids) | {
-                        name: names_for(operation, your_ids)[name] for name in others
-                    }
-                    answer = await server.http.request(**operation.request(ids), headers=mine)
-                    case = f"{operation.name} with another's {others}: {answer.text}"
-                    assert answer.status_code == 404, case
-                    assert answer.json()["error"]["code"] == "not_found", case
+            wanted = names_for(operation, my_ids)
+            theirs = names_for(operation, your_ids)
+            some = [each for size in range(len(named)) for each in combinations(named, size + 1)]
+            requests = {each: operation.request(wanted | pick(theirs, each)) for each in some}
+            for name in set(operation.queries) & my_ids.keys():
+                requests[name,] = operation.request(wanted)
+                requests[name,]["params"][name] = theirs[name]
+            for others, request in requests.items():
+                answer = await server.http.request(**request, headers=mine)
+                case = f"{operation.name} with another's {others}: {answer.text}"
+                assert answer.status_code == 404, case
+                assert answer.json()["error"]["code"] == "not_found", case
         assert content(database, "yours") == before
 
         # The same requests find their things where they are the caller's own.

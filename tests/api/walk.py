@@ -47,6 +47,10 @@ class Operation:
         return [each["name"] for each in self.spec.get("parameters", ()) if each["in"] == "path"]
 
     @property
+    def queries(self) -> list[str]:
+        return [each["name"] for each in self.spec.get("parameters", ()) if each["in"] == "query"]
+
+    @property
     def ids(self) -> list[str]:
         """What a caller names things by: the path's parameters, and ids that the body must have."""
         named = Naming()
