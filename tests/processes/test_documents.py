@@ -143,6 +143,25 @@ async def test_a_document_that_was_posted_is_there_though_the_process_is_killed_
     assert (ended["state"], ended["chunks_done"]) == ("done", RECORDS)
 
 
+def test_files_are_sent_with_the_key_that_the_environment_has(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+) -> None:
+    embedder.let_go.set()
+    settings = settings_on(database, echo.url, embedding_base_url=embedder.url)
+    key = command(folder, settings, "keys", "create", "me").stdout.strip()
+    (folder / "good.md").write_text("# Title\n\nSome words.\n")
+    with server(folder, settings) as process:
+        auth = {"Authorization": f"Bearer {key}"}
+        httpx2.post(f"{process.url}/v1/agents", json={"name": "sam"}, headers=auth)
+        sent = ["ingest", "good.md", "--agent", "sam", "--url", process.url]
+        without = command(folder, settings, *sent)
+        taken = command(folder, {**settings, "api_key": key}, *sent)
+    assert without.returncode == 1
+    assert "The request has no API key." in without.stderr
+    assert taken.returncode == 0, taken.stderr
+    assert "good.md: 1 passages" in taken.stdout
+
+
 def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
     folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
 ) -> None:
