@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, ingest, engine, models."""
+"""The command line: serve, migrate, doctor, ingest, reembed, engine, models."""
 
 import asyncio
 import json
@@ -40,6 +40,7 @@ from memserver.wiring import (
     make_embedder,
     model_endpoint,
     reachable_database,
+    upkeep_alone,
 )
 
 T = TypeVar("T")
@@ -191,6 +192,42 @@ def ingest(
         print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
     if not all(outcome.well for outcome in outcomes):
         raise typer.Exit(1)
+
+
+@app.command()
+def reembed(
+    background: Annotated[
+        bool, typer.Option(help="Queue it as jobs of the processes that serve, and return.")
+    ] = False,
+) -> None:
+    """Give every collection vectors of the embedding model that is set now; the old ones serve meanwhile.
+
+    Interrupted, it goes on where it was when it is run again.
+    """
+    settings = _settings()
+    check_settings(settings)
+    with database_urls(settings) as urls:
+        asyncio.run(_reembed(settings, urls.app, background=background))
+
+
+async def _reembed(settings: Settings, app_url: str, *, background: bool) -> None:
+    async with upkeep_alone(settings, app_url) as (upkeep, embedder):
+        outdated = await upkeep.outdated(embedder)
+        what = f"{len(outdated)} collections to be re-embedded with {embedder.model}."
+        if background or not outdated:
+            await upkeep.queue(outdated, embedder.model)
+            console.print(f"Queued: {what}" if outdated else "All collections are of that model.")
+            return
+        console.print(what)
+        with Progress(console=console, transient=True) as bar:
+            total = sum(each.passage_count for each in outdated)
+            task = bar.add_task("re-embedding", total=total)
+            done = 0
+            for each in outdated:
+                async for at in upkeep.reembed(each, embedder):
+                    bar.update(task, completed=done + at.stored, description=at.state)
+                done += each.passage_count
+        console.print(f"Done: {len(outdated)} collections, {total} passages.")
 
 
 @engine.command("install")

@@ -85,6 +85,12 @@ class Settings(BaseSettings):
     less: 256 for the local one."""
     chunk_overlap: int = Field(default=32, ge=0)
     """Tokens, at most, by which a passage repeats the end of the one before it in the same section."""
+    archival_search: Literal["hybrid", "vector", "text"] = "hybrid"
+    """What finds passages: vectors and full text fused, vectors alone as in the MemGPT paper, or full text
+    alone. A request may say otherwise."""
+    vector_index_memory: int = Field(default=1024, ge=64)
+    """Megabytes of the database server's memory for building the index of a large collection, which takes
+    1.5 kB for each vector of 384 dimensions; with fewer it takes several times as long."""
 
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""

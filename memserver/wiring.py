@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import make_url
@@ -29,8 +30,9 @@ from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory import documents
-from memserver.memory.archival import ArchivalStorage
+from memserver.memory.archival import ArchivalStorage, no_embedder
 from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -73,6 +75,7 @@ class Services:
     conversation: Conversation
     archival: ArchivalStorage
     documents: Documents
+    upkeep: VectorUpkeep
     jobs: JobRunner
 
     async def readiness(self) -> list[Check]:
@@ -146,6 +149,39 @@ class Models(ModelSource):
         )
 
 
+class OtherEmbedders:
+    """Embedders of collections that were made with another model than the settings' own.
+
+    Those are the endpoint's other models, and the local one where the endpoint has taken its place.
+    """
+
+    def __init__(self, current: str, settings: Settings) -> None:
+        self._current = current
+        self._settings = settings
+        self._made: dict[str, Embedder] = {}
+
+    def get(self, model: str) -> Embedder:
+        """The embedder of this model. Raises EmbeddingError where there is none here."""
+        if model not in self._made:
+            self._made[model] = BatchingEmbedder(self._make(model))
+        return self._made[model]
+
+    async def aclose(self) -> None:
+        """Close every one."""
+        for embedder in self._made.values():
+            await embedder.aclose()
+
+    def _make(self, model: str) -> Embedder:
+        settings = self._settings
+        if settings.embedding_base_url is None:
+            raise no_embedder(model, self._current)
+        local = SentenceTransformersEmbedder()
+        if model == local.model:
+            local.warm_up()
+            return local
+        return _endpoint_embedder(settings, model)
+
+
 def model_endpoint(settings: Settings) -> Endpoint:
     """Where the models are. Raises SetupError where no setting says so."""
     if settings.llm_base_url is None:
@@ -216,14 +252,32 @@ def make_embedder(settings: Settings) -> Embedder:
         local = SentenceTransformersEmbedder()
         local.warm_up()
         return local
-    key = settings.embedding_api_key
-    return OpenAICompatibleEmbedder(
-        settings.embedding_base_url,
+    return _endpoint_embedder(
+        settings,
         _embedding_model(settings),
-        api_key=key.get_secret_value() if key else "",
         dimension=settings.embedding_dimension,
         window=settings.embedding_window,
         tokenizer=settings.embedding_tokenizer,
+    )
+
+
+def _endpoint_embedder(
+    settings: Settings,
+    model: str,
+    *,
+    dimension: int = 0,
+    window: int = 0,
+    tokenizer: Path | None = None,
+) -> Embedder:
+    assert settings.embedding_base_url is not None
+    key = settings.embedding_api_key
+    return OpenAICompatibleEmbedder(
+        settings.embedding_base_url,
+        model,
+        api_key=key.get_secret_value() if key else "",
+        dimension=dimension,
+        window=window,
+        tokenizer=tokenizer,
     )
 
 
@@ -242,6 +296,27 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
 
 
 @asynccontextmanager
+async def upkeep_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[VectorUpkeep, Embedder]]:
+    """What re-embeds collections, and the embedder of the settings, without a server."""
+    database = Database(app_url, pool_size=2)
+    embedder = make_embedder(settings)
+    others = OtherEmbedders(embedder.model, settings)
+    archival = ArchivalStorage(embedder, others)
+    await database.open()
+    try:
+        yield (
+            VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory),
+            embedder,
+        )
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
 async def assemble(
     app_url: str,
     models: ModelSource,
@@ -251,9 +326,11 @@ async def assemble(
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
+    others = OtherEmbedders(embedder.model, settings)
     database = Database(app_url, pool_size=settings.database_pool_size)
     await database.open()
-    archival = ArchivalStorage(embedder)
+    archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
+    upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
     faculties = Faculties(
         database=database,
         models=models,
@@ -283,20 +360,23 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(taken_in),
+        job_handlers(taken_in, upkeep),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
     try:
         async with worker.running(), jobs.running():
-            yield Services(database, faculties, worker, conversation, archival, taken_in, jobs)
+            yield Services(
+                database, faculties, worker, conversation, archival, taken_in, upkeep, jobs
+            )
     finally:
+        await others.aclose()
         await database.close()
 
 
-def job_handlers(taken_in: Documents) -> dict[str, Handler]:
+def job_handlers(taken_in: Documents, upkeep: VectorUpkeep) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    return {documents.JOB: taken_in.run}
+    return {documents.JOB: taken_in.run, **upkeep.handlers()}
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

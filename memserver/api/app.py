@@ -7,7 +7,15 @@ from fastapi import APIRouter, FastAPI
 
 import memserver
 from memserver.api import errors
-from memserver.api.routes import agents, documents, health, memory, messages
+from memserver.api.routes import (
+    agents,
+    archival,
+    collections,
+    documents,
+    health,
+    memory,
+    messages,
+)
 from memserver.settings import Settings
 from memserver.wiring import Services, running_services
 
@@ -35,7 +43,7 @@ def create_app(
     )
     errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (agents, messages, memory, documents, health):
+    for module in (agents, messages, memory, archival, collections, documents, health):
         v1.include_router(module.router)
     app.include_router(v1)
     return app

@@ -15,10 +15,12 @@ from pydantic import (
 
 from memserver.agent.events import TurnEnded
 from memserver.agent.options import AgentOptions
+from memserver.memory.archival import ArchivalPage, SearchMode
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.messages import FoundPassage, Message, Passage, Retriever, Section, Usage
 from memserver.storage.agents import Agent
+from memserver.storage.collections import Collection
 from memserver.storage.inbox import Turn
 
 Name = Annotated[
@@ -416,12 +418,93 @@ class PassagePage(BaseModel):
 
 
 class ArchivalResults(BaseModel):
-    """One page of an archival search, best first; `total` is every searchable passage."""
+    """One page of an archival search, best first."""
 
     items: list[FoundPassageOut]
-    total: int
+    total: int = Field(
+        description="The passages that can be found. A search by words alone finds those that hold one; "
+        "any other all that the filter lets through, of which 10,000 are counted."
+    )
+    reachable: int = Field(description="How many of them, the best, can be paged.")
     page: int
     pages: int
+    mode: SearchMode
+
+    @classmethod
+    def read(cls, found: ArchivalPage) -> Self:
+        """From what was found."""
+        return cls(
+            items=[FoundPassageOut.of(hit) for hit in found.found],
+            total=found.total,
+            reachable=found.reachable,
+            page=found.page.number,
+            pages=found.page.pages(found.reachable),
+            mode=found.mode,
+        )
+
+
+class PassagePatch(Request):
+    """A change of a passage; what is left out stays. `tags` and `metadata` are replaced as a whole."""
+
+    text: LongText | None = None
+    tags: list[Name] | None = Field(default=None, max_length=100)
+    metadata: dict[str, Any] | None = None
+
+
+class CollectionIn(Request):
+    """A new collection that agents can share."""
+
+    name: Name = Field(description="Unique among the shared collections.")
+    description: str = Field(default="", max_length=10_000)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    language: str = Field(
+        default="english",
+        max_length=63,
+        description="By which words are stemmed: a text search configuration of Postgres; "
+        "'simple' takes them as they are.",
+    )
+
+
+class CollectionPatch(Request):
+    """A change of a collection; what is left out stays. `metadata` is replaced as a whole."""
+
+    name: Name | None = None
+    description: str | None = Field(default=None, max_length=10_000)
+    metadata: dict[str, Any] | None = None
+
+
+class CollectionOut(BaseModel):
+    """A collection."""
+
+    id: UUID
+    name: str
+    own: bool = Field(description="Whether it is an agent's own.")
+    description: str
+    metadata: dict[str, Any]
+    language: str
+    embedding_model: str
+    dimension: int
+    passage_count: int
+    created_at: datetime
+    edited_at: datetime
+
+    @classmethod
+    def read(cls, collection: Collection) -> Self:
+        """From a stored collection."""
+        return cls(**{name: getattr(collection, name) for name in cls.model_fields})
+
+
+class CollectionPage(BaseModel):
+    """A page of collections; `next` is the cursor of the following page, or null."""
+
+    items: list[CollectionOut]
+    next: UUID | None
+
+
+class AgentCollections(BaseModel):
+    """What an agent searches: its own collection first, then those attached to it."""
+
+    items: list[CollectionOut]
 
 
 class ContextPart(BaseModel):

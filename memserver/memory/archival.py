@@ -1,23 +1,41 @@
-"""Archival storage: passages found by meaning. Leaves vectors' tables to `storage.passages`."""
+"""Archival storage: passages found by meaning and by words. Leaves tables and indexes to `storage`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
-from typing import Any
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.chunking import Span, cut_long
+from memserver.memory.chunking import Span, cut_long, embed_whole
+from memserver.memory.fusion import Order, fuse
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
 from memserver.messages import FoundPassage, Passage
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
-from memserver.storage.database import Transaction
-from memserver.storage.passages import NewPassage
+from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.passage_search import EVERYTHING, PassageFilter
+from memserver.storage.passages import NewPassage, PassageChange
 
 RESULT_CHARACTERS = 1000
+MOST_REACHABLE = 200
+"""Results of a search that can be paged; each retriever finds as many at most."""
+MOST_COUNTED = 10_000
+"""Passages of a filter that are counted."""
+
+SearchMode = Literal["hybrid", "vector", "text"]
+"""What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""
+Searched = Callable[[Transaction], Awaitable[Sequence[Collection]]]
+
+
+class Embedders(Protocol):
+    """The embedders that there are: collections may have vectors of several models."""
+
+    def get(self, model: str) -> Embedder:
+        """The embedder of this model. Raises EmbeddingError where there is none here."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +49,62 @@ class PassageText:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivalQuery:
+    """What is looked for, and how; `mode` None is the server's."""
+
+    text: str
+    wanted: PassageFilter = EVERYTHING
+    mode: SearchMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivalPage:
-    """What a search found on one page; the total is every searchable passage."""
+    """What a search found on one page.
+
+    Attributes:
+        found: best first.
+        total: the passages that can be found. A search by words alone finds those that hold one; any
+            other finds all that the filter lets through, of which MOST_COUNTED are counted.
+        page: which page it is.
+        mode: what found them.
+    """
 
     found: tuple[FoundPassage, ...]
     total: int
     page: Page
+    mode: SearchMode
+
+    @property
+    def reachable(self) -> int:
+        """How many results can be paged."""
+        return min(self.total, MOST_REACHABLE)
 
     def describe(self, zone: tzinfo) -> str:
         """The answer of a search tool, its times in this zone."""
         lines = [_line(found.passage, zone) for found in self.found]
-        return describe(lines, self.page, self.total)
+        return describe(lines, self.page, self.total, self.reachable)
 
 
 class ArchivalStorage:
-    """Inserts and searches passages. Embedding happens before the caller's transaction is needed."""
+    """Inserts and searches passages; no transaction is open while texts are embedded."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        embedders: Embedders | None = None,
+        *,
+        mode: SearchMode = "hybrid",
+    ) -> None:
+        """Make it.
+
+        Args:
+            embedder: of new collections.
+            embedders: those of collections that were made with another model.
+            mode: of a search that names none.
+        """
         self.embedder = embedder
+        self.mode: SearchMode = mode
+        self._embedders = embedders
 
     async def dimension(self) -> int:
         """Length of the embedder's vectors. Raises EmbeddingError when it can't be found out."""
@@ -56,88 +112,192 @@ class ArchivalStorage:
             await self.embedder.embed(["dimension"])
         return self.embedder.dimension
 
-    async def split(self, texts: Sequence[PassageText]) -> list[PassageText]:
-        """The texts, those cut into several that the embedder would not read to their end.
-
-        Each part has the whole one's tags and metadata, and says in its metadata which part it is.
-
-        Raises:
-            EmbeddingError: the embedder can't count.
-        """
-        cuts = await cut_long([text.text for text in texts], self.embedder)
-        return [
-            part
-            for place, text in enumerate(texts)
-            for part in (_parts(text, cuts[place]) if place in cuts else [text])
-        ]
-
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Vectors for texts.
-
-        Raises:
-            InvalidInput: a text is empty.
-            EmbeddingError: the embedder failed.
-        """
-        if not all(text.strip() for text in texts):
-            raise InvalidInput("An empty text can't be stored or searched.")
-        return await self.embedder.embed(texts)
-
     def embedder_of(self, model: str) -> Embedder:
         """The embedder of a collection's model. Raises EmbeddingError where there is none here."""
         if model == self.embedder.model:
             return self.embedder
-        raise EmbeddingError(
-            f"Passages here were embedded by {model}, but the embedder now is {self.embedder.model}.",
-            hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`.",
-        )
+        if self._embedders is not None:
+            return self._embedders.get(model)
+        raise no_embedder(model, self.embedder.model)
 
     async def insert(
         self,
-        tx: Transaction,
-        agent_id: UUID,
+        transaction: LazyTransaction,
+        place: Callable[[Transaction], Awaitable[Collection]],
         texts: Sequence[PassageText],
-        vectors: Sequence[Vector],
     ) -> list[Passage]:
-        """Store passages in the agent's own collection.
+        """Store passages in a collection, all or none.
+
+        Args:
+            transaction: is given back while the texts are embedded, so nothing may be in it yet.
+            place: which collection.
+            texts: what to store; one that an embedder would not read to its end becomes several passages.
 
         Raises:
-            NotFound: no such agent.
-            EmbeddingError: the collection was made with another embedding model.
+            NotFound: no such collection.
+            InvalidInput: a text is empty.
+            EmbeddingError: the embedder failed, or the collection's model has none here.
         """
-        collection = await self._collection(tx, agent_id)
+        _check_texts([text.text for text in texts])
+        vectors: dict[str, list[Vector]] = {}
+        while True:
+            tx = await transaction.get()
+            collection = await place(tx)
+            if vectors:  # now its model must stay what it is
+                collection = await collections.lock(tx, collection.id)
+            next_model = await passages.next_model(tx, collection)
+            models = {collection.embedding_model, next_model or collection.embedding_model}
+            missing = models - vectors.keys()
+            if not missing:
+                break
+            await transaction.roll_back()
+            fitting = await self._fitting(texts, models)
+            if len(fitting) > len(texts):
+                texts, vectors, missing = fitting, {}, models
+            for model in missing:
+                vectors[model] = await self._embed(model, [text.text for text in texts])
         new = [
-            NewPassage(text.text, vector, text.tags, text.metadata, text.created_at)
-            for text, vector in zip(texts, vectors, strict=True)
+            NewPassage(
+                text.text,
+                vectors[collection.embedding_model][number],
+                text.tags,
+                text.metadata,
+                text.created_at,
+                next_embedding=vectors[next_model][number] if next_model else None,
+            )
+            for number, text in enumerate(texts)
         ]
-        return await passages.insert(tx, collection.id, new, model=self.embedder.model)
+        model = collection.embedding_model
+        return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
 
     async def search(
-        self, tx: Transaction, agent_id: UUID, vector: Vector, page: Page
+        self, transaction: LazyTransaction, searched: Searched, query: ArchivalQuery, page: Page
     ) -> ArchivalPage:
-        """The passages nearest to a vector. A page that doesn't exist is empty.
+        """A page of the passages that fit a query best. A page that doesn't exist is empty.
+
+        Args:
+            transaction: is given back while the query is embedded, so nothing may be in it yet.
+            searched: which collections.
+            query: what to look for.
+            page: which page.
 
         Raises:
-            NotFound: no such agent.
-            EmbeddingError: the collection was made with another embedding model.
+            NotFound: no such agent or collection.
+            InvalidInput: the query is empty.
+            EmbeddingError: the embedder failed, or a collection's model has none here.
         """
-        collection = await self._collection(tx, agent_id)
-        total = collection.passage_count
-        if not page.exists(total):
-            return ArchivalPage((), total, page)
-        found = await passage_search.search(
-            tx, collection, vector, limit=page.size, offset=page.offset
-        )
-        return ArchivalPage(tuple(found), total, page)
+        _check_texts([query.text])
+        mode = query.mode or self.mode
+        vectors: dict[str, Vector] = {}
+        while True:
+            tx = await transaction.get()
+            found_in = await searched(tx)
+            models = {c.embedding_model for c in found_in if c.passage_count and mode != "text"}
+            missing = models - vectors.keys()
+            if not missing:
+                return await _find(tx, found_in, (query, mode), vectors, page)
+            await transaction.roll_back()
+            for model in missing:
+                [vectors[model]] = await self._embed(model, [query.text])
 
-    async def _collection(self, tx: Transaction, agent_id: UUID) -> Collection:
-        collection = await collections.own_of(tx, agent_id)
-        if collection.embedding_model != self.embedder.model:
-            raise EmbeddingError(
-                f"This agent's passages were embedded by {collection.embedding_model}, "
-                f"but the embedder now is {self.embedder.model}.",
-                hint="Set MEMSERVER_EMBEDDING_MODEL back, or insert into a new agent.",
-            )
-        return collection
+    async def update(
+        self,
+        transaction: LazyTransaction,
+        collection_id: UUID,
+        passage_id: UUID,
+        change: PassageChange,
+    ) -> Passage:
+        """Change a passage, and its vector with its text.
+
+        Args:
+            transaction: is given back while the text is embedded, so nothing may be in it yet.
+            collection_id: where the passage is.
+            passage_id: which one.
+            change: what changes; without a vector, which is made here.
+
+        Raises:
+            NotFound: no such collection or passage.
+            InvalidInput: the text is empty.
+            EmbeddingError: the embedder failed, or the collection's model has none here.
+        """
+        tx = await transaction.get()
+        collection = await collections.get(tx, collection_id)
+        model = collection.embedding_model
+        while change.text is not None:
+            _check_texts([change.text])
+            await passages.get(tx, collection_id, passage_id)
+            await transaction.roll_back()
+            [vector] = await embed_whole([change.text], self.embedder_of(model))
+            change = replace(change, embedding=vector)
+            tx = await transaction.get()
+            collection = await collections.lock(tx, collection_id)
+            if collection.embedding_model == model:
+                break
+            model = collection.embedding_model
+        return await passages.update(tx, collection_id, passage_id, change, model=model)
+
+    async def _fitting(
+        self, texts: Sequence[PassageText], models: Iterable[str]
+    ) -> Sequence[PassageText]:
+        """The texts, those cut into several that the embedder of a model would not read to their end."""
+        for model in models:
+            cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
+            texts = [
+                part
+                for place, text in enumerate(texts)
+                for part in (_parts(text, cuts[place]) if place in cuts else [text])
+            ]
+        return texts
+
+    async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
+        return await self.embedder_of(model).embed(texts)
+
+
+async def _find(
+    tx: Transaction,
+    searched: Sequence[Collection],
+    asked: tuple[ArchivalQuery, SearchMode],
+    vectors: Mapping[str, Vector],
+    page: Page,
+) -> ArchivalPage:
+    query, mode = asked
+    total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
+    if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
+        return ArchivalPage((), total, page, mode)
+    depth = min(page.offset + page.size, MOST_REACHABLE) if mode == "vector" else MOST_REACHABLE
+    orders = []
+    for model, vector in vectors.items():
+        theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
+        nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
+        orders.append(Order("vector", nearest))
+    if mode != "vector":
+        words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
+        orders.append(Order("text", words))
+    fused = fuse(orders)[:MOST_REACHABLE]
+    if mode == "text":
+        total = len(fused)
+    shown = fused[page.offset : page.offset + page.size] if page.number >= 1 else []
+    stored = await passage_search.fetch(tx, [hit.ranked for hit in shown])
+    found = tuple(
+        FoundPassage(stored[hit.ranked.passage_id], hit.score, hit.sources)
+        for hit in shown
+        if hit.ranked.passage_id in stored
+    )
+    return ArchivalPage(found, total, page, mode)
+
+
+def no_embedder(model: str, current: str) -> EmbeddingError:
+    """The one way to say that a collection's model can't be used here."""
+    return EmbeddingError(
+        f"These passages were embedded by {model}, but the embedder now is {current}.",
+        hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`, which gives the collection "
+        "vectors of the new model.",
+    )
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    if not all(text.strip() for text in texts):
+        raise InvalidInput("An empty text can't be stored or searched.")
 
 
 def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:

@@ -27,9 +27,16 @@ class Page:
         return self.number >= 1 and self.offset < total
 
 
-def describe(lines: Sequence[str], page: Page, total: int) -> str:
-    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results."""
+def describe(lines: Sequence[str], page: Page, total: int, reachable: int | None = None) -> str:
+    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results.
+
+    Of many results only the best may be `reachable`; then that is said.
+    """
     if total == 0:
         return "No results found."
-    head = f"Showing {len(lines)} of {total} results (page {page.number}/{page.pages(total)})"
+    within = total if reachable is None else reachable
+    place = f"page {page.number}/{page.pages(within)}"
+    if within < total:
+        place += f"; only the best {within} can be paged"
+    head = f"Showing {len(lines)} of {total} results ({place})"
     return "\n".join([head + (":" if lines else "."), *lines])

@@ -38,6 +38,7 @@ class Collection:
     dimension: int
     vectors_table: str
     passage_count: int
+    words_counted: int
     created_at: datetime
     edited_at: datetime
 
@@ -57,6 +58,15 @@ class NewCollection:
     description: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     language: str = "english"
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A collection, of whatever tenant, whose vectors are of another model than is wanted."""
+
+    collection_id: UUID
+    tenant: str
+    passage_count: int
 
 
 _NAMES = tuple(Collection.__dataclass_fields__)
@@ -92,9 +102,7 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
             ],
         )
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict(
-            f"There is a collection named {new.name!r} already.", hint="Choose another name."
-        ) from error
+        raise _name_taken(new.name) from error
     row = await cursor.fetchone()
     assert row is not None
     return Collection(**row)
@@ -126,6 +134,34 @@ async def lock(tx: Transaction, collection_id: UUID) -> Collection:
     cursor = await tx.execute(
         f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE", [collection_id]
     )
+    return _found(await cursor.fetchone(), collection_id)
+
+
+async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> Collection:
+    """Change name, description or metadata; absent keys stay.
+
+    Raises:
+        NotFound: no such collection.
+        Conflict: the new name is taken, or the collection is an agent's own and named as the agent.
+    """
+    collection = await lock(tx, collection_id)
+    if collection.own and "name" in changes:
+        raise Conflict("An agent's own collection has no name of its own.")
+    values = {
+        "name": collection.name,
+        "description": collection.description,
+        "metadata": collection.metadata,
+        **changes,
+    }
+    try:
+        cursor = await tx.execute(
+            f"""UPDATE collections SET name = %(name)s, description = %(description)s,
+                    metadata = %(metadata)s
+                WHERE id = %(id)s RETURNING {_COLUMNS}""",
+            {**values, "metadata": Jsonb(values["metadata"]), "id": collection_id},
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise _name_taken(str(changes.get("name"))) from error
     return _found(await cursor.fetchone(), collection_id)
 
 
@@ -211,6 +247,14 @@ async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
         raise NotFound(f"The collection {collection_id} is not attached to agent {agent_id}.")
 
 
+async def of_other_models(tx: Transaction, model: str, dimension: int) -> list[Outdated]:
+    """Every tenant's collections whose vectors are of another model than this one."""
+    cursor = await tx.execute(
+        "SELECT * FROM collections_of_other_models(%s, %s)", [model, dimension]
+    )
+    return [Outdated(**row) for row in await cursor.fetchall()]
+
+
 async def delete(tx: Transaction, collection_id: UUID) -> None:
     """Delete a shared collection with its passages; agents that read it no longer do.
 
@@ -278,3 +322,7 @@ def _found(row: dict[str, Any] | None, collection_id: UUID) -> Collection:
     if row is None:
         raise no_collection(collection_id)
     return Collection(**row)
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"There is a collection named {name!r} already.", hint="Choose another name.")

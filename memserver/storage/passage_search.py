@@ -1,41 +1,205 @@
-"""Finding passages."""
+"""Finding passages: by vector, by words, under a filter. Leaves fusing what was found to `memory.archival`.
 
-from collections.abc import Sequence
+The functions that do it in the database are those of the migration 0003: they name the tenant themselves,
+since row-level security keeps the planner off the indexes that they need.
+"""
 
-from psycopg import sql
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
 
-from memserver.messages import FoundPassage, Source
+from psycopg.types.json import Jsonb
+
+from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.passages import check_vector, half_vector, passage_from_row
 
+MOST_CANDIDATES = 4000
+"""Passages whose words are compared, in a collection that has many; common words don't add to them."""
+FEW = 10_000
+"""Passages of a filter up to which it is applied first and the rest compared one by one."""
+_BREADTH = ((20_000, 120), (200_000, 200))
+_WIDEST = 280
+"""What HNSW keeps in sight (ef_search) grows with the collection, so that recall doesn't fall."""
 
-async def search(
-    tx: Transaction, collection: Collection, embedding: Sequence[float], *, limit: int, offset: int
-) -> list[FoundPassage]:
-    """The passages nearest to a vector by cosine similarity, best first; exact."""
-    check_vector(collection, collection.embedding_model, embedding)
-    cursor = await tx.execute(
-        sql.SQL(
-            """SELECT p.*, 1 - n.distance AS similarity
-               FROM (SELECT passage_id, embedding <=> %(embedding)s AS distance FROM {}
-                     WHERE collection_id = %(collection)s
-                     ORDER BY distance, passage_id LIMIT %(limit)s OFFSET %(offset)s) n
-               JOIN passages p ON p.collection_id = %(collection)s AND p.id = n.passage_id
-               ORDER BY n.distance, n.passage_id"""
-        ).format(sql.Identifier(collection.vectors_table)),
-        {
-            "embedding": half_vector(embedding),
-            "collection": collection.id,
-            "limit": limit,
-            "offset": offset,
-        },
-    )
-    return [
-        FoundPassage(
-            passage_from_row(row),
-            row["similarity"],
-            (Source("vector", offset + place, row["similarity"]),),
+
+@dataclass(frozen=True, slots=True)
+class PassageFilter:
+    """Which passages a search or a list may give; what is left empty lets all through.
+
+    Attributes:
+        any_tags: with one of these tags at least.
+        all_tags: with every one of these.
+        metadata: whose metadata contains this, as Postgres' jsonb `@>`.
+        since: created then or later.
+        until: created before then.
+    """
+
+    any_tags: Sequence[str] = ()
+    all_tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it keeps anything back."""
+        return any((self.any_tags, self.all_tags, self.metadata, self.since, self.until))
+
+    def to_json(self) -> Jsonb:
+        """As the database's functions take it."""
+        given: dict[str, Any] = {
+            "any_tags": list(self.any_tags),
+            "all_tags": list(self.all_tags),
+            "metadata": dict(self.metadata),
+        }
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if moment is not None:
+                given[name] = moment.isoformat()
+        return Jsonb(given)
+
+
+EVERYTHING = PassageFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A passage that a retriever found, with its score there."""
+
+    collection_id: UUID
+    passage_id: UUID
+    score: float
+
+
+async def nearest(
+    tx: Transaction,
+    searched: Sequence[Collection],
+    embedding: Sequence[float],
+    wanted: PassageFilter,
+    *,
+    at_most: int,
+) -> list[Ranked]:
+    """The passages nearest to a vector by cosine similarity, best first.
+
+    Exact where the collection is small or the filter lets few through, else by its HNSW index.
+
+    Args:
+        tx: a transaction of the tenant.
+        searched: collections of one embedding model.
+        embedding: the query's vector, of that model.
+        wanted: which passages may be found.
+        at_most: how many.
+
+    Raises:
+        EmbeddingError: the vector has another dimension than a collection.
+    """
+    found: list[Ranked] = []
+    together: dict[str, list[UUID]] = {}
+    vector = half_vector(embedding)
+    for collection in searched:
+        check_vector(collection, collection.embedding_model, embedding)
+        if not collection.has_own_table:
+            together.setdefault(collection.vectors_table, []).append(collection.id)
+        else:
+            breadth = max(at_most, _breadth(collection.passage_count))
+            found += await _ranked(
+                tx,
+                "SELECT collection_id, passage_id, 1 - distance AS score "
+                "FROM nearest_by_index(%s, %s, %s, %s, %s, %s)",
+                [collection.id, vector, wanted.to_json(), at_most, breadth, FEW],
+            )
+    for table, ids in together.items():
+        found += await _ranked(
+            tx,
+            "SELECT collection_id, passage_id, 1 - distance AS score "
+            "FROM nearest_one_by_one(%s, %s, %s, %s, %s)",
+            [table, ids, vector, wanted.to_json(), at_most],
         )
-        for place, row in enumerate(await cursor.fetchall(), 1)
-    ]
+    return _best(found, at_most)
+
+
+async def by_text(
+    tx: Transaction,
+    searched: Sequence[Collection],
+    query: str,
+    wanted: PassageFilter,
+    *,
+    at_most: int,
+) -> list[Ranked]:
+    """The passages that hold words of the query, best first: Postgres' full text, weighed as BM25 does."""
+    found: list[Ranked] = []
+    for ids in _searched_together(searched):
+        found += await _ranked(
+            tx,
+            "SELECT collection_id, passage_id, score FROM rank_by_text(%s, %s, %s, %s, %s)",
+            [ids, query, wanted.to_json(), at_most, MOST_CANDIDATES],
+        )
+    return _best(found, at_most)
+
+
+async def count(
+    tx: Transaction, searched: Sequence[Collection], wanted: PassageFilter, *, at_most: int
+) -> int:
+    """How many passages can be found; under a filter counting ends at `at_most`."""
+    if not wanted:
+        return sum(collection.passage_count for collection in searched)
+    cursor = await tx.execute(
+        "SELECT count_matching(%s, %s, %s) AS n",
+        [[collection.id for collection in searched], wanted.to_json(), at_most],
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row["n"])
+
+
+async def list_page(
+    tx: Transaction,
+    collection_id: UUID,
+    wanted: PassageFilter = EVERYTHING,
+    *,
+    after: UUID | None,
+    limit: int,
+) -> list[Passage]:
+    """A page of passages in the order of their insertion (ids sort by time)."""
+    cursor = await tx.execute(
+        "SELECT * FROM list_matching(%s, %s, %s, %s)",
+        [[collection_id], wanted.to_json(), after, limit],
+    )
+    return [passage_from_row(row) for row in await cursor.fetchall()]
+
+
+async def fetch(tx: Transaction, found: Sequence[Ranked]) -> dict[UUID, Passage]:
+    """The passages by their ids; one that was deleted meanwhile is not among them."""
+    cursor = await tx.execute(
+        """SELECT p.* FROM passages p
+           JOIN unnest(%s::uuid[], %s::uuid[]) AS f (collection_id, id) USING (collection_id, id)""",
+        [[ranked.collection_id for ranked in found], [ranked.passage_id for ranked in found]],
+    )
+    return {row["id"]: passage_from_row(row) for row in await cursor.fetchall()}
+
+
+def _searched_together(searched: Sequence[Collection]) -> list[list[UUID]]:
+    """Small collections of one language together, a large one alone: its common words are known."""
+    small: dict[str, list[UUID]] = {}
+    large = []
+    for collection in searched:
+        if collection.words_counted:
+            large.append([collection.id])
+        else:
+            small.setdefault(collection.language, []).append(collection.id)
+    return [*small.values(), *large]
+
+
+def _breadth(passages: int) -> int:
+    return next((breadth for limit, breadth in _BREADTH if passages <= limit), _WIDEST)
+
+
+async def _ranked(tx: Transaction, query: str, parameters: Sequence[Any]) -> list[Ranked]:
+    cursor = await tx.execute(query.encode(), parameters)
+    return [Ranked(**row) for row in await cursor.fetchall()]
+
+
+def _best(found: list[Ranked], at_most: int) -> list[Ranked]:
+    return sorted(found, key=lambda ranked: (-ranked.score, ranked.passage_id))[:at_most]

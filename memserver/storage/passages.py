@@ -1,4 +1,4 @@
-"""Passages and their vectors: written, read, changed and deleted. Leaves finding them to `passage_search`."""
+"""Passages and their vectors: written, changed and deleted. Leaves finding and listing them to `passage_search`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,25 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import EmbeddingError
 from memserver.messages import Passage
-from memserver.storage import collections
+from memserver.storage import collections, jobs
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.jobs import Job
 from memserver.storage.missing import no_passage
+
+MOST_TOGETHER = 5000
+"""Passages up to which a collection's vectors lie among others' and are compared one by one."""
+UPKEEP_JOB = "collection_upkeep"
 
 
 @dataclass(frozen=True, slots=True)
 class NewPassage:
-    """A passage with its vector. An `id` of the caller's makes its insertion happen once."""
+    """A passage with its vector.
+
+    An `id` of the caller's makes its insertion happen once. `next_embedding` is of the model that the
+    collection is being re-embedded with (`next_model`).
+    """
 
     text: str
     embedding: Sequence[float]
@@ -29,6 +38,7 @@ class NewPassage:
     metadata: Mapping[str, Any] | None = None
     created_at: datetime | None = None
     id: UUID | None = None
+    next_embedding: Sequence[float] | None = None
 
 
 _COLUMNS = "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at"
@@ -58,7 +68,12 @@ SELECT {_COLUMNS} FROM stored p ORDER BY p.id
 
 
 async def insert(
-    tx: Transaction, collection_id: UUID, passages: Sequence[NewPassage], *, model: str
+    tx: Transaction,
+    collection_id: UUID,
+    passages: Sequence[NewPassage],
+    *,
+    model: str,
+    next_model: str | None = None,
 ) -> list[Passage]:
     """Store passages with their vectors, many at a time; one whose id is there already is left out.
 
@@ -67,6 +82,7 @@ async def insert(
         collection_id: where they go.
         passages: any number; a thousand at a time is a good one.
         model: the embedding model that their vectors are of.
+        next_model: that of their next_embedding. Left out, whoever re-embeds the collection catches up.
 
     Returns:
         Those that were stored, and counted, now.
@@ -93,14 +109,26 @@ async def insert(
         },
     )
     stored = [passage_from_row(row) for row in await cursor.fetchall()]
-    new = {passage.id for passage in stored}
-    vectors = {
-        id_: passage.embedding
-        for id_, passage in zip(ids, passages, strict=True)
-        if str(id_) in new
-    }
+    new_ids = {passage.id for passage in stored}
+    new = [pair for pair in zip(ids, passages, strict=True) if str(pair[0]) in new_ids]
+    vectors = {id_: passage.embedding for id_, passage in new}
     await put_vectors(tx, collection, collection.vectors_table, vectors)
+    if next_model is not None:
+        following = {id_: p.next_embedding for id_, p in new if p.next_embedding is not None}
+        await _put_next_vectors(tx, collection, next_model, following)
+    await _ask_for_upkeep(tx, collection, len(stored))
     return stored
+
+
+async def next_model(tx: Transaction, collection: Collection) -> str | None:
+    """The model that a collection is about to switch to: who inserts passages brings its vectors too."""
+    cursor = await tx.execute(
+        """SELECT embedding_model FROM vector_builds
+           WHERE collection_id = %s AND state = 'catching_up' AND embedding_model <> %s""",
+        [collection.id, collection.embedding_model],
+    )
+    row = await cursor.fetchone()
+    return None if row is None else str(row["embedding_model"])
 
 
 async def put_vectors(
@@ -123,17 +151,32 @@ async def put_vectors(
     )
 
 
-async def list_page(
-    tx: Transaction, collection_id: UUID, *, after: UUID | None, limit: int
-) -> list[Passage]:
-    """A page of passages in the order of their insertion (ids sort by time)."""
+async def _put_next_vectors(
+    tx: Transaction, collection: Collection, model: str, vectors: Mapping[UUID, Sequence[float]]
+) -> None:
+    """Store vectors where they are being built, if that is of their model and dimension."""
     cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM passages p
-            WHERE collection_id = %(collection)s AND (%(after)s::uuid IS NULL OR id > %(after)s)
-            ORDER BY id LIMIT %(limit)s""",
-        {"collection": collection_id, "after": after, "limit": limit},
+        """SELECT vectors_table, dimension FROM vector_builds
+           WHERE collection_id = %s AND embedding_model = %s""",
+        [collection.id, model],
     )
-    return [passage_from_row(row) for row in await cursor.fetchall()]
+    row = await cursor.fetchone()
+    if row is not None and all(len(vector) == row["dimension"] for vector in vectors.values()):
+        await put_vectors(tx, collection, row["vectors_table"], vectors)
+
+
+async def _ask_for_upkeep(tx: Transaction, collection: Collection, added: int) -> None:
+    if needs_upkeep(collection, collection.passage_count + added):
+        arguments = {"collection": str(collection.id)}
+        job = Job(UPKEEP_JOB, collection.tenant, arguments, key=str(collection.id))
+        await jobs.defer(tx, job)
+
+
+def needs_upkeep(collection: Collection, count: int) -> bool:
+    """Whether a collection of so many passages should have a table of its own, or its words counted anew."""
+    if count <= MOST_TOGETHER:
+        return False
+    return not collection.has_own_table or count > 2 * collection.words_counted
 
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
@@ -166,6 +209,75 @@ async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequenc
     gone = [row["id"] for row in await cursor.fetchall()]
     await forget_vectors(tx, collection, gone)
     return len(gone)
+
+
+@dataclass(frozen=True, slots=True)
+class PassageChange:
+    """What of a passage changes; None stays. A new text comes with its vector."""
+
+    text: str | None = None
+    embedding: Sequence[float] | None = None
+    tags: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+async def update(
+    tx: Transaction, collection_id: UUID, passage_id: UUID, change: PassageChange, *, model: str
+) -> Passage:
+    """Change a passage; its vectors follow its text.
+
+    Raises:
+        NotFound: no such collection or passage.
+        EmbeddingError: the vector is not of the collection's model and dimension.
+    """
+    collection = await collections.lock(tx, collection_id)
+    if change.embedding is not None:
+        check_vector(collection, model, change.embedding)
+    cursor = await tx.execute(
+        f"""WITH p AS (
+               UPDATE passages SET
+                   content = coalesce(%(text)s, content),
+                   lexemes = CASE WHEN %(text)s::text IS NULL THEN lexemes
+                                  ELSE lexemes_of(%(language)s, %(text)s) END,
+                   tags = coalesce(%(tags)s::text[], tags),
+                   metadata = coalesce(%(metadata)s::jsonb, metadata),
+                   updated_at = clock_timestamp()
+               WHERE collection_id = %(collection)s AND id = %(passage)s
+               RETURNING *
+           ), counted AS (
+               UPDATE collections SET edited_at = now()
+               WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM p)
+           )
+           SELECT {_COLUMNS} FROM p""",
+        {
+            "collection": collection_id,
+            "passage": passage_id,
+            "language": collection.language,
+            "text": change.text,
+            "tags": None if change.tags is None else list(change.tags),
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+        },
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_passage(passage_id)
+    if change.embedding is not None:
+        await forget_vectors(tx, collection, [passage_id])
+        vectors = {passage_id: change.embedding}
+        await put_vectors(tx, collection, collection.vectors_table, vectors)
+    return passage_from_row(row)
+
+
+async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage:
+    """Fetch one passage. Raises NotFound."""
+    cursor = await tx.execute(
+        f"SELECT {_COLUMNS} FROM passages p WHERE collection_id = %s AND id = %s",
+        [collection_id, passage_id],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_passage(passage_id)
+    return passage_from_row(row)
 
 
 async def forget_vectors(

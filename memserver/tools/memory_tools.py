@@ -1,14 +1,16 @@
 """The eight tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
 from memserver.memory import recall, working_context
-from memserver.memory.archival import PassageText
+from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import Page
+from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
 from memserver.tools.registry import Tool, ToolContext, make_tool
 
@@ -76,18 +78,23 @@ async def recall_memory_search_date(
 
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
-    texts = await context.archival.split([PassageText(content)])
-    vectors = await _embed(context, *(text.text for text in texts))
-    tx = await context.transaction.get()
-    await context.archival.insert(tx, context.agent_id, texts, vectors)
+    own = partial(collections.own_of, agent_id=context.agent_id)
+    try:
+        await context.archival.insert(context.transaction, own, [PassageText(content)])
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
     return ""
 
 
 async def archival_memory_search(context: ToolContext, query: Query, page: PageNumber = 1) -> str:
     """Search archival storage by meaning."""
-    [vector] = await _embed(context, query)
-    tx = await context.transaction.get()
-    found = await context.archival.search(tx, context.agent_id, vector, Page(page))
+    searched = partial(collections.readable_by, agent_id=context.agent_id)
+    try:
+        found = await context.archival.search(
+            context.transaction, searched, ArchivalQuery(query), Page(page)
+        )
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
     return found.describe(context.zone)
 
 
@@ -116,10 +123,3 @@ async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     tx = await context.transaction.get()
     found = await recall.search(tx, context.agent_id, query, Page(page))
     return found.describe(context.zone)
-
-
-async def _embed(context: ToolContext, *texts: str) -> list[list[float]]:
-    try:
-        return await context.archival.embed(texts)
-    except InvalidInput as error:
-        raise ToolError(error.message) from error

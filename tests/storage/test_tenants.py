@@ -13,7 +13,13 @@ EVERYTHING = [
     Call("archival_memory_insert", {"content": "a passage", "request_heartbeat": True}),
     say("done"),
 ]
-EMPTY = {"summaries", "agent_collections", "vector_builds", "retired_vectors"}
+EMPTY = {
+    "summaries",
+    "agent_collections",
+    "collection_words",
+    "vector_builds",
+    "retired_vectors",
+}
 
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
@@ -30,7 +36,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 18
+    assert len(tables) == 19
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

@@ -1,36 +1,27 @@
-"""The memories from outside: working context, recall storage, archival storage."""
+"""Two of the memories from outside: working context and recall storage."""
 
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from memserver.api.dependencies import Limit, PageNumber, ServicesDep, TenantDep
+from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas import (
-    ArchivalResults,
-    FoundPassageOut,
     MessageOut,
-    PassageOut,
-    PassagePage,
-    PassagesIn,
-    PassagesOut,
     RecallResults,
     SectionEdit,
     SectionOut,
     WorkingContext,
 )
-from memserver.errors import InvalidInput
 from memserver.memory import recall, working_context
-from memserver.memory.archival import PassageText
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import Page
 from memserver.memory.text import clean
-from memserver.storage import agents, collections, passages, sections
+from memserver.storage import agents, sections
 from memserver.storage.recall import RecallQuery
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["memory"])
 
-Query200 = Annotated[str, Query(min_length=1, max_length=1000, description="What to look for.")]
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
 
 
@@ -91,81 +82,3 @@ async def search_recall(
         page=page,
         pages=found.page.pages(found.total),
     )
-
-
-@router.post("/archival", status_code=201)
-async def insert_passages(
-    agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
-) -> PassagesOut:
-    """Insert passages, all or none.
-
-    A text that is longer than what the embedding model reads becomes several passages, which say in their
-    metadata which `part` of it they are.
-    """
-    texts = [
-        PassageText(
-            text=passage.text,
-            tags=passage.tags,
-            metadata=passage.metadata,
-            created_at=passage.created_at,
-        )
-        for passage in new.passages
-    ]
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-    texts = await services.archival.split(texts)
-    vectors = await services.archival.embed([text.text for text in texts])
-    async with services.database.tenant(tenant) as tx:
-        stored = await services.archival.insert(tx, agent_id, texts, vectors)
-    return PassagesOut(items=[PassageOut.read(passage) for passage in stored])
-
-
-@router.get("/archival")
-async def list_passages(
-    agent_id: UUID,
-    services: ServicesDep,
-    tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
-) -> PassagePage:
-    """List passages, oldest first."""
-    async with services.database.tenant(tenant) as tx:
-        collection = await collections.own_of(tx, agent_id)
-        found = await passages.list_page(tx, collection.id, after=after, limit=limit + 1)
-    more = UUID(found[limit - 1].id) if len(found) > limit else None
-    return PassagePage(items=[PassageOut.read(passage) for passage in found[:limit]], next=more)
-
-
-@router.get("/archival/search")
-async def search_archival(
-    agent_id: UUID,
-    services: ServicesDep,
-    tenant: TenantDep,
-    query: Query200,
-    page: PageNumber = 1,
-) -> ArchivalResults:
-    """Search passages by meaning, best first."""
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-    text = clean(query)
-    if not text.strip():
-        raise InvalidInput("query: there is nothing to look for.")
-    [vector] = await services.archival.embed([text])
-    async with services.database.tenant(tenant) as tx:
-        found = await services.archival.search(tx, agent_id, vector, Page(page))
-    return ArchivalResults(
-        items=[FoundPassageOut.of(hit) for hit in found.found],
-        total=found.total,
-        page=page,
-        pages=found.page.pages(found.total),
-    )
-
-
-@router.delete("/archival/{passage_id}", status_code=204)
-async def delete_passage(
-    agent_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> None:
-    """Delete one passage."""
-    async with services.database.tenant(tenant) as tx:
-        collection = await collections.own_of(tx, agent_id)
-        await passages.delete(tx, collection.id, passage_id)

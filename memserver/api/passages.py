@@ -1,0 +1,139 @@
+"""What the routes of an agent's archival storage and of a collection have in common."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Depends, Query
+
+from memserver.api.dependencies import PageNumber
+from memserver.api.schemas import (
+    ArchivalResults,
+    PassageOut,
+    PassagePage,
+    PassagesIn,
+    PassagesOut,
+)
+from memserver.errors import InvalidInput
+from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
+from memserver.memory.dates import parse_range
+from memserver.memory.paging import Page
+from memserver.memory.text import clean, clean_json
+from memserver.messages import JsonObject, Passage
+from memserver.storage.collections import Collection
+from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.passage_search import PassageFilter
+from memserver.wiring import Services
+
+Tags = Annotated[list[str] | None, Query(max_length=100, description="May be repeated.")]
+Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
+
+
+class Filters:
+    """The filter of a request, from its query."""
+
+    def __init__(
+        self,
+        tag: Tags = None,
+        any_tag: Tags = None,
+        metadata: Annotated[
+            str | None,
+            Query(
+                max_length=10_000,
+                description="A JSON object that the passage's metadata must contain.",
+            ),
+        ] = None,
+        start_date: Date = None,
+        end_date: Date = None,
+    ) -> None:
+        self._all_tags = [clean(name) for name in tag or ()]
+        self._any_tags = [clean(name) for name in any_tag or ()]
+        self._metadata = _metadata(metadata)
+        self._dates = (start_date, end_date)
+
+    def read(self, services: Services) -> PassageFilter:
+        """The filter, its dates told by the server's clock. Raises InvalidInput."""
+        start, end = self._dates
+        since = until = None
+        if start is not None or end is not None:
+            now = services.faculties.clock()
+            since, until = parse_range(start or "0001-01-01", end or "9999-12-30", now)
+        return PassageFilter(
+            self._any_tags,
+            self._all_tags,
+            self._metadata,
+            since if start is not None else None,
+            until if end is not None else None,
+        )
+
+
+class Asked:
+    """A search that a request asks for."""
+
+    def __init__(
+        self,
+        query: Annotated[
+            str, Query(min_length=1, max_length=1000, description="What to look for.")
+        ],
+        mode: Annotated[
+            SearchMode | None, Query(description="What finds passages; left out: the server's.")
+        ] = None,
+        page: PageNumber = 1,
+    ) -> None:
+        self._query = clean(query)
+        self._mode = mode
+        self._page = Page(page)
+
+    async def answer(
+        self, services: Services, tenant: str, searched: Searched, filters: Filters
+    ) -> ArchivalResults:
+        """What it finds."""
+        asked = ArchivalQuery(self._query, filters.read(services), self._mode)
+        async with LazyTransaction(services.database, tenant) as transaction:
+            found = await services.archival.search(transaction, searched, asked, self._page)
+        return ArchivalResults.read(found)
+
+
+FiltersDep = Annotated[Filters, Depends()]
+AskedDep = Annotated[Asked, Depends()]
+
+
+async def insert(
+    services: Services,
+    tenant: str,
+    place: Callable[[Transaction], Awaitable[Collection]],
+    new: PassagesIn,
+) -> PassagesOut:
+    """Store a request's passages."""
+    texts = [
+        PassageText(
+            text=passage.text,
+            tags=passage.tags,
+            metadata=passage.metadata,
+            created_at=passage.created_at,
+        )
+        for passage in new.passages
+    ]
+    async with LazyTransaction(services.database, tenant) as transaction:
+        stored = await services.archival.insert(transaction, place, texts)
+    return PassagesOut(items=[PassageOut.read(passage) for passage in stored])
+
+
+def as_page(found: list[Passage], limit: int) -> PassagePage:
+    """The first `limit` of what was found, and where the rest begins."""
+    more = UUID(found[limit - 1].id) if len(found) > limit else None
+    return PassagePage(items=[PassageOut.read(passage) for passage in found[:limit]], next=more)
+
+
+def _metadata(text: str | None) -> JsonObject:
+    if text is None:
+        return {}
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"metadata: {text[:100]!r} is not JSON.") from error
+    if not isinstance(value, dict):
+        raise InvalidInput('metadata: a JSON object is wanted, such as {"source": "diary"}.')
+    cleaned: JsonObject = clean_json(value)
+    return cleaned

@@ -1,0 +1,95 @@
+"""An agent's archival storage: its own collection, and those that are attached to it."""
+
+from functools import partial
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from memserver.api import passages as common
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.schemas import (
+    AgentCollections,
+    ArchivalResults,
+    CollectionOut,
+    PassagePage,
+    PassagesIn,
+    PassagesOut,
+)
+from memserver.storage import collections, passage_search, passages
+
+router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])
+
+
+@router.post("/archival", status_code=201)
+async def insert_passages(
+    agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
+) -> PassagesOut:
+    """Insert passages into the agent's own collection, all or none."""
+    own = partial(collections.own_of, agent_id=agent_id)
+    return await common.insert(services, tenant, own, new)
+
+
+@router.get("/archival")
+async def list_passages(
+    agent_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    filters: FiltersDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> PassagePage:
+    """List the passages of the agent's own collection, oldest first."""
+    wanted = filters.read(services)
+    async with services.database.tenant(tenant) as tx:
+        own = await collections.own_of(tx, agent_id)
+        found = await passage_search.list_page(tx, own.id, wanted, after=after, limit=limit + 1)
+    return common.as_page(found, limit)
+
+
+@router.get("/archival/search")
+async def search_archival(
+    agent_id: UUID, services: ServicesDep, tenant: TenantDep, asked: AskedDep, filters: FiltersDep
+) -> ArchivalResults:
+    """Search the agent's own collection and those attached to it, best first."""
+    searched = partial(collections.readable_by, agent_id=agent_id)
+    return await asked.answer(services, tenant, searched, filters)
+
+
+@router.delete("/archival/{passage_id}", status_code=204)
+async def delete_passage(
+    agent_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> None:
+    """Delete a passage of the agent's own collection."""
+    async with services.database.tenant(tenant) as tx:
+        own = await collections.own_of(tx, agent_id)
+        await passages.delete(tx, own.id, passage_id)
+
+
+@router.get("/collections")
+async def list_agent_collections(
+    agent_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> AgentCollections:
+    """List what the agent searches: its own collection, then those attached to it."""
+    async with services.database.tenant(tenant) as tx:
+        found = await collections.readable_by(tx, agent_id)
+    return AgentCollections(items=[CollectionOut.read(collection) for collection in found])
+
+
+@router.put("/collections/{collection_id}", status_code=204)
+async def attach_collection(
+    agent_id: UUID, collection_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> None:
+    """Let the agent search a collection."""
+    async with services.database.tenant(tenant) as tx:
+        await collections.attach(tx, agent_id, collection_id)
+
+
+@router.delete("/collections/{collection_id}", status_code=204)
+async def detach_collection(
+    agent_id: UUID, collection_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> None:
+    """Take a collection from the agent; the collection stays."""
+    async with services.database.tenant(tenant) as tx:
+        await collections.detach(tx, agent_id, collection_id)

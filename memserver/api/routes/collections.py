@@ -1,0 +1,183 @@
+"""Collections of passages that agents can share."""
+
+from functools import partial
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from memserver.api import passages as common
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.schemas import (
+    ArchivalResults,
+    CollectionIn,
+    CollectionOut,
+    CollectionPage,
+    CollectionPatch,
+    PassageOut,
+    PassagePage,
+    PassagePatch,
+    PassagesIn,
+    PassagesOut,
+)
+from memserver.errors import InvalidInput
+from memserver.memory.text import clean
+from memserver.storage import collections, passage_search, passages
+from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.passages import PassageChange
+
+router = APIRouter(prefix="/collections", tags=["collections"])
+
+
+@router.post("", status_code=201)
+async def create_collection(
+    new: CollectionIn, services: ServicesDep, tenant: TenantDep
+) -> CollectionOut:
+    """Create a collection; its vectors are of the server's embedding model."""
+    dimension = await services.archival.dimension()
+    async with services.database.tenant(tenant) as tx:
+        made = await collections.create(
+            tx,
+            tenant,
+            NewCollection(
+                name=new.name,
+                embedding_model=services.archival.embedder.model,
+                dimension=dimension,
+                description=new.description,
+                metadata=new.metadata,
+                language=new.language,
+            ),
+        )
+    return CollectionOut.read(made)
+
+
+@router.get("")
+async def list_collections(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+    name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
+) -> CollectionPage:
+    """List the shared collections, oldest first. Agents' own ones are not among them."""
+    async with services.database.tenant(tenant) as tx:
+        found = await collections.list_page(
+            tx, after=after, limit=limit + 1, name=clean(name) if name else None
+        )
+    more = found[limit - 1].id if len(found) > limit else None
+    return CollectionPage(
+        items=[CollectionOut.read(collection) for collection in found[:limit]], next=more
+    )
+
+
+@router.get("/{collection_id}")
+async def get_collection(
+    collection_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> CollectionOut:
+    """Get one collection, an agent's own too."""
+    async with services.database.tenant(tenant) as tx:
+        return CollectionOut.read(await collections.get(tx, collection_id))
+
+
+@router.patch("/{collection_id}")
+async def update_collection(
+    collection_id: UUID, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
+) -> CollectionOut:
+    """Change name, description or metadata; what is left out stays."""
+    values = change.model_dump(exclude_unset=True)
+    _no_nulls(values)
+    async with services.database.tenant(tenant) as tx:
+        return CollectionOut.read(await collections.update(tx, collection_id, values))
+
+
+@router.delete("/{collection_id}", status_code=204)
+async def delete_collection(collection_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete a collection with its passages; agents it is attached to lose it."""
+    async with services.database.tenant(tenant) as tx:
+        await collections.delete(tx, collection_id)
+
+
+@router.post("/{collection_id}/passages", status_code=201)
+async def insert_passages(
+    collection_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
+) -> PassagesOut:
+    """Insert passages, all or none."""
+    place = partial(collections.get, collection_id=collection_id)
+    return await common.insert(services, tenant, place, new)
+
+
+@router.get("/{collection_id}/passages")
+async def list_passages(
+    collection_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    filters: FiltersDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> PassagePage:
+    """List passages, oldest first."""
+    wanted = filters.read(services)
+    async with services.database.tenant(tenant) as tx:
+        await collections.get(tx, collection_id)
+        found = await passage_search.list_page(
+            tx, collection_id, wanted, after=after, limit=limit + 1
+        )
+    return common.as_page(found, limit)
+
+
+@router.get("/{collection_id}/passages/{passage_id}")
+async def get_passage(
+    collection_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> PassageOut:
+    """Get one passage."""
+    async with services.database.tenant(tenant) as tx:
+        return PassageOut.read(await passages.get(tx, collection_id, passage_id))
+
+
+@router.patch("/{collection_id}/passages/{passage_id}")
+async def update_passage(
+    collection_id: UUID,
+    passage_id: UUID,
+    change: PassagePatch,
+    services: ServicesDep,
+    tenant: TenantDep,
+) -> PassageOut:
+    """Change a passage; a new text is embedded anew."""
+    _no_nulls(change.model_dump(exclude_unset=True))
+    wanted = PassageChange(text=change.text, tags=change.tags, metadata=change.metadata)
+    async with LazyTransaction(services.database, tenant) as transaction:
+        changed = await services.archival.update(transaction, collection_id, passage_id, wanted)
+    return PassageOut.read(changed)
+
+
+@router.delete("/{collection_id}/passages/{passage_id}", status_code=204)
+async def delete_passage(
+    collection_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> None:
+    """Delete a passage."""
+    async with services.database.tenant(tenant) as tx:
+        await passages.delete(tx, collection_id, passage_id)
+
+
+@router.get("/{collection_id}/search")
+async def search_collection(
+    collection_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    asked: AskedDep,
+    filters: FiltersDep,
+) -> ArchivalResults:
+    """Search one collection, best first."""
+
+    async def searched(tx: Transaction) -> list[Collection]:
+        return [await collections.get(tx, collection_id)]
+
+    return await asked.answer(services, tenant, searched, filters)
+
+
+def _no_nulls(values: dict[str, object]) -> None:
+    for name, value in values.items():
+        if value is None:
+            raise InvalidInput(f"{name}: can't be null.", hint="Leave it out to keep it.")
