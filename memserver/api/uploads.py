@@ -1,6 +1,7 @@
 """A file in a request: as a form's part named `file`, or as the body itself."""
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request
@@ -32,13 +33,13 @@ BODY = {
 """For the route's `openapi_extra`."""
 
 
+@dataclass(frozen=True, slots=True)
 class Uploaded:
     """A file as it was sent."""
 
-    def __init__(self, content: bytes, name: str, content_type: str) -> None:
-        self.content = content
-        self.name = name
-        self.content_type = content_type
+    content: bytes = field(repr=False)
+    name: str
+    content_type: str
 
 
 async def read_upload(request: Request, most: int) -> Uploaded:

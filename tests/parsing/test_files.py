@@ -1,5 +1,6 @@
 """Files of every kind, good and bad, through the process that reads them."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.servers import PROC, running_processes, wait_for
 from memserver.errors import (
     DocumentCorrupt,
     DocumentEmpty,
@@ -45,6 +47,12 @@ def zipped(*names: str) -> bytes:
         for name in names:
             archive.writestr(name, "<x/>")
     return buffer.getvalue()
+
+
+def children() -> list[int]:
+    """The processes that read files for us."""
+    ours = [pid for pid, fields in running_processes() if int(fields[1]) == os.getpid()]
+    return [pid for pid in ours if b"parsing.worker" in (PROC / str(pid) / "cmdline").read_bytes()]
 
 
 def placed(parsed: Parsed) -> list[tuple[str, str]]:
@@ -247,6 +255,15 @@ async def test_short_sentences_are_taken_together_and_too_many_records_are_refus
 async def test_a_file_that_takes_too_long_is_given_up():
     with pytest.raises(DocumentTooCostly, match=r"longer than 0\.01 seconds"):
         await Sandbox(seconds=0.01).parse(b"words", "text")
+
+
+async def test_a_reading_that_is_cancelled_leaves_no_process():
+    reading = asyncio.create_task(Sandbox().parse(b"<p>word</p>" * 500_000, "html"))
+    assert await asyncio.to_thread(wait_for, children, 60)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert not children()
 
 
 async def test_a_file_that_takes_too_much_memory_is_given_up():
