@@ -12,10 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Question:
-    """A question, and the places in its corpus of the texts that answer it."""
+    """A question, and the places in its corpus of the texts that answer it.
+
+    A hard one has texts in the corpus that were chosen to be mistaken for its answer.
+    """
 
     text: str
     evidence: frozenset[int]
+    hard: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,11 @@ def _natural_questions(data: Path) -> Iterator[Corpus]:
         "nq",
         tuple(f"{passage['title']}\n{passage['text']}" for passage in passages),
         tuple(
-            Question(line["question"], frozenset(place[gold] for gold in line["gold_ids"]))
+            Question(
+                line["question"],
+                frozenset(place[gold] for gold in line["gold_ids"]),
+                hard=bool(line.get("ctx_ids")),
+            )
             for line in _lines(data / "nq_open.jsonl")
         ),
     )

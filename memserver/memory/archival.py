@@ -176,7 +176,8 @@ class ArchivalStorage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
         Args:
-            transaction: is given back while the query is embedded, so nothing may be in it yet.
+            transaction: is given back where a query has to be embedded by another model, so nothing may
+                be in it yet.
             searched: which collections.
             query: what to look for.
             page: which page.
@@ -189,6 +190,8 @@ class ArchivalStorage:
         _check_texts([query.text])
         mode = query.mode or self.mode
         vectors: dict[str, Vector] = {}
+        if mode != "text":  # most collections are of this model: one transaction will do
+            [vectors[self.embedder.model]] = await self.embedder.embed([query.text])
         while True:
             tx = await transaction.get()
             found_in = await searched(tx)
@@ -220,21 +223,30 @@ class ArchivalStorage:
             InvalidInput: the text is empty.
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
-        tx = await transaction.get()
-        collection = await collections.get(tx, collection_id)
-        model = collection.embedding_model
-        while change.text is not None:
+        if change.text is not None:
             _check_texts([change.text])
-            await passages.get(tx, collection_id, passage_id)
-            await transaction.roll_back()
-            [vector] = await embed_whole([change.text], self.embedder_of(model))
-            change = replace(change, embedding=vector)
+        vectors: dict[str, Vector] = {}
+        while True:
             tx = await transaction.get()
-            collection = await collections.lock(tx, collection_id)
-            if collection.embedding_model == model:
-                break
+            if vectors:
+                collection = await collections.lock(tx, collection_id)
+            else:
+                collection = await collections.get(tx, collection_id)
+                await passages.get(tx, collection_id, passage_id)
             model = collection.embedding_model
-        return await passages.update(tx, collection_id, passage_id, change, model=model)
+            next_model = await passages.next_model(tx, collection)
+            missing = {model, next_model or model} - vectors.keys()
+            if change.text is None or not missing:
+                break
+            await transaction.roll_back()
+            for each in missing:
+                [vectors[each]] = await embed_whole([change.text], self.embedder_of(each))
+        if change.text is not None:
+            following = vectors[next_model] if next_model else None
+            change = replace(change, embedding=vectors[model], next_embedding=following)
+        return await passages.update(
+            tx, collection_id, passage_id, change, model=model, next_model=next_model
+        )
 
     async def _fitting(
         self, texts: Sequence[PassageText], models: Iterable[str]
@@ -268,8 +280,9 @@ async def _find(
     orders = []
     for model, vector in vectors.items():
         theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
-        nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
-        orders.append(Order("vector", nearest))
+        if theirs:
+            nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
+            orders.append(Order("vector", nearest))
     if mode != "vector":
         words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
         orders.append(Order("text", words))

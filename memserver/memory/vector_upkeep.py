@@ -161,7 +161,8 @@ class VectorUpkeep:
             collection = await collections.get(tx, collection_id)
             build = await vector_builds.find(tx, collection_id)
         if build is None:
-            await self._count_words(tenant, collection_id)
+            async with self._database.tenant(tenant) as tx:
+                await vector_builds.count_words(tx, collection_id)
             return None
         if build.state == "indexing":
             await self._index(tenant, build, collection.passage_count)
@@ -174,29 +175,26 @@ class VectorUpkeep:
         return Progress(build.stored, collection.passage_count, build.state)
 
     async def _add(self, tenant: str, build: Build, *, copying: bool) -> bool:
-        """Store the next vectors; returns whether any were missing."""
+        """Store the next vectors; returns whether there may be as many more.
+
+        A batch that is not full was the last one: waiting for an empty one would be waiting for the end
+        of all insertions.
+        """
         async with self._database.tenant(tenant) as tx:
             if copying:
-                return await vector_builds.copy(tx, build, COPIED_AT_ONCE)
+                return await vector_builds.copy(tx, build, COPIED_AT_ONCE) == COPIED_AT_ONCE
             texts = await vector_builds.next_texts(tx, build, EMBEDDED_AT_ONCE)
-        if not texts:
-            return False
-        embedder = self._embedder_of(build.embedding_model)
-        vectors = await embed_whole([text.text for text in texts], embedder)
-        async with self._database.tenant(tenant) as tx:
-            await vector_builds.store(tx, build, texts, vectors)
-        return True
+        if texts:
+            embedder = self._embedder_of(build.embedding_model)
+            vectors = await embed_whole([text.text for text in texts], embedder)
+            async with self._database.tenant(tenant) as tx:
+                await vector_builds.store(tx, build, texts, vectors)
+        return len(texts) == EMBEDDED_AT_ONCE
 
     async def _index(self, tenant: str, build: Build, count: int) -> None:
         needed = 64 + count * _INDEX_BYTES * build.dimension // 384 // 2**20
         async with self._database.tenant(tenant) as tx:
             await vector_builds.index(tx, build, f"{min(self._index_memory, needed)}MB")
-
-    async def _count_words(self, tenant: str, collection_id: UUID) -> None:
-        async with self._database.tenant(tenant) as tx:
-            collection = await collections.get(tx, collection_id)
-            if passages.needs_upkeep(collection, collection.passage_count):
-                await vector_builds.count_words(tx, collection_id)
 
     async def _work(self, job: JobRun, name: str) -> None:
         """Step for a while; if more is left, queue the rest."""

@@ -107,14 +107,14 @@ async def nearest(
             found += await _ranked(
                 tx,
                 "SELECT collection_id, passage_id, 1 - distance AS score "
-                "FROM nearest_by_index(%s, %s, %s, %s, %s, %s)",
+                "FROM nearest_by_index(%s, %b, %s, %s, %s, %s)",
                 [collection.id, vector, wanted.to_json(), at_most, breadth, FEW],
             )
     for table, ids in together.items():
         found += await _ranked(
             tx,
             "SELECT collection_id, passage_id, 1 - distance AS score "
-            "FROM nearest_one_by_one(%s, %s, %s, %s, %s)",
+            "FROM nearest_one_by_one(%s, %s, %b, %s, %s)",
             [table, ids, vector, wanted.to_json(), at_most],
         )
     return _best(found, at_most)

@@ -139,7 +139,7 @@ async def put_vectors(
         sql.SQL(
             """INSERT INTO {} (collection_id, passage_id, tenant, embedding)
                SELECT %s, v.id, %s, v.embedding
-               FROM unnest(%s::uuid[], %s::halfvec[]) AS v (id, embedding)
+               FROM unnest(%s::uuid[], %b::halfvec[]) AS v (id, embedding)
                ON CONFLICT DO NOTHING"""
         ).format(sql.Identifier(table)),
         [
@@ -213,16 +213,23 @@ async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class PassageChange:
-    """What of a passage changes; None stays. A new text comes with its vector."""
+    """What of a passage changes; None stays. A new text comes with its vector, as in NewPassage."""
 
     text: str | None = None
     embedding: Sequence[float] | None = None
+    next_embedding: Sequence[float] | None = None
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
 
 
 async def update(
-    tx: Transaction, collection_id: UUID, passage_id: UUID, change: PassageChange, *, model: str
+    tx: Transaction,
+    collection_id: UUID,
+    passage_id: UUID,
+    change: PassageChange,
+    *,
+    model: str,
+    next_model: str | None = None,
 ) -> Passage:
     """Change a passage; its vectors follow its text.
 
@@ -265,6 +272,9 @@ async def update(
         await forget_vectors(tx, collection, [passage_id])
         vectors = {passage_id: change.embedding}
         await put_vectors(tx, collection, collection.vectors_table, vectors)
+    if next_model is not None and change.next_embedding is not None:
+        following = {passage_id: change.next_embedding}
+        await _put_next_vectors(tx, collection, next_model, following)
     return passage_from_row(row)
 
 

@@ -128,7 +128,7 @@ async def store(
         sql.SQL(
             """WITH still AS (
                    SELECT p.collection_id, p.id, p.tenant, n.embedding
-                   FROM unnest(%s::uuid[], %s::timestamptz[], %s::halfvec[])
+                   FROM unnest(%s::uuid[], %s::timestamptz[], %b::halfvec[])
                         AS n (id, updated_at, embedding)
                    JOIN passages p ON p.collection_id = %s AND p.id = n.id
                         AND p.updated_at = n.updated_at
@@ -147,11 +147,11 @@ async def store(
     await _advance(tx, build, texts[-1].id, cursor.rowcount)
 
 
-async def copy(tx: Transaction, build: Build, at_most: int) -> bool:
-    """Copy vectors of the same model from where they serve; returns whether there were any left."""
+async def copy(tx: Transaction, build: Build, at_most: int) -> int:
+    """Copy vectors of the same model from where they serve; returns of how many passages."""
     collection = await collections.get(tx, build.collection_id)
     if not await _hold(tx, build):
-        return False
+        return at_most
     cursor = await tx.execute(
         sql.SQL(
             """WITH next AS (
@@ -166,6 +166,7 @@ async def copy(tx: Transaction, build: Build, at_most: int) -> bool:
                    ON CONFLICT DO NOTHING RETURNING 1
                )
                SELECT (SELECT count(*) FROM copied) AS copied,
+                      (SELECT count(*) FROM next) AS seen,
                       (SELECT id FROM next ORDER BY id DESC LIMIT 1) AS last"""
         ).format(
             missing=sql.SQL(_missing(build)),
@@ -176,10 +177,9 @@ async def copy(tx: Transaction, build: Build, at_most: int) -> bool:
     )
     row = await cursor.fetchone()
     assert row is not None
-    if row["last"] is None:
-        return False
-    await _advance(tx, build, row["last"], row["copied"])
-    return True
+    if row["seen"]:
+        await _advance(tx, build, row["last"], row["copied"])
+    return int(row["seen"])
 
 
 async def end_filling(tx: Transaction, build: Build) -> None:
@@ -190,6 +190,8 @@ async def end_filling(tx: Transaction, build: Build) -> None:
 
 async def index(tx: Transaction, build: Build, memory: str) -> None:
     """Build the HNSW index, in as much memory (such as "512MB"); takes minutes for a million vectors."""
+    if not await _hold(tx, build):
+        return
     await tx.execute("SELECT index_vectors(%s, %s)", [build.collection_id, memory])
     await _set_state(tx, build, "catching_up")
 
@@ -236,8 +238,10 @@ async def forget_retired(tx: Transaction, table: str, collection_id: UUID) -> No
 
 
 async def count_words(tx: Transaction, collection_id: UUID) -> None:
-    """Find out which words are common in a large collection, from a sample of its passages."""
-    collection = await collections.get(tx, collection_id)
+    """Find out which words are common in a collection that has grown, from a sample of its passages."""
+    collection = await collections.lock(tx, collection_id)
+    if not passages.needs_upkeep(collection, collection.passage_count):
+        return
     # The last four hexadecimal digits of an id are random.
     share = min(1.0, SAMPLE / max(1, collection.passage_count))
     await tx.execute("DELETE FROM collection_words WHERE collection_id = %s", [collection_id])

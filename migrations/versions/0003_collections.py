@@ -402,7 +402,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- The passages that hold words of a query, by how rare the words are and how often they stand there:
--- BM25's idf, and ts_rank of one word, which saturates much as BM25 does with k1 = 0.65 and b = 0.
+-- BM25's idf, and ts_rank of one word, which saturates much as BM25's does with k1 = 0.65; long passages
+-- count a little less.
 -- Where words are known to be common, only the others find passages, and all count for the score.
 CREATE FUNCTION rank_by_text(
     searched uuid[], query text, wanted jsonb, at_most integer, most_candidates integer
@@ -462,7 +463,7 @@ BEGIN
              SELECT p.collection_id, p.id, p.lexemes FROM passages p
              WHERE p.tenant = current_tenant() %s LIMIT $4
          ), hit AS MATERIALIZED (
-             SELECT c.collection_id, c.id, w.word, w.share, ts_rank(c.lexemes, w.q) AS tf
+             SELECT c.collection_id, c.id, w.word, w.share, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
              FROM candidate c JOIN word w ON c.lexemes @@ w.q
          ), weight AS (
              SELECT word, ln(1 + ($3 - df + 0.5) / (df + 0.5)) AS idf

@@ -1,0 +1,208 @@
+"""How well archival search finds the passage that answers: by vector, by words, by both.
+
+On real data (see the README beside it): NaturalQuestions passages, turns of MSC dialogues, turns of LoCoMo
+conversations. Each corpus becomes a collection of its own, in an embedded Postgres; what searches is the
+product's own code, as the application role, with the product's default embedder. Recall@k is the share of
+a question's evidence among the first k results, averaged over the questions.
+
+Run it: `python -m benchmarks.retrieval --data FOLDER [--cache FOLDER] [--json] [--png FILE]`. The cache keeps
+the vectors, which take minutes of CPU.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import track
+from typing_extensions import override
+
+from benchmarks.embedding_cache import vectors_of
+from benchmarks.retrieval_data import DATA_SETS, Corpus, Question, read_corpora
+from benchmarks.retrieval_report import draw, table
+from benchmarks.servers import temporary_folder
+from memserver.embeddings.base import Embedder, Vector
+from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
+from memserver.memory.paging import Page
+from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.storage import collections, passages
+from memserver.storage.checks import APP_ROLE
+from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.ids import new_id
+from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.passages import NewPassage
+
+AT = (1, 5, 10, 20)
+AT_ONCE = 1_000
+TENANT = "retrieval"
+MODES: tuple[SearchMode, ...] = get_args(SearchMode)
+
+
+class KnownTexts(Embedder):
+    """Answers with vectors that were made before."""
+
+    def __init__(self, made_by: Embedder) -> None:
+        self.model = made_by.model
+        self.dimension = made_by.dimension
+        self.window = 256
+        self.vectors: dict[str, Vector] = {}
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Texts are taken as they are: none is too long."""
+        return [0 for _ in texts]
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [self.vectors[text] for text in texts]
+
+    @override
+    async def check(self) -> None:
+        """Is always there."""
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The database, the search, and where vectors come from."""
+
+    database: Database
+    embedder: Embedder
+    known: KnownTexts
+    archival: ArchivalStorage
+    upkeep: VectorUpkeep
+    console: Console
+    cache: Path | None
+
+
+@asynccontextmanager
+async def stage(console: Console, cache: Path | None) -> AsyncIterator[Stage]:
+    """A fresh embedded Postgres as memserver starts it, migrated."""
+    with temporary_folder() as home, EmbeddedPostgres(home / "postgres") as server:
+        prepare_embedded(server.url(), "retrieval")
+        migrate(server.url("retrieval", OWNER_ROLE))
+        database = Database(server.url("retrieval", APP_ROLE), pool_size=2)
+        embedder = SentenceTransformersEmbedder()
+        known = KnownTexts(embedder)
+        archival = ArchivalStorage(known)
+        upkeep = VectorUpkeep(database, archival.embedder_of)
+        await database.open()
+        try:
+            yield Stage(database, embedder, known, archival, upkeep, console, cache)
+        finally:
+            await database.close()
+            await embedder.aclose()
+
+
+async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[dict[str, Any]]:
+    """Recall of each mode over the questions of a data set; those that are marked hard once more."""
+    texts = [text for corpus in corpora for text in corpus.texts]
+    questions = [question.text for corpus in corpora for question in corpus.questions]
+    for kind in (texts, questions):
+        vectors = await vectors_of(kind, on.embedder, on.cache, on.console, data_set)
+        on.known.vectors.update(zip(kind, vectors, strict=True))
+    found: dict[SearchMode, list[tuple[Question, list[float]]]] = {mode: [] for mode in MODES}
+    for corpus in track(corpora, data_set, console=on.console, transient=True):
+        collection, places = await store(on, corpus)
+        for question in corpus.questions:
+            for mode, results in found.items():
+                results.append((question, await recall(on, collection, places, question, mode)))
+    rows = []
+    for only_hard in (False, True):
+        for mode, results in found.items():
+            chosen = [recalls for question, recalls in results if question.hard or not only_hard]
+            if chosen and not (only_hard and len(chosen) == len(results)):
+                means = [
+                    round(sum(column) / len(chosen), 3) for column in zip(*chosen, strict=True)
+                ]
+                rows.append(
+                    {
+                        "data": data_set + (" (hard)" if only_hard else ""),
+                        "mode": mode,
+                        "questions": len(chosen),
+                        **{f"recall_at_{k}": mean for k, mean in zip(AT, means, strict=True)},
+                    }
+                )
+    return rows
+
+
+async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, int]]:
+    """The corpus as a collection; answers the place of each passage by its id."""
+    async with on.database.tenant(TENANT) as tx:
+        new = NewCollection(corpus.name, on.known.model, on.known.dimension)
+        collection = (await collections.create(tx, TENANT, new)).id
+    places = {}
+    for start in range(0, len(corpus.texts), AT_ONCE):
+        texts = corpus.texts[start : start + AT_ONCE]
+        vectors = await on.known.embed(texts)
+        batch = [
+            NewPassage(text, vector, id=new_id())
+            for text, vector in zip(texts, vectors, strict=True)
+        ]
+        async with on.database.tenant(TENANT) as tx:
+            await passages.insert(tx, collection, batch, model=on.known.model)
+        places.update({str(each.id): start + number for number, each in enumerate(batch)})
+    await on.upkeep.begin(TENANT, collection, on.known)
+    while await on.upkeep.step(TENANT, collection):
+        pass
+    return collection, places
+
+
+async def recall(
+    on: Stage, collection: UUID, places: dict[str, int], question: Question, mode: SearchMode
+) -> list[float]:
+    """The share of the evidence among the first results, for each of AT."""
+
+    async def searched(tx: Transaction) -> list[Collection]:
+        return [await collections.get(tx, collection)]
+
+    async with LazyTransaction(on.database, TENANT) as transaction:
+        page = await on.archival.search(
+            transaction, searched, ArchivalQuery(question.text, mode=mode), Page(size=max(AT))
+        )
+    found = [places[hit.passage.id] for hit in page.found]
+    return [len(question.evidence & set(found[:k])) / len(question.evidence) for k in AT]
+
+
+async def run(asked: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Everything, as one JSON object."""
+    rows = []
+    async with stage(console, asked.cache) as on:
+        for data_set in asked.sets or DATA_SETS:
+            rows += await measure(on, data_set, read_corpora(asked.data, data_set))
+    return {"rows": rows, "load_average": round(os.getloadavg()[0], 2)}
+
+
+def main() -> None:
+    """Measure, and print a table; with --json one JSON object is the last line."""
+    parser = argparse.ArgumentParser(description="Measures how well archival search finds.")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), help="left out: all")
+    parser.add_argument("--cache", type=Path, help="folder that keeps the vectors")
+    parser.add_argument("--json", action="store_true", help="end with the figures as JSON")
+    parser.add_argument("--png", type=Path, help="draw a picture into this file")
+    asked = parser.parse_args()
+    console = Console()
+    result = asyncio.run(run(asked, console))
+    console.print(table(result["rows"]))
+    if asked.png:
+        draw(result["rows"], asked.png)
+    if asked.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
