@@ -31,6 +31,7 @@ from typing_extensions import override
 
 from benchmarks.archival_report import draw, table
 from benchmarks.generated import DIMENSION, GeneratedPassages
+from benchmarks.gpu_report import wide_console
 from benchmarks.servers import PROC, temporary_folder
 from memserver.embeddings.base import Embedder, Vector
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
@@ -357,7 +358,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.passages < 100:
         parser.error("--passages must be 100 or more")
-    console = Console()
+    console = wide_console()
     result = asyncio.run(run(asked, console))
     console.print(table(result, TARGET))
     if asked.png:
