@@ -62,6 +62,7 @@ class Answering:
             **settings_for(model_url),
             **LOCAL_MODEL,
             "llm_model": self.model,
+            "summary_method": "model",  # which is part of the load
             "llm_body": json.dumps({"temperature": 0}),
             "llm_schema": json.dumps(schema),
             "llm_longest_text": self.characters,

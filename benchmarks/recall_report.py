@@ -51,9 +51,8 @@ def draw(figures: Mapping[str, Any], targets: Mapping[str, float], file: Path) -
     axes.set_yticklabels(names)
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
+    figure.savefig(file, dpi=110, bbox_inches="tight")
 
 
 def _title(figures: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import make_url
@@ -259,11 +260,22 @@ def make_embedder(settings: Settings) -> Embedder:
         local.warm_up()
         return local
     return _endpoint_embedder(
-        settings, _embedding_model(settings), dimension=settings.embedding_dimension
+        settings,
+        _embedding_model(settings),
+        dimension=settings.embedding_dimension,
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
     )
 
 
-def _endpoint_embedder(settings: Settings, model: str, *, dimension: int = 0) -> Embedder:
+def _endpoint_embedder(
+    settings: Settings,
+    model: str,
+    *,
+    dimension: int = 0,
+    window: int = 0,
+    tokenizer: Path | None = None,
+) -> Embedder:
     assert settings.embedding_base_url is not None
     key = settings.embedding_api_key
     return OpenAICompatibleEmbedder(
@@ -271,8 +283,8 @@ def _endpoint_embedder(settings: Settings, model: str, *, dimension: int = 0) ->
         model,
         api_key=key.get_secret_value() if key else "",
         dimension=dimension,
-        window=settings.embedding_window,
-        tokenizer=settings.embedding_tokenizer,
+        window=window,
+        tokenizer=tokenizer,
     )
 
 

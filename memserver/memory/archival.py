@@ -1,6 +1,6 @@
 """Archival storage: passages found by meaning and by words. Leaves tables and indexes to `storage`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any, Literal, Protocol
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.chunking import Span, cut_long
+from memserver.memory.chunking import Span, cut_long, embed_whole
 from memserver.memory.fusion import Order, fuse
 from memserver.memory.paging import Page, describe
 from memserver.memory.text import snippet, stamp
@@ -120,21 +120,6 @@ class ArchivalStorage:
             return self._embedders.get(model)
         raise no_embedder(model, self.embedder.model)
 
-    async def split(self, texts: Sequence[PassageText], model: str) -> list[PassageText]:
-        """The texts, those cut into several that this model's embedder would not read to their end.
-
-        Each part has the whole one's tags and metadata, and says in its metadata which part it is.
-
-        Raises:
-            EmbeddingError: the embedder can't count.
-        """
-        cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
-        return [
-            part
-            for place, text in enumerate(texts)
-            for part in (_parts(text, cuts[place]) if place in cuts else [text])
-        ]
-
     async def insert(
         self,
         transaction: LazyTransaction,
@@ -143,12 +128,10 @@ class ArchivalStorage:
     ) -> list[Passage]:
         """Store passages in a collection, all or none.
 
-        A text that the collection's embedder would not read to its end becomes several passages.
-
         Args:
             transaction: is given back while the texts are embedded, so nothing may be in it yet.
             place: which collection.
-            texts: what to store.
+            texts: what to store; one that an embedder would not read to its end becomes several passages.
 
         Raises:
             NotFound: no such collection.
@@ -156,7 +139,6 @@ class ArchivalStorage:
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
         _check_texts([text.text for text in texts])
-        parts: list[PassageText] = []
         vectors: dict[str, list[Vector]] = {}
         while True:
             tx = await transaction.get()
@@ -169,19 +151,21 @@ class ArchivalStorage:
             if not missing:
                 break
             await transaction.roll_back()
-            parts = parts or await self.split(texts, collection.embedding_model)
+            fitting = await self._fitting(texts, models)
+            if len(fitting) > len(texts):
+                texts, vectors, missing = fitting, {}, models
             for model in missing:
-                vectors[model] = await self._embed(model, [part.text for part in parts])
+                vectors[model] = await self._embed(model, [text.text for text in texts])
         new = [
             NewPassage(
-                part.text,
+                text.text,
                 vectors[collection.embedding_model][number],
-                part.tags,
-                part.metadata,
-                part.created_at,
+                text.tags,
+                text.metadata,
+                text.created_at,
                 next_embedding=vectors[next_model][number] if next_model else None,
             )
-            for number, part in enumerate(parts)
+            for number, text in enumerate(texts)
         ]
         model = collection.embedding_model
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
@@ -236,7 +220,7 @@ class ArchivalStorage:
 
         Raises:
             NotFound: no such collection or passage.
-            InvalidInput: the text is empty, or longer than what the embedder reads.
+            InvalidInput: the text is empty.
             EmbeddingError: the embedder failed, or the collection's model has none here.
         """
         if change.text is not None:
@@ -255,9 +239,8 @@ class ArchivalStorage:
             if change.text is None or not missing:
                 break
             await transaction.roll_back()
-            await self._check_window(change.text, model)
             for each in missing:
-                [vectors[each]] = await self._embed(each, [change.text])
+                [vectors[each]] = await embed_whole([change.text], self.embedder_of(each))
         if change.text is not None:
             following = vectors[next_model] if next_model else None
             change = replace(change, embedding=vectors[model], next_embedding=following)
@@ -265,12 +248,18 @@ class ArchivalStorage:
             tx, collection_id, passage_id, change, model=model, next_model=next_model
         )
 
-    async def _check_window(self, text: str, model: str) -> None:
-        if await cut_long([text], self.embedder_of(model)):
-            raise InvalidInput(
-                "text: this is longer than what the embedding model reads.",
-                hint="Delete the passage and insert the text: it becomes several passages.",
-            )
+    async def _fitting(
+        self, texts: Sequence[PassageText], models: Iterable[str]
+    ) -> Sequence[PassageText]:
+        """The texts, those cut into several that the embedder of a model would not read to their end."""
+        for model in models:
+            cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
+            texts = [
+                part
+                for place, text in enumerate(texts)
+                for part in (_parts(text, cuts[place]) if place in cuts else [text])
+            ]
+        return texts
 
     async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
         return await self.embedder_of(model).embed(texts)

@@ -5,6 +5,7 @@ begins within such a stretch, it repeats the last sentences of the one before. A
 than a chunk is cut between words, and a word that is, between characters.
 """
 
+import math
 import re
 import unicodedata
 from bisect import bisect_left
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memserver.embeddings.base import Embedder
+from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import LONGEST
 from memserver.parsing.parse import sentences
 
@@ -120,6 +121,31 @@ async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[S
         for place, (text, count) in enumerate(zip(texts, counts, strict=True))
         if text.strip() and (count > embedder.window or len(text) > LONGEST)
     }
+
+
+async def embed_whole(texts: Sequence[str], embedder: Embedder) -> list[Vector]:
+    """One vector for each text: for one that is too long, the mean of its chunks' vectors.
+
+    For passages that are there already and can't become several.
+
+    Raises:
+        EmbeddingError: the embedder failed.
+    """
+    cuts = await cut_long(texts, embedder)
+    chunks = [
+        [text[span.start : span.end] for span in cuts.get(place, [Span(0, len(text))])]
+        for place, text in enumerate(texts)
+    ]
+    vectors = iter(await embedder.embed([chunk for of_text in chunks for chunk in of_text]))
+    return [_mean([next(vectors) for _ in of_text]) for of_text in chunks]
+
+
+def _mean(vectors: Sequence[Vector]) -> Vector:
+    if len(vectors) == 1:
+        return vectors[0]
+    summed = [sum(values) for values in zip(*vectors, strict=True)]
+    length = math.hypot(*summed) or 1.0
+    return [value / length for value in summed]
 
 
 def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:

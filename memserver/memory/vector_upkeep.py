@@ -12,6 +12,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder
 from memserver.errors import NotFound
+from memserver.memory.chunking import embed_whole
 from memserver.storage import collections, jobs, passages, vector_builds
 from memserver.storage.collections import Outdated
 from memserver.storage.database import Database
@@ -185,7 +186,7 @@ class VectorUpkeep:
             texts = await vector_builds.next_texts(tx, build, EMBEDDED_AT_ONCE)
         if texts:
             embedder = self._embedder_of(build.embedding_model)
-            vectors = await embedder.embed([text.text for text in texts])
+            vectors = await embed_whole([text.text for text in texts], embedder)
             async with self._database.tenant(tenant) as tx:
                 await vector_builds.store(tx, build, texts, vectors)
         return len(texts) == EMBEDDED_AT_ONCE

@@ -47,15 +47,16 @@ async def nearest(
     search = _Search(tx, state, vector, span)
     if _is_all(query, state):
         return await search.best(None, state.messages)
-    few = Span(FEW, count_to=EXACT_UP_TO)
-    total, exact, positions = await count_and_positions(tx, state.agent_id, query, few)
+    # Counting texts is dear: then all positions are asked for at once.
+    wanted = Span(FEW if query.text is None else EXACT_UP_TO, count_to=EXACT_UP_TO)
+    total, exact, positions = await count_and_positions(tx, state.agent_id, query, wanted)
     if not exact:
         return await search.best(query, total, exact=False)
-    if total > FEW and (state.messages <= EXACT_UP_TO or total < LEAST_SHARE * state.messages):
-        all_of_them = replace(few, limit=EXACT_UP_TO)
-        _, _, positions = await count_and_positions(tx, state.agent_id, query, all_of_them)
-    elif total > FEW:
+    if total > FEW and LEAST_SHARE * state.messages <= total and state.messages > EXACT_UP_TO:
         return await search.best(query, total)
+    if len(positions) < total:
+        wanted = replace(wanted, limit=EXACT_UP_TO)
+        _, _, positions = await count_and_positions(tx, state.agent_id, query, wanted)
     found = await search.among(positions) if search.is_there(total) else ()
     return Nearest(found, total, exact)
 

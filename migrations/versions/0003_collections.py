@@ -201,6 +201,7 @@ CREATE FUNCTION index_vectors(collection uuid, memory text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     build vector_builds;
+    statement text;
 BEGIN
     SELECT * INTO STRICT build FROM vector_builds
     WHERE collection_id = collection AND tenant = current_setting('memserver.tenant', true);
@@ -208,13 +209,16 @@ BEGIN
         RETURN;
     END IF;
     PERFORM set_config('maintenance_work_mem', memory, true);
+    -- pgvector's default of 64 lost a tenth of the results in a million clustered vectors.
+    statement := format(
+        'CREATE INDEX IF NOT EXISTS %I ON %I USING hnsw (embedding halfvec_cosine_ops)
+         WITH (ef_construction = %s)', build.vectors_table || '_hnsw', build.vectors_table,
+        CASE WHEN build.stored < 100000 THEN 128 ELSE 200 END);
     BEGIN
-        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON %I USING hnsw (embedding halfvec_cosine_ops)',
-                       build.vectors_table || '_hnsw', build.vectors_table);
+        EXECUTE statement;
     EXCEPTION WHEN insufficient_resources OR system_error THEN
         PERFORM set_config('max_parallel_maintenance_workers', '0', true);
-        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON %I USING hnsw (embedding halfvec_cosine_ops)',
-                       build.vectors_table || '_hnsw', build.vectors_table);
+        EXECUTE statement;
     END;
     EXECUTE format('ANALYZE %I', build.vectors_table);
 END

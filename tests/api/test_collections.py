@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.scripted import Call, ScriptedModel, say
 from tests.support import OneDatabase, Server, serving
 
@@ -311,3 +312,41 @@ async def test_a_deleted_agent_s_collection_stays_where_others_read_it(
     assert left == (1,)
     assert removed.status_code == 204
     assert vectors == [[(0,)]]
+
+
+async def test_collections_grow_and_change_their_model_by_the_server_s_jobs(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memserver.storage.passages.MOST_TOGETHER", 20)
+    async with serving(database, ScriptedModel()) as server:
+        small, large = [await make(server, name) for name in ("small", "large")]
+        await fill(server, small, *PASSAGES)
+        await fill(server, large, *PASSAGES, *({"text": f"note {n}"} for n in range(30)))
+        await server.run_jobs()
+        grown = server.rows("SELECT name, vectors_table ~ '_own_' FROM collections ORDER BY name")
+        await server.run_jobs()
+        before = await ask(server, f"collections/{large}/search", query="cello")
+    other = HashingEmbedder(32, model="another")
+    async with serving(database, ScriptedModel(), embedder=other) as server:
+        refused = await server.http.get(
+            f"/v1/collections/{large}/search", params={"query": "cello"}
+        )
+        outdated = await server.services.upkeep.outdated(other)
+        await server.services.upkeep.queue(outdated, other.model)
+        await server.run_jobs()
+        left = await server.services.upkeep.outdated(other)
+        after = [
+            await ask(server, f"collections/{each}/search", query="cello")
+            for each in (small, large)
+        ]
+        stored = await ask(server, f"collections/{large}")
+        retired = server.rows("SELECT count(*) FROM retired_vectors")
+        tables = server.rows("SELECT count(*) FROM pg_tables WHERE tablename ~ 'vectors_own_'")
+    assert grown == [("large", True), ("small", False)]
+    assert refused.json()["error"]["code"] == "embedding_error"
+    assert "memserver reembed" in refused.json()["error"]["hint"]
+    assert {str(each.collection_id) for each in outdated} == {small, large}
+    assert left == []
+    assert [found["items"][0]["text"] for found in (before, *after)] == [PASSAGES[0]["text"]] * 3
+    assert (stored["embedding_model"], stored["dimension"]) == ("another", 32)
+    assert (retired, tables) == ([(0,)], [(1,)])

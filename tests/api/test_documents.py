@@ -180,6 +180,30 @@ async def test_a_collections_documents_are_listed_and_its_agents_find_them(
     assert found["metadata"]["document"] == first["id"]
 
 
+async def test_several_agents_find_what_is_in_a_shared_collections_document(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        shared = (await server.http.post("/v1/collections", json={"name": "rules"})).json()["id"]
+        readers = [await server.create_agent() for _ in range(2)]
+        stranger = await server.create_agent()
+        for agent in readers:
+            await server.http.put(f"/v1/agents/{agent}/collections/{shared}")
+        document = await taken_in(server, f"collections/{shared}", MARKDOWN, name="rules.md")
+        found = [await best(server, agent, "three coins a night") for agent in readers]
+        elsewhere = await server.get(f"{stranger}/archival/search", query="three coins a night")
+        only = await server.http.get(
+            f"/v1/agents/{readers[0]}/archival/search",
+            params={"query": "x", "metadata": json.dumps({"document": document["id"]})},
+        )
+        assert (await server.http.delete(f"/v1/collections/{shared}")).status_code == 204
+        left = server.rows("SELECT count(*) FROM document_texts")
+    assert [each["metadata"]["document"] for each in found] == [document["id"]] * 2
+    assert elsewhere["items"] == []
+    assert only.json()["total"] == document["chunks_total"]
+    assert left == [(0,)]
+
+
 async def test_every_fact_of_a_long_document_is_found_and_its_passages_are_in_order(
     database: OneDatabase,
 ) -> None:

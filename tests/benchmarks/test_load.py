@@ -51,7 +51,7 @@ def turn(*bodies: bytes) -> Turn:
 def test_a_streamed_answer_is_timed_to_its_message_and_its_tokens_are_counted(
     clients: Clients, model: str
 ):
-    run = clients.run(model, "openai", [[[turn(body("hello there"))]]])
+    run = clients.run([model], "openai", [[[turn(body("hello there"))]]])
     [outcome] = run.outcomes
     assert outcome.error == ""
     assert outcome.first_delta is not None
@@ -64,7 +64,7 @@ def test_a_streamed_answer_is_timed_to_its_message_and_its_tokens_are_counted(
 
 
 def test_a_whole_answer_has_no_first_character(clients: Clients, model: str):
-    [outcome] = clients.run(model, "openai", [[[turn(body("hello", stream=False))]]]).outcomes
+    [outcome] = clients.run([model], "openai", [[[turn(body("hello", stream=False))]]]).outcomes
     assert (outcome.error, outcome.first_character, outcome.steps) == ("", None, 1)
     assert outcome.output_tokens > 0
 
@@ -73,13 +73,13 @@ def test_a_refused_request_is_an_error_of_its_turn_and_the_next_turn_goes_on(
     clients: Clients, model: str
 ):
     talk = [turn(body("hello", model="another")), turn(body("hello"))]
-    refused, answered = clients.run(model, "openai", [[talk]]).outcomes
+    refused, answered = clients.run([model], "openai", [[talk]]).outcomes
     assert refused.error.startswith("404")
     assert answered.error == ""
 
 
 def test_an_endpoint_that_is_not_there_is_an_error(clients: Clients):
-    [outcome] = clients.run("http://127.0.0.1:9", "openai", [[[turn(body("hello"))]]]).outcomes
+    [outcome] = clients.run(["http://127.0.0.1:9"], "openai", [[[turn(body("hello"))]]]).outcomes
     assert "Connect" in outcome.error
 
 
@@ -91,7 +91,7 @@ def test_conversations_run_in_as_many_slots_as_asked_and_turns_that_prepare_are_
     talks = [[prepared, turn(body(f"talk {number}"))] for number in range(5)]
     slots = in_slots([*talks, [failing]], 2)
     assert [len(slot) for slot in slots] == [3, 3]
-    run = clients.run(model, "openai", slots)
+    run = clients.run([model], "openai", slots)
     assert [outcome.error for outcome in run.outcomes] == [""] * 5
     assert len(run.unprepared) == 1
 

@@ -1,11 +1,13 @@
 """Chunks: within the window, on borders, and together the whole text."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.memory.chunking import Chunker, Span
+from memserver.memory.chunking import Chunker, Span, embed_whole
 
 
 def shown(text: str, spans: list[Span]) -> list[str]:
@@ -50,6 +52,16 @@ async def test_the_embedders_window_bounds_chunks_whatever_is_asked_for():
     text = "word " * 1000
     chunks = await Chunker(HashingEmbedder(window=50), tokens=500).plan(text)
     assert max(len(chunk.split()) for chunk in shown(text, chunks)) <= 50
+
+
+async def test_a_text_that_is_too_long_has_a_part_in_its_one_vector_to_its_end():
+    embedder = HashingEmbedder(window=20)
+    short, long, other = "a b c", "filler " * 50 + "zebras", "filler " * 50 + "physics"
+    plain, one, two = await embed_whole([short, long, other], embedder)
+    [alone] = await embedder.embed([short])
+    assert plain == alone
+    assert math.isclose(math.hypot(*one), 1)
+    assert one != two
 
 
 async def test_an_empty_text_has_no_chunks():

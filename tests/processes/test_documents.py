@@ -18,6 +18,7 @@ from benchmarks.servers import ServerProcess
 from memserver.embeddings.hashing import HashingEmbedder
 from tests.llm.serving import serving
 from tests.processes.support import (
+    DEADLINE,
     Client,
     client,
     command,
@@ -170,7 +171,8 @@ def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
     (folder / "good.md").write_text("# Title\n\nSome words.\n")
     (folder / "scanned.pdf").write_bytes((FILES / "scanned.pdf").read_bytes())
     with server(folder, settings) as process:
-        agent = httpx2.post(f"{process.url}/v1/agents", json={"name": "sam"}).json()["id"]
+        made = httpx2.post(f"{process.url}/v1/agents", json={"name": "sam"}, timeout=DEADLINE)
+        agent = made.json()["id"]
         at = ["--url", process.url]
         names = ["absent.md", "good.md", "scanned.pdf"]
         three = command(folder, settings, "ingest", *names, "--agent", "sam", *at)

@@ -100,3 +100,53 @@ def test_a_connection_that_sees_every_tenant_is_refused(database: OneDatabase) -
     for url in (database.owner, database.superuser):
         with pytest.raises(SetupError, match="not bound by row-level security"):
             check_app_url(url)
+
+
+async def test_functions_that_no_policy_binds_show_and_change_nothing_of_another_tenant(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel(EVERYTHING)) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "hello")
+        [(collection, table)] = server.rows("SELECT id, vectors_table FROM collections")
+    vector = f"[{','.join(['1'] + ['0'] * 383)}]"
+    asked = {
+        "count": ("SELECT count_matching(ARRAY[%s]::uuid[], '{}', 10) > 0", [collection]),
+        "list": (
+            "SELECT count(*) > 0 FROM list_matching(ARRAY[%s]::uuid[], '{}', NULL, 10)",
+            [collection],
+        ),
+        "vectors": (
+            "SELECT count(*) > 0 FROM nearest_one_by_one(%s, ARRAY[%s]::uuid[], %s, '{}', 10)",
+            [table, collection, vector],
+        ),
+        "words": (
+            "SELECT count(*) > 0 FROM rank_by_text(ARRAY[%s]::uuid[], 'passage', '{}', 10, 100)",
+            [collection],
+        ),
+    }
+    for tenant, sees in (("default", True), ("other", False), ("", False)):
+        with psycopg.connect(database.app) as connection:
+            connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
+            for name, (query, parameters) in asked.items():
+                row = connection.execute(query.encode(), parameters).fetchone()
+                assert row == (sees,), name
+    with psycopg.connect(database.app) as connection:
+        connection.execute("SELECT set_config('memserver.tenant', 'default', false)")
+        row = connection.execute("SELECT own_vectors_table(%s, 384)", [collection]).fetchone()
+        assert row is not None
+        own = row[0]
+        connection.execute(
+            f"INSERT INTO {own} VALUES (%s, %s, 'default', %s)".encode(),
+            [collection, collection, vector],
+        )
+        connection.commit()
+        connection.execute("SELECT set_config('memserver.tenant', 'other', false)")
+        connection.commit()
+        for query in ("SELECT own_vectors_table(%s, 384)", "SELECT drop_own_table(%s)"):
+            asked_for = own if "drop" in query else collection
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(query.encode(), [asked_for])
+            connection.rollback()
+        with pytest.raises(psycopg.errors.NoDataFound):
+            connection.execute("SELECT index_vectors(%s, '64MB')", [collection])
