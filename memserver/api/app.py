@@ -7,6 +7,8 @@ from fastapi import APIRouter, FastAPI
 
 import memserver
 from memserver.api import errors
+from memserver.api.openai import chat, models, responses
+from memserver.api.openai import errors as openai_errors
 from memserver.api.routes import agents, archival, collections, health, memory, messages
 from memserver.settings import Settings
 from memserver.wiring import Services, running_services
@@ -34,8 +36,11 @@ def create_app(
         responses=errors.DOCUMENTED,
     )
     errors.install(app)
+    openai_errors.install(app)
     v1 = APIRouter(prefix="/v1")
     for module in (agents, messages, memory, archival, collections, health):
         v1.include_router(module.router)
+    for speaking_openai in (models, chat, responses):
+        v1.include_router(speaking_openai.router)
     app.include_router(v1)
     return app
