@@ -8,9 +8,8 @@ import openai
 import pytest
 
 from memserver.client import Client
-from memserver.errors import ContextOverflow, ModelUnavailable
-from memserver.llm.reply_parser import RawReply
-from memserver.llm.scripted import Call, ScriptedModel, say
+from memserver.errors import ContextOverflow, ModelUnavailable, ProtocolViolation
+from memserver.llm.scripted import Broken, Call, ScriptedModel, say
 from tests.client.support import Served, served
 from tests.support import OneDatabase
 
@@ -80,12 +79,19 @@ def test_the_sdks_stream_helper_puts_a_completion_together(database: OneDatabase
 
 
 def test_text_of_a_step_that_turns_out_void_is_followed_by_what_counts(database: OneDatabase):
-    void = RawReply(text='{"tool": "send_message", "arguments": {"message": "Hello, B')
-    with speaking(database, void, say("Hello, Ada.")) as (sdk, _):
-        answer = sdk.chat.completions.create(
-            model="sam", messages=[{"role": "user", "content": "Hi"}]
-        )
-        assert answer.choices[0].message.content == "Hello, Ada."
+    void = Broken(say("Hello, B"), ProtocolViolation("It broke off."))
+    with speaking(database, void, say("Hello, Ada."), say("Bye.")) as (sdk, server):
+        chat: list[Any] = [{"role": "user", "content": "Hi"}]
+        stream = sdk.chat.completions.create(model="sam", messages=chat, stream=True)
+        shown = "".join(each.choices[0].delta.content or "" for each in stream)
+        assert shown == "Hello, B\n\nHello, Ada."
+        chat += [{"role": "assistant", "content": shown}, {"role": "user", "content": "Bye"}]
+        sdk.chat.completions.create(model="sam", messages=chat)
+        with Client(server.url) as client:
+            agent = client.agents.find("sam")
+            assert agent is not None
+            said = [each.text for each in client.messages.all(agent.id) if each.role != "system"]
+        assert said == ["Bye.", "Bye", "Hello, Ada.", "Hi"]
 
 
 def test_a_response_has_text_and_usage_and_is_found_again(database: OneDatabase):
