@@ -14,6 +14,7 @@ from memserver.client.awaiting import (
     AsyncStream,
     AsyncTransport,
 )
+from memserver.client.progress import Progress
 from memserver.client.requests import Id
 from memserver.client.retries import Retries
 
@@ -42,7 +43,7 @@ class AsyncMessages(AsyncResource):
     def stream(self, agent_id: Id, text: str, *, idempotency_key: str | None = None) -> AsyncStream:
         """Say something to the agent and follow the turn as events; sent with the first `next`."""
         request = agent.stream_message(agent_id, text, idempotency_key=idempotency_key)
-        return AsyncStream(self.transport, request, None)
+        return AsyncStream(self.transport, Progress(request))
 
 
 class AsyncTurns(AsyncResource):
@@ -52,7 +53,7 @@ class AsyncTurns(AsyncResource):
 
     def events(self, agent_id: Id, turn: int, *, after: int | None = None) -> AsyncStream:
         """A turn as events, from its beginning or behind the event with the id `after`."""
-        return AsyncStream(self.transport, agent.turn_events(agent_id, turn), after)
+        return AsyncStream(self.transport, Progress(agent.turn_events(agent_id, turn), after=after))
 
 
 class AsyncWorkingContexts(AsyncResource):

@@ -103,11 +103,10 @@ class AsyncStream:
     where it was.
     """
 
-    def __init__(
-        self, transport: AsyncTransport, request: Request[None], after: int | None
-    ) -> None:
-        self._progress = Progress(request, after=after)
-        self._events = transport.events(self._progress)
+    def __init__(self, transport: AsyncTransport, progress: Progress) -> None:
+        self._transport = transport
+        self._progress = progress
+        self._events = transport.events(progress)
 
     @property
     def turn(self) -> int | None:
@@ -118,6 +117,11 @@ class AsyncStream:
     def last_event_id(self) -> int | None:
         """Of the last step that was read whole: behind it another stream can go on."""
         return self._progress.last_event_id
+
+    def resumed(self) -> "AsyncStream":
+        """Another stream that goes on where this one was left."""
+        self._progress.left()
+        return AsyncStream(self._transport, self._progress)
 
     async def aclose(self) -> None:
         """Read no further."""

@@ -100,9 +100,10 @@ class Stream:
     where it was.
     """
 
-    def __init__(self, transport: Transport, request: Request[None], after: int | None) -> None:
-        self._progress = Progress(request, after=after)
-        self._events = transport.events(self._progress)
+    def __init__(self, transport: Transport, progress: Progress) -> None:
+        self._transport = transport
+        self._progress = progress
+        self._events = transport.events(progress)
 
     @property
     def turn(self) -> int | None:
@@ -113,6 +114,11 @@ class Stream:
     def last_event_id(self) -> int | None:
         """Of the last step that was read whole: behind it another stream can go on."""
         return self._progress.last_event_id
+
+    def resumed(self) -> "Stream":
+        """Another stream that goes on where this one was left."""
+        self._progress.left()
+        return Stream(self._transport, self._progress)
 
     def close(self) -> None:
         """Read no further."""

@@ -75,7 +75,10 @@ class TurnEnded(Record):
 
 
 class Reconnected(Record):
-    """The connection broke and was made again. Deltas without their `MessageSaid` so far are void."""
+    """The connection broke and was made again.
+
+    Deltas so far without their `MessageSaid` are void, and the step that is under way has no further ones.
+    """
 
     attempt: int
 

@@ -5,9 +5,11 @@ import json
 import httpx2
 
 from memserver.client.agent_requests import turn_events
-from memserver.client.events import EVENTS, Event, TurnEnded, TurnStarted
+from memserver.client.events import EVENTS, Event, MessageDelta, TurnEnded, TurnStarted
 from memserver.client.failures import OtherError, error_of
 from memserver.client.requests import JsonObject, Request
+
+ANY_STEP = -1
 
 
 class Progress:
@@ -27,6 +29,8 @@ class Progress:
         self._first = request
         self._parts: set[tuple[int, str]] = set()
         self._connections = 0
+        self._left = False
+        self._under_way: int | None = None
         self._looked_at = after
 
     @property
@@ -45,9 +49,16 @@ class Progress:
         return found
 
     def connected(self) -> bool:
-        """Note a connection; whether it is not the first."""
+        """Note a connection; whether it stands for one that broke."""
+        again, broke = self._connections > 0, not self._left
         self._connections += 1
-        return self._connections > 1
+        self._left = False
+        self._under_way = ANY_STEP if again else None
+        return again and broke
+
+    def left(self) -> None:
+        """Note that the reader goes, and comes again perhaps."""
+        self._left = True
 
     def moved(self) -> bool:
         """Whether a step was read since this was asked last."""
@@ -68,6 +79,8 @@ class Progress:
         if kind is None or self._was_read(frame.event, data):
             return None
         event = kind.model_validate(data)
+        if isinstance(event, MessageDelta) and self._has_no_beginning(event):
+            return None
         if frame.id and int(frame.id) > self._read_to:
             self.last_event_id = int(frame.id)
             self._parts.clear()
@@ -92,3 +105,9 @@ class Progress:
             return True
         self._parts.add(part)
         return False
+
+    def _has_no_beginning(self, delta: MessageDelta) -> bool:
+        """Whether this belongs to the step that was under way when the connection was made again."""
+        if self._under_way == ANY_STEP:
+            self._under_way = delta.step
+        return self._under_way == delta.step

@@ -8,6 +8,7 @@ from memserver.client import agent_requests as agent
 from memserver.client import memory_requests as memory
 from memserver.client.address import DEFAULT_URL, limits_of
 from memserver.client.blocking import Items, Method, Resource, Stream, Transport
+from memserver.client.progress import Progress
 from memserver.client.requests import Id
 from memserver.client.retries import Retries
 
@@ -36,7 +37,7 @@ class Messages(Resource):
     def stream(self, agent_id: Id, text: str, *, idempotency_key: str | None = None) -> Stream:
         """Say something to the agent and follow the turn as events; sent with the first `next`."""
         request = agent.stream_message(agent_id, text, idempotency_key=idempotency_key)
-        return Stream(self.transport, request, None)
+        return Stream(self.transport, Progress(request))
 
 
 class Turns(Resource):
@@ -46,7 +47,7 @@ class Turns(Resource):
 
     def events(self, agent_id: Id, turn: int, *, after: int | None = None) -> Stream:
         """A turn as events, from its beginning or behind the event with the id `after`."""
-        return Stream(self.transport, agent.turn_events(agent_id, turn), after)
+        return Stream(self.transport, Progress(agent.turn_events(agent_id, turn), after=after))
 
 
 class WorkingContexts(Resource):

@@ -99,6 +99,9 @@ class AwaitableStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    def resumed(self) -> "AwaitableStream":
+        return AwaitableStream(self._stream.resumed())
+
     def __aiter__(self) -> AsyncIterator[Any]:
         return _stepped(self._stream)
 

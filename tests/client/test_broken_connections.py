@@ -210,3 +210,25 @@ def test_an_answer_of_somebody_else_is_told_apart():
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, text="<html>Welcome!"))
     with pytest.raises(UnexpectedAnswer, match="Welcome"):
         Client(http=httpx2.Client(transport=transport)).health()
+
+
+@pytest.mark.parametrize("read", [1, 2, 4, 6, 9])
+async def test_a_stream_that_was_left_is_resumed_where_it_was(
+    connect, database: OneDatabase, read: int
+):
+    with served(database, ScriptedModel([SEARCH, say("Hello, dear Ada.")])) as server:
+        client = connect(server.url)
+        agent = await client.agents.create()
+        events = []
+        async with client.messages.stream(agent.id, "Hi") as stream:
+            async for event in stream:
+                events.append(event)
+                if len(events) == read:
+                    break
+        async with stream.resumed() as rest:
+            events += [event async for event in rest]
+        kinds = [type(event) for event in events if not isinstance(event, MessageDelta)]
+        assert Reconnected not in kinds
+        for kind in (TurnStarted, Thought, MessageSaid, UsageCounted, TurnEnded):
+            assert kinds.count(kind) == 1, kind
+        assert len(server.model.seen) == 2
