@@ -46,8 +46,8 @@ class Unread:
     Attributes:
         past: exchanges that the agent was not there for, oldest first.
         text: what the user says now.
-        same: the newest turn whose message is just that text, if the history's end has one: what a request
-            that is repeated has begun already.
+        same: the turn of the newest message of all, if that says just this and is no part of the
+            transcript: what a request that is repeated has begun already.
     """
 
     past: tuple[Said, ...]
@@ -123,9 +123,10 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     while first < len(last) - 1 and window.asked.get(last[first], -1) > place:
         first += 1
     text = BETWEEN.join(last[first:])
-    at = window.asked.get(text)
+    newest = max(window.asked.values(), default=-1)
+    begun = newest > place and window.asked.get(text) == newest
     past = tuple(message for each in exchanges[known:] for message in each.messages)
-    return Unread(past, text, None if at is None else at // PLACES_PER_TURN)
+    return Unread(past, text, newest // PLACES_PER_TURN if begun else None)
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:

@@ -197,6 +197,19 @@ async def test_a_request_that_openais_client_repeats_is_answered_by_the_turn_it_
         assert len(await history(server, agent)) == 2
 
 
+async def test_a_repeated_request_whose_first_one_never_came_is_posted(database: OneDatabase):
+    async with serving(database, ScriptedModel(echo)) as server:
+        agent = await server.create_agent(name="sam")
+        again = {"x-stainless-retry-count": "1"}
+        chat: Chat = [("user", "go on")]
+        chat.append(("assistant", await complete(server, *chat, headers=again)))
+        await complete(server, *chat, ("user", "go on"), headers=again)
+        await complete(server, ("user", "elsewhere"))
+        await complete(server, ("user", "go on"), headers=again)
+        said = [text for role, text in await history(server, agent) if role == "user"]
+        assert said == ["go on", "go on", "elsewhere", "go on"]
+
+
 async def test_only_text_counts_and_only_what_is_new_must_be_text(database: OneDatabase):
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     text = {"type": "text", "text": "what is this?"}

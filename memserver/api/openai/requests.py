@@ -90,7 +90,7 @@ def check_chat(request: ChatRequest) -> None:
     _check_tools(extra)
     if extra.get("functions"):
         raise InvalidInput(_NO_TOOLS.replace("tools:", "functions:"), hint=_TOOLS_HINT)
-    if extra.get("n") not in {None, 1}:
+    if extra.get("n") not in (None, 1):
         raise InvalidInput("n: an agent gives one answer.", hint="Leave n out.")
     _check_format("response_format", extra.get("response_format"))
     for name in ("logprobs", "top_logprobs", "audio"):
@@ -158,7 +158,7 @@ def _text(content: object, place: str, *, strict: bool) -> str:
     texts = []
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
-        text = part.get(_TEXT_PARTS[kind]) if kind in _TEXT_PARTS else None
+        text = part.get(_TEXT_PARTS.get(str(kind), "")) if isinstance(part, Mapping) else None
         if isinstance(text, str):
             texts.append(text)
         elif strict:
@@ -176,7 +176,7 @@ def _check_tools(extra: JsonObject) -> None:
 
 def _check_format(name: str, wanted: object) -> None:
     kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind not in {None, "text"}:
+    if kind not in (None, "text"):
         raise InvalidInput(
             f"{name}: an agent answers in text; it can't be held to {kind}.",
             hint=f"Leave {name} out.",

@@ -13,13 +13,16 @@ from fastapi import Header
 from memserver.agent.events import Event, StepCommitted, TextDelta, TurnEnded
 from memserver.agent.transcript import Said, unread
 from memserver.api.openai.errors import no_model, turn_failed
-from memserver.errors import NotFound
+from memserver.errors import InvalidInput, NotFound
+from memserver.memory.text import clean
 from memserver.messages import Message
 from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
 from memserver.wiring import Services
 
+LONGEST_TEXT = 1_000_000
+MOST_PAST = 10_000
 _TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})$")
 
 Key = Annotated[
@@ -54,6 +57,7 @@ class Asker:
 
 async def find_agent(services: Services, tenant: str, model: str) -> Agent:
     """The agent of this name or id. Raises Refusal."""
+    model = clean(model)
     async with services.database.tenant(tenant) as tx:
         found = await agents.list_page(tx, after=None, limit=1, name=model)
         if found:
@@ -74,6 +78,13 @@ async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
         new = await unread(tx, agent.id, transcript)
         if asker.repeated and asker.key is None and new.same is not None:
             return await inbox.get_turn(tx, agent.id, new.same)
+    if len(new.text) > LONGEST_TEXT:
+        raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
+    if len(new.past) > MOST_PAST:
+        raise InvalidInput(
+            f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
+            hint="Import them by POST /v1/agents/{agent_id}/messages/import.",
+        )
     if new.past:
         messages = [NewMessage(said.text, 0, said.role) for said in new.past]
         await services.conversation.import_messages(
