@@ -135,10 +135,17 @@ class _Session:
         if text.startswith("/") and not text.startswith("//"):
             commands.run(self._place, text)
             return
-        if self._left is not None:
-            left, self._left = self._left, None
-            self._follow(left.resumed())
+        self._read_on()
         self._follow(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
+
+    def _read_on(self) -> None:
+        """Show what came of a message that was not waited for."""
+        if self._left is not None:
+            try:
+                self._follow(self._left.resumed())
+            except MemserverError as error:
+                self._console.print(error_text(error))
+            self._left = None
 
     def _follow(self, stream: Stream) -> None:
         """Show a turn to its end, or until the user doesn't want to wait any longer."""
@@ -165,10 +172,13 @@ class _Session:
         self._show_fullness(steps)
 
     def _show_fullness(self, steps: int | None) -> None:
-        if self._place.display is not None:
-            view = self._client.agents.context(self._place.agent.id)
-            self._console.print(fullness(view, steps))
-            self._console.print()
+        if self._place.display is None:
+            return
+        try:
+            self._console.print(fullness(self._client.agents.context(self._place.agent.id), steps))
+        except MemserverError as error:
+            self._aside(f"How full the context is can't be said: {error.message}")
+        self._console.print()
 
     def _greet(self) -> None:
         agent = self._place.agent

@@ -103,6 +103,7 @@ def test_commands_show_and_change_the_memory(tmp_path: Path, database: OneDataba
 class Waiting:
     """Keeps its first answer until it is let go."""
 
+    first: Step | None = None
     let_go: Callable[[], object] = lambda: None
     asked: list[str] = field(default_factory=list)
 
@@ -113,7 +114,7 @@ class Waiting:
             return say(f"re {text}")
         held = asyncio.Event()
         self.let_go = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
-        return Held(say(f"late {text}"), held)
+        return Held(self.first or say(f"late {text}"), held)
 
 
 def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
@@ -143,6 +144,26 @@ def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
         shown.interrupt()
         assert shown.end() == 0
         assert model.asked == ["one", "two"]
+
+
+def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
+    tmp_path: Path, database: OneDatabase
+):
+    model = Waiting(first=ModelUnavailable("The model is down."))
+    with (
+        served(database, ScriptedModel(model)) as server,
+        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+    ):
+        shown.wait_for(ASK)
+        shown.type("one\n")
+        while not model.asked:
+            shown.read(0)
+        shown.interrupt()
+        shown.wait_for(ASK)
+        model.let_go()
+        shown.type("two\n")
+        shown.wait_for("The model is down.")
+        shown.wait_for("sam > re two")
 
 
 def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path, database: OneDatabase):

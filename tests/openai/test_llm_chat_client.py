@@ -13,7 +13,7 @@ from memserver.llm.scripted_rules import echo
 from tests.client.support import served
 from tests.support import OneDatabase
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # five starts of a Python
 
 
 def llm(folder: Path, *arguments: str, typed: str = "") -> str:

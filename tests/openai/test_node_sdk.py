@@ -21,10 +21,10 @@ from memserver.messages import PromptMessage, ToolSpec
 from tests.client.support import served
 from tests.support import OneDatabase
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # npm may have to download
 
 HERE = Path(__file__).parent / "node"
-SECONDS = 100
+SECONDS = 180
 
 
 def missing(reason: str) -> NoReturn:
