@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, ingest, reembed, engine, models, keys, tenants."""
+"""The command line: serve, chat, migrate, doctor, ingest, reembed, engine, models, keys, tenants."""
 
 import asyncio
 import json
@@ -22,6 +22,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from memserver import __version__
+from memserver.chat.session import Wishes, chat
+from memserver.client import Client
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
 from memserver.key_commands import check_keys, keys, tenants
@@ -153,6 +155,25 @@ def serve(
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
+
+
+@app.command("chat")
+def chat_command(
+    agent: Annotated[str, typer.Argument(help="The agent's name or id.")],
+    create: Annotated[bool, typer.Option("--create", help="Make the agent if need be.")] = False,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="Say this, print the answer, and end.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Of the server; left out: on this machine, at its port.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+) -> None:
+    """Talk with an agent; /help lists the commands. Through a pipe each line is a message."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    here = f"http://127.0.0.1:{_settings().port}"
+    with Client(url or os.environ.get("MEMSERVER_URL") or here, api_key=api_key) as client:
+        chat(client, agent, Wishes(create=create, message=message, editor=editor))
 
 
 @app.command()

@@ -12,6 +12,8 @@ import memserver
 from memserver.api import errors
 from memserver.api.access import Access
 from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
+from memserver.api.openai import chat, models, responses
+from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp
 from memserver.api.rate_limit import RateLimit
 from memserver.api.routes import (
@@ -56,6 +58,7 @@ def create_app(
         middleware=_middleware(settings),
     )
     errors.install(app)
+    openai_errors.install(app)
     v1 = APIRouter(prefix="/v1")
     for module in (
         agents,
@@ -71,6 +74,8 @@ def create_app(
         health,
     ):
         v1.include_router(module.router)
+    for speaking_openai in (models, chat, responses):
+        v1.include_router(speaking_openai.router)
     app.include_router(v1)
     return app
 

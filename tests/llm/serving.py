@@ -8,6 +8,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,12 +24,12 @@ class Current:
 
 
 @contextlib.contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
+def serving(app: ASGIApp, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
     """The base URL of the app. The socket listens before the server runs, so nothing is waited for."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     config = uvicorn.Config(
-        app, log_level="error", ws="none", lifespan="off", timeout_graceful_shutdown=0
+        app, log_level="error", ws="none", lifespan=lifespan, timeout_graceful_shutdown=0
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

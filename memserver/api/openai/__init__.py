@@ -1,0 +1,1 @@
+"""The routes that speak OpenAI's API, for clients that know no other."""

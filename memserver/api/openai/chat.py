@@ -1,0 +1,196 @@
+"""Chat completions: one answer of an agent, whole or as chunks."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from memserver.agent.events import TurnEnded
+from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.openai.errors import RESPONSES, turn_failed
+from memserver.api.openai.requests import (
+    CHAT_FIELDS,
+    ChatRequest,
+    chat_transcript,
+    check_chat,
+    has_instructions,
+)
+from memserver.api.openai.turns import (
+    Asker,
+    Key,
+    Repetitions,
+    begin,
+    find_agent,
+    finish_reason,
+    started,
+    text_of,
+    turn_id,
+)
+from memserver.messages import JsonObject, Usage
+from memserver.storage.inbox import Turn
+
+router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class Extra(BaseModel):
+    """What OpenAI's answers don't have: the turn, for the API's other routes, and what had no effect."""
+
+    agent_id: str
+    turn: int
+    unused: list[str]
+
+    @classmethod
+    def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
+        """For an answer."""
+        more = ["system messages"] if instructions else []
+        return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
+
+
+class CompletionMessage(BaseModel):
+    """What the agent said."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class Choice(BaseModel):
+    """The one answer."""
+
+    index: Literal[0] = 0
+    message: CompletionMessage
+    logprobs: None = None
+    finish_reason: str
+
+
+class PromptDetails(BaseModel):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+
+
+class CompletionUsage(BaseModel):
+    """Tokens of all the turn's steps, as the model's endpoint counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+    @classmethod
+    def of(cls, usage: Usage) -> "CompletionUsage":
+        """From a turn's usage."""
+        return cls(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            total_tokens=usage.prompt_tokens + usage.completion_tokens,
+            prompt_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens),
+        )
+
+
+class Completion(BaseModel):
+    """A chat completion."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage
+    memserver: Extra
+
+
+@router.post(
+    "/chat/completions",
+    response_model=Completion,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The agent's answer."}},
+)
+async def create_completion(
+    request: ChatRequest,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: Key = None,
+    repetitions: Repetitions = 0,
+) -> Response:
+    """Say something to an agent, from a client of OpenAI's API.
+
+    The agent remembers the conversation, so of the messages it is told only what it has not read: what the
+    user says behind the last assistant message, and exchanges that another model answered.
+    """
+    check_chat(request)
+    transcript = chat_transcript(request)
+    agent = await find_agent(services, tenant, request.model)
+    turn = await begin(Asker(services, tenant, key, repetitions > 0), agent, transcript)
+    instructions = has_instructions([each.role for each in request.messages])
+    extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
+    if request.stream:
+        pieces = await started(services, tenant, turn)
+        options = request.stream_options
+        counted = options is not None and options.include_usage is True
+        chunks = _Chunks(turn, request.model, extra, counted=counted)
+        return StreamingResponse(
+            chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
+        )
+    result = await services.conversation.result(tenant, turn)
+    if result.ended.error is not None:
+        raise turn_failed(result.ended.error)
+    message = CompletionMessage(content=text_of(result.messages))
+    completion = Completion(
+        id=turn_id("chatcmpl-", turn),
+        created=int(turn.created_at.timestamp()),
+        model=request.model,
+        choices=[Choice(message=message, finish_reason=finish_reason(result.ended))],
+        usage=CompletionUsage.of(result.ended.usage),
+        memserver=extra,
+    )
+    return Response(completion.model_dump_json(), media_type="application/json")
+
+
+class _Chunks:
+    """A completion as a stream of chunks."""
+
+    def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
+        self._counted = counted
+        self._head: JsonObject = {
+            "id": turn_id("chatcmpl-", turn),
+            "object": "chat.completion.chunk",
+            "created": int(turn.created_at.timestamp()),
+            "model": model,
+            "memserver": extra.model_dump(),
+        }
+
+    async def of(self, pieces: AsyncIterator[str | TurnEnded]) -> AsyncIterator[str]:
+        """The frames, to the last."""
+        yield self._chunk({"role": "assistant", "content": ""})
+        async for piece in pieces:
+            if isinstance(piece, str):
+                yield self._chunk({"content": piece})
+            elif piece.error is not None:
+                yield frame(turn_failed(piece.error).body)
+                return
+            else:
+                yield self._chunk({}, finish_reason(piece))
+                if self._counted:
+                    usage = CompletionUsage.of(piece.usage).model_dump()
+                    yield frame({**self._head, "choices": [], "usage": usage})
+        yield "data: [DONE]\n\n"
+
+    def _chunk(self, delta: JsonObject, reason: str | None = None) -> str:
+        choice: dict[str, Any] = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": reason,
+        }
+        usage = {"usage": None} if self._counted else {}
+        return frame({**self._head, "choices": [choice], **usage})
+
+
+def frame(data: JsonObject) -> str:
+    """One event without a name."""
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"

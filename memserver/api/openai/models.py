@@ -1,0 +1,61 @@
+"""Agents as OpenAI's clients list them: as models."""
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.openai.errors import RESPONSES
+from memserver.api.openai.turns import find_agent
+from memserver.storage import agents
+from memserver.storage.agents import Agent
+
+router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+
+
+class Model(BaseModel):
+    """An agent; `id` is its name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "memserver"
+
+    @classmethod
+    def of(cls, agent: Agent) -> "Model":
+        """From a stored agent."""
+        return cls(id=agent.name, created=int(agent.created_at.timestamp()))
+
+
+class ModelList(BaseModel):
+    """Agents, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+    has_more: bool
+    last_id: UUID | None
+
+
+@router.get("/models")
+async def list_models(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `last_id` of the answer before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> ModelList:
+    """List the agents, as models. OpenAI's clients read the first answer only."""
+    async with services.database.tenant(tenant) as tx:
+        found = await agents.list_page(tx, after=after, limit=limit + 1)
+    return ModelList(
+        data=[Model.of(agent) for agent in found[:limit]],
+        has_more=len(found) > limit,
+        last_id=found[:limit][-1].id if found else None,
+    )
+
+
+@router.get("/models/{model:path}")
+async def get_model(model: str, services: ServicesDep, tenant: TenantDep) -> Model:
+    """Get one agent, by its name or id."""
+    return Model.of(await find_agent(services, tenant, model))

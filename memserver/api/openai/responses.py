@@ -1,0 +1,325 @@
+"""Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from memserver.agent.events import TurnEnded
+from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.openai.chat import STREAM_HEADERS, Extra
+from memserver.api.openai.errors import RESPONSES, no_previous_response, turn_failed
+from memserver.api.openai.requests import (
+    RESPONSE_FIELDS,
+    ResponseRequest,
+    check_response,
+    has_instructions,
+    response_transcript,
+)
+from memserver.api.openai.turns import (
+    Asker,
+    Key,
+    Repetitions,
+    begin,
+    find_agent,
+    find_turn,
+    started,
+    text_of,
+    turn_id,
+)
+from memserver.errors import InvalidInput, NotFound
+from memserver.messages import JsonObject, Usage
+from memserver.storage import recall
+from memserver.storage.agents import Agent
+from memserver.storage.inbox import PLACES_PER_TURN, Turn
+from memserver.wiring import Services
+
+router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+
+Status = Literal["completed", "failed", "in_progress", "incomplete"]
+
+
+class OutputText(BaseModel):
+    """A part of a message."""
+
+    type: Literal["output_text"] = "output_text"
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class OutputMessage(BaseModel):
+    """What the agent said."""
+
+    type: Literal["message"] = "message"
+    id: str
+    status: Literal["completed", "in_progress"]
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText]
+
+
+class CachedTokens(BaseModel):
+    """Of the input's tokens."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class ReasoningTokens(BaseModel):
+    """Of the output's tokens; endpoints don't tell them apart."""
+
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(BaseModel):
+    """Tokens of all the turn's steps, as the model's endpoint counted them."""
+
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    output_tokens_details: ReasoningTokens = ReasoningTokens()
+    total_tokens: int
+
+    @classmethod
+    def of(cls, usage: Usage) -> "ResponseUsage":
+        """From a turn's usage."""
+        return cls(
+            input_tokens=usage.prompt_tokens,
+            input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
+            output_tokens=usage.completion_tokens,
+            total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        )
+
+
+class ResponseError(BaseModel):
+    """Why the turn failed."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(BaseModel):
+    """Why the answer is cut."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
+class ResponseObject(BaseModel):
+    """A response."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: Status
+    model: str
+    output: list[OutputMessage]
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: None = None
+    metadata: dict[str, str] = {}
+    parallel_tool_calls: Literal[False] = False
+    previous_response_id: str | None = None
+    store: Literal[True] = True
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    tool_choice: Literal["none"] = "none"
+    tools: list[Any] = []
+    usage: ResponseUsage | None = None
+    memserver: Extra
+
+
+@router.post(
+    "/responses",
+    response_model=ResponseObject,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The agent's answer."}},
+)
+async def create_response(
+    request: ResponseRequest,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: Key = None,
+    repetitions: Repetitions = 0,
+) -> Response:
+    """Say something to an agent, from a client of OpenAI's API.
+
+    The input may be a text or a whole conversation, of which the agent is told what it has not read.
+    """
+    check_response(request)
+    transcript = response_transcript(request)
+    agent = await _agent(services, tenant, request)
+    turn = await begin(Asker(services, tenant, key, repetitions > 0), agent, transcript)
+    answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
+    answer.previous = request.previous_response_id
+    if request.stream:
+        pieces = await started(services, tenant, turn)
+        return StreamingResponse(
+            _events(answer, pieces), media_type="text/event-stream", headers=STREAM_HEADERS
+        )
+    result = await services.conversation.result(tenant, turn)
+    if result.ended.error is not None:
+        raise turn_failed(result.ended.error)
+    whole = answer.ended(text_of(result.messages), result.ended)
+    return Response(whole.model_dump_json(), media_type="application/json")
+
+
+@router.get("/responses/{response_id}")
+async def get_response(
+    response_id: str, services: ServicesDep, tenant: TenantDep
+) -> ResponseObject:
+    """Get a response again, or see how it stands."""
+    agent, turn = await find_turn(services, tenant, response_id)
+    answer = _Answer(agent.name, turn, Extra.of(turn, [], instructions=False))
+    async with services.database.tenant(tenant) as tx:
+        messages = await recall.queue(
+            tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
+        )
+    if not turn.ended:
+        return answer.begun()
+    stop = turn.stop_reason or ""
+    ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, turn.error)
+    return answer.ended(text_of(messages), ended)
+
+
+async def _agent(services: Services, tenant: str, request: ResponseRequest) -> Agent:
+    previous = None
+    if request.previous_response_id is not None:
+        try:
+            previous, _ = await find_turn(services, tenant, request.previous_response_id)
+        except NotFound as error:
+            raise no_previous_response(request.previous_response_id) from error
+    if request.model is None:
+        if previous is None:
+            raise InvalidInput("model: the agent's name or id is wanted.")
+        return previous
+    agent = await find_agent(services, tenant, request.model)
+    if previous is not None and previous.id != agent.id:
+        assert request.previous_response_id is not None
+        raise no_previous_response(request.previous_response_id)
+    return agent
+
+
+def _extra(turn: Turn, request: ResponseRequest) -> Extra:
+    roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
+    instructions = has_instructions(roles)
+    return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
+
+
+class _Answer:
+    """A turn as a response object, as far as it has come."""
+
+    def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
+        self._model = model
+        self._turn = turn
+        self._extra = extra
+        self.previous: str | None = None
+
+    @property
+    def message_id(self) -> str:
+        """Of its one message."""
+        return turn_id("msg_", self._turn)
+
+    def begun(self) -> ResponseObject:
+        """Before there is an answer."""
+        return self._whole("in_progress", [])
+
+    def ended(self, text: str, ended: TurnEnded) -> ResponseObject:
+        """With the answer, or with what went wrong."""
+        output = [self.message(text)] if text else []
+        usage = ResponseUsage.of(ended.usage)
+        if ended.error is not None:
+            error = ResponseError(code="server_error", message=ended.error["message"])
+            return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "max_steps":
+            cut = IncompleteDetails()
+            return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
+        return self._whole("completed", output, usage=usage)
+
+    def message(self, text: str) -> OutputMessage:
+        """What the agent said."""
+        content = [OutputText(text=text)]
+        return OutputMessage(id=self.message_id, status="completed", content=content)
+
+    def _whole(self, status: Status, output: list[OutputMessage], **more: Any) -> ResponseObject:  # noqa: ANN401
+        return ResponseObject(
+            id=turn_id("resp_", self._turn),
+            created_at=int(self._turn.created_at.timestamp()),
+            status=status,
+            model=self._model,
+            output=output,
+            previous_response_id=self.previous,
+            memserver=self._extra,
+            **more,
+        )
+
+
+async def _events(answer: _Answer, pieces: AsyncIterator[str | TurnEnded]) -> AsyncIterator[str]:
+    """The response as events, numbered."""
+    writer = _Writer(answer)
+    for event in writer.begin():
+        yield event
+    async for piece in pieces:
+        for event in writer.end(piece) if isinstance(piece, TurnEnded) else writer.add(piece):
+            yield event
+
+
+class _Writer:
+    """Writes the events of one response; its one message is begun with its first text."""
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._number = -1
+        self._text = ""
+
+    def begin(self) -> list[str]:
+        """Before the first text."""
+        begun = self._answer.begun().model_dump()
+        return [
+            self._event("response.created", response=begun),
+            self._event("response.in_progress", response=begun),
+        ]
+
+    def add(self, text: str) -> list[str]:
+        """More text."""
+        opening = [] if self._text else self._open()
+        self._text += text
+        return [
+            *opening,
+            self._event("response.output_text.delta", **self._place, delta=text, logprobs=[]),
+        ]
+
+    def end(self, ended: TurnEnded) -> list[str]:
+        """The end, whichever it is."""
+        closing = self._close() if self._text else []
+        whole = self._answer.ended(self._text, ended)
+        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+
+    @property
+    def _place(self) -> JsonObject:
+        return {"item_id": self._answer.message_id, "output_index": 0, "content_index": 0}
+
+    def _open(self) -> list[str]:
+        message = self._answer.message("").model_copy(
+            update={"status": "in_progress", "content": []}
+        )
+        part = OutputText(text="").model_dump()
+        return [
+            self._event("response.output_item.added", output_index=0, item=message.model_dump()),
+            self._event("response.content_part.added", **self._place, part=part),
+        ]
+
+    def _close(self) -> list[str]:
+        text, place = self._text, self._place
+        part = OutputText(text=text).model_dump()
+        item = self._answer.message(text).model_dump()
+        return [
+            self._event("response.output_text.done", **place, text=text, logprobs=[]),
+            self._event("response.content_part.done", **place, part=part),
+            self._event("response.output_item.done", output_index=0, item=item),
+        ]
+
+    def _event(self, kind: str, **data: Any) -> str:  # noqa: ANN401 - JSON
+        self._number += 1
+        whole = {"type": kind, "sequence_number": self._number, **data}
+        return f"event: {kind}\ndata: {json.dumps(whole, ensure_ascii=False)}\n\n"

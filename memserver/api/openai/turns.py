@@ -1,0 +1,211 @@
+"""From a request in OpenAI's form to a turn, and from the turn's events to text that can't be taken back."""
+
+import hashlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Header
+
+from memserver.agent.events import Event, StepCommitted, TextDelta, TurnEnded
+from memserver.agent.transcript import Said, unread
+from memserver.api.openai.errors import no_model, turn_failed
+from memserver.errors import InvalidInput, NotFound
+from memserver.memory.text import clean
+from memserver.messages import Message
+from memserver.storage import agents, inbox
+from memserver.storage.agents import Agent
+from memserver.storage.inbox import NewMessage, Turn
+from memserver.wiring import Services
+
+LONGEST_TEXT = 1_000_000
+MOST_PAST = 10_000
+_TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})$")
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="A repeated request with the same key is stored and answered once.",
+    ),
+]
+Repetitions = Annotated[
+    int,
+    Header(
+        alias="x-stainless-retry-count",
+        ge=0,
+        le=1000,
+        description="How often OpenAI's client has sent this before: then it is not posted again.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose request it is, and how it is told from others."""
+
+    services: Services
+    tenant: str
+    key: str | None
+    repeated: bool
+
+
+async def find_agent(services: Services, tenant: str, model: str) -> Agent:
+    """The agent of this name or id. Raises Refusal."""
+    model = clean(model)
+    async with services.database.tenant(tenant) as tx:
+        found = await agents.list_page(tx, after=None, limit=1, name=model)
+        if found:
+            return found[0]
+        with suppress(ValueError, NotFound):
+            return await agents.get(tx, UUID(model))
+    raise no_model(model)
+
+
+async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
+    """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
+
+    Raises:
+        InvalidInput: nothing is new.
+    """
+    services, tenant = asker.services, asker.tenant
+    async with services.database.tenant(tenant) as tx:
+        new = await unread(tx, agent.id, transcript)
+        if asker.repeated and asker.key is None and new.same is not None:
+            return await inbox.get_turn(tx, agent.id, new.same)
+    if len(new.text) > LONGEST_TEXT:
+        raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
+    if len(new.past) > MOST_PAST:
+        raise InvalidInput(
+            f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
+            hint="Import them by POST /v1/agents/{agent_id}/messages/import.",
+        )
+    if new.past:
+        messages = [NewMessage(said.text, 0, said.role) for said in new.past]
+        await services.conversation.import_messages(
+            tenant, agent.id, messages, key=_key_of(new.past)
+        )
+    return await services.conversation.post(tenant, agent.id, new.text, key=asker.key)
+
+
+def turn_id(kind: str, turn: Turn) -> str:
+    """By which a client knows the answer: `kind` is chatcmpl- or resp_."""
+    return f"{kind}{turn.agent_id.hex}_{turn.turn}"
+
+
+async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[Agent, Turn]:
+    """The turn of such an id, and its agent. Raises NotFound."""
+    match = _TURN_ID.match(response_id)
+    try:
+        if match is None:
+            raise NotFound("It is no id of an answer.")
+        async with services.database.tenant(tenant) as tx:
+            agent = await agents.get(tx, UUID(match[1]))
+            return agent, await inbox.get_turn(tx, agent.id, min(int(match[2]), 2**62))
+    except NotFound as error:
+        raise NotFound(f"There is no response {response_id[:100]!r}.") from error
+
+
+def text_of(messages: Sequence[Message]) -> str:
+    """What the agent said in a turn."""
+    return "\n".join(each.text for each in messages if each.role == "assistant" and each.text)
+
+
+def finish_reason(ended: TurnEnded) -> str:
+    """Why the answer ends, as a chat completion says it."""
+    return "length" if ended.stop_reason == "max_steps" else "stop"
+
+
+async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | TurnEnded]:
+    """The turn as text to show, piece by piece, and its end; returns once there is something to show.
+
+    Raises:
+        Refusal: the turn failed before it said anything; later it is the stream that tells of it.
+    """
+    pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
+    first = await anext(pieces)
+    if isinstance(first, TurnEnded) and first.error is not None:
+        await pieces.aclose()
+        raise turn_failed(first.error)
+
+    async def all_of_it() -> AsyncIterator[str | TurnEnded]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    return all_of_it()
+
+
+async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | TurnEnded]:
+    spoken = Spoken()
+    async with aclosing(events):
+        async for event in events:
+            piece = ""
+            match event:
+                case TextDelta(step, text):
+                    piece = spoken.hear(step, text)
+                case StepCommitted(messages):
+                    piece = "".join(
+                        spoken.commit(each.text)
+                        for each in messages
+                        if each.role == "assistant" and each.text
+                    )
+                case TurnEnded():
+                    yield event
+                case _:
+                    pass
+            if piece:
+                yield piece
+
+
+@dataclass
+class Spoken:
+    """What was shown, where deltas may turn out void: then what counts follows behind it.
+
+    Attributes:
+        closed: whether a message was committed or turned out void, so that the next text begins anew.
+        open: what was shown of the message that is being generated.
+    """
+
+    closed: bool = False
+    open: str = ""
+    _step: int = -1
+    _heard: str = field(default="")
+
+    def hear(self, step: int, text: str) -> str:
+        """More of the message that a step generates; returns what is to be shown."""
+        if step != self._step:
+            self._step, self._heard = step, ""
+        self._heard += text
+        if self.open.startswith(self._heard):
+            return ""  # again what was shown in an attempt that failed
+        return self._show(self._heard)
+
+    def commit(self, text: str) -> str:
+        """What the agent said, for good; returns what is to be shown of it."""
+        piece = "" if text == self.open else self._show(text)
+        self.closed, self.open, self._step = True, "", -1
+        return piece
+
+    def _show(self, text: str) -> str:
+        if text.startswith(self.open):
+            piece = text[len(self.open) :]
+            separator = "\n" if self.closed and not self.open else ""
+        else:
+            piece, separator = text, "\n\n"
+        self.open = text
+        return separator + piece
+
+
+def _key_of(past: Sequence[Said]) -> str:
+    """The same past is imported once, whoever sends it again."""
+    digest = hashlib.sha256()
+    for said in past:
+        digest.update(f"{said.role}\0{said.text}\0".encode())
+    return f"openai-history-{digest.hexdigest()}"

@@ -1,0 +1,24 @@
+"""Where a server is, and what both clients say to it on every request."""
+
+import httpx2
+
+import memserver
+
+DEFAULT_URL = "http://127.0.0.1:8283"
+CONNECT_SECONDS = 10.0
+
+
+def base_of(url: str) -> str:
+    """The server's address without the /v1 that it may end in."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def headers_of(api_key: str | None) -> dict[str, str]:
+    """What every request carries."""
+    found = {"User-Agent": f"memserver-client/{memserver.__version__}"}
+    return found if api_key is None else {**found, "Authorization": f"Bearer {api_key}"}
+
+
+def limits_of(timeout: float) -> httpx2.Timeout:
+    """Time limits: `timeout` is for the answer, since a turn may take minutes."""
+    return httpx2.Timeout(timeout, connect=CONNECT_SECONDS)

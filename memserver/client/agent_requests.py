@@ -1,0 +1,224 @@
+"""The requests for agents, messages and turns, each once, for both clients."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from memserver.client.models import (
+    Agent,
+    AgentOptions,
+    Answer,
+    ContextView,
+    Health,
+    Message,
+    Page,
+    Readiness,
+    Turn,
+)
+from memserver.client.requests import (
+    UNSET,
+    Id,
+    JsonObject,
+    PageRequest,
+    Request,
+    Unset,
+    changed,
+    given,
+    new_key,
+    nothing,
+)
+
+# --- the server
+
+
+def health() -> Request[Health]:
+    """Whether the server answers; it does while its models load."""
+    return Request("GET", "/health", Health.model_validate)
+
+
+def ready() -> Request[Readiness]:
+    """Whether turns can be answered now, and what is missing if not."""
+    return Request("GET", "/ready", Readiness.model_validate, answers=frozenset({503}))
+
+
+# --- agents
+
+
+def create_agent(
+    name: str | None = None,
+    *,
+    model: str | None = None,
+    system_prompt: str | None = None,
+    sections: Sequence[JsonObject] | None = None,
+    options: AgentOptions | JsonObject | None = None,
+    metadata: JsonObject | None = None,
+) -> Request[Agent]:
+    """Create an agent. Everything has a default.
+
+    Args:
+        name: unique; made up when left out.
+        model: left out: the server's.
+        system_prompt: instructions instead of the server's.
+        sections: of the working context, objects with `name` and, as wanted, `text`, `limit` (characters)
+            and `description`; left out: persona and human.
+        options: the agent's own settings.
+        metadata: yours.
+    """
+    body = given(
+        name=name,
+        model=model,
+        system_prompt=system_prompt,
+        sections=None if sections is None else list(sections),
+        options=options,
+        metadata=metadata,
+    )
+    return Request("POST", "/agents", Agent.model_validate, body=body, key=new_key())
+
+
+def list_agents(
+    *, name: str | None = None, after: Id | None = None, limit: int = 50
+) -> PageRequest[Agent, UUID]:
+    """List agents, oldest first. `after` is the `next` of the page before."""
+    query = {"name": name, "after": after, "limit": limit}
+    return PageRequest("GET", "/agents", Page[Agent, UUID].model_validate, query=query)
+
+
+def find_agent(name: str) -> Request[Agent | None]:
+    """The agent of this name, or None."""
+    query = {"name": name, "limit": 1}
+    return Request("GET", "/agents", _only_agent, query=query)
+
+
+def get_agent(agent: Id) -> Request[Agent]:
+    """Get one agent."""
+    return Request("GET", "/agents/{agent_id}", Agent.model_validate, {"agent_id": agent})
+
+
+def update_agent(
+    agent: Id,
+    *,
+    name: str | Unset = UNSET,
+    model: str | Unset | None = UNSET,
+    system_prompt: str | Unset | None = UNSET,
+    options: AgentOptions | JsonObject | Unset = UNSET,
+    metadata: JsonObject | Unset = UNSET,
+) -> Request[Agent]:
+    """Change an agent; what is left out stays, None is the server's default.
+
+    `options` and `metadata` are replaced as a whole.
+    """
+    body = changed(
+        name=name, model=model, system_prompt=system_prompt, options=options, metadata=metadata
+    )
+    return Request(
+        "PATCH", "/agents/{agent_id}", Agent.model_validate, {"agent_id": agent}, body=body
+    )
+
+
+def delete_agent(agent: Id) -> Request[None]:
+    """Delete an agent with its whole memory."""
+    return Request("DELETE", "/agents/{agent_id}", nothing, {"agent_id": agent})
+
+
+def get_context(agent: Id) -> Request[ContextView]:
+    """What the agent's prompt holds now, part by part, in text and tokens."""
+    return Request(
+        "GET", "/agents/{agent_id}/context", ContextView.model_validate, {"agent_id": agent}
+    )
+
+
+# --- messages and turns
+
+
+def send_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[Answer]:
+    """Say something to the agent and get its answer.
+
+    Args:
+        agent: whose.
+        text: what is said.
+        idempotency_key: give your own to send the same message again later, from another process too,
+            without its being stored twice. Retries within this call have one anyway.
+    """
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages",
+        Answer.model_validate,
+        {"agent_id": agent},
+        body={"text": text},
+        key=idempotency_key or new_key(),
+        keyed=True,
+    )
+
+
+def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[None]:
+    """Say something to the agent and follow the turn as events."""
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages",
+        nothing,
+        {"agent_id": agent},
+        body={"text": text, "stream": True},
+        key=idempotency_key or new_key(),
+        keyed=True,
+    )
+
+
+def list_messages(
+    agent: Id, *, after: int | None = None, before: int | None = None, limit: int = 50
+) -> PageRequest[Message, int]:
+    """The history: newest first, or, with `after`, oldest first behind that position."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/messages",
+        Page[Message, int].model_validate,
+        {"agent_id": agent},
+        {"after": after, "before": before, "limit": limit},
+        cursor="before" if after is None else "after",
+    )
+
+
+def import_messages(
+    agent: Id,
+    messages: Sequence[JsonObject],
+    *,
+    wait: bool = True,
+    idempotency_key: str | None = None,
+) -> Request[Turn]:
+    """Store past messages, oldest first, without replies.
+
+    Args:
+        agent: whose.
+        messages: up to 10,000 objects with `role` (user or assistant), `text` and, as wanted,
+            `created_at` (a datetime with a zone).
+        wait: answer when all is worked in; else at once, with the turn to ask for.
+        idempotency_key: as of a message.
+    """
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages/import",
+        Turn.model_validate,
+        {"agent_id": agent},
+        {"wait": wait},
+        {"messages": list(messages)},
+        key=idempotency_key or new_key(),
+        keyed=True,
+    )
+
+
+def get_turn(agent: Id, turn: int) -> Request[Turn]:
+    """How a turn stands: a message's, or an import's."""
+    return Request(
+        "GET",
+        "/agents/{agent_id}/turns/{turn}",
+        Turn.model_validate,
+        {"agent_id": agent, "turn": turn},
+    )
+
+
+def turn_events(agent: Id, turn: int) -> Request[None]:
+    """A turn as events, from its beginning or behind an event's id."""
+    ids = {"agent_id": agent, "turn": turn}
+    return Request("GET", "/agents/{agent_id}/turns/{turn}/events", nothing, ids)
+
+
+def _only_agent(body: object) -> Agent | None:
+    return next(iter(Page[Agent, UUID].model_validate(body).items), None)

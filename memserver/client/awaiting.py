@@ -1,0 +1,177 @@
+"""The transport for asyncio and trio: sends requests and lets others run meanwhile."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+import anyio
+import httpx2
+
+from memserver.client.address import base_of, headers_of
+from memserver.client.events import Event, Reconnected
+from memserver.client.progress import Progress
+from memserver.client.requests import PageRequest, Request
+from memserver.client.retries import Retries, read
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=UUID | int)
+
+
+class AsyncTransport:
+    """Sends requests and waits for their answers."""
+
+    def __init__(
+        self, http: httpx2.AsyncClient, url: str, api_key: str | None, retries: Retries
+    ) -> None:
+        self._http = http
+        self._base = base_of(url)
+        self._headers = headers_of(api_key)
+        self._retries = retries
+
+    async def run(self, request: Request[T]) -> T:
+        """Send, again if that helps, and read the answer. Raises MemserverError."""
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                answer = await self._http.send(self._prepared(request, request.headers))
+            except httpx2.TransportError as failure:
+                await anyio.sleep(self._retries.after_failure(request, tried, failure))
+                continue
+            pause = self._retries.after_answer(request, tried, answer)
+            if pause is None:
+                return read(request, answer)
+            await anyio.sleep(pause)
+
+    async def items(self, request: PageRequest[T, C]) -> AsyncIterator[T]:
+        """All of a list, page by page."""
+        following: PageRequest[T, C] | None = request
+        while following is not None:
+            page = await self.run(following)
+            for item in page.items:
+                yield item
+            following = following.following(page)
+
+    async def events(self, progress: Progress) -> AsyncGenerator[Event]:
+        """A stream's events to its end, over as many connections as it takes."""
+        tried = 0
+        while True:
+            answer = broken = None
+            try:
+                answer = await self._http.send(
+                    self._prepared(progress.request, progress.headers), stream=True
+                )
+                if not answer.is_success:
+                    await answer.aread()
+                elif progress.connected():
+                    yield Reconnected(attempt=tried)
+                async for frame in _frames(answer):
+                    if event := progress.take(frame):
+                        yield event
+                    if progress.ended:
+                        return
+            except httpx2.TransportError as failure:
+                broken = failure
+            finally:
+                if answer is not None:
+                    await answer.aclose()
+            tried = 1 if progress.moved() else tried + 1
+            await anyio.sleep(self._retries.after_break(progress.request, tried, answer, broken))
+
+    def _prepared(self, request: Request[T], headers: dict[str, str]) -> httpx2.Request:
+        return self._http.build_request(
+            request.method,
+            self._base + request.url,
+            params=httpx2.QueryParams(request.parameters) or None,
+            content=request.content,
+            headers={**self._headers, **headers},
+        )
+
+
+async def _frames(answer: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:
+    if answer.is_success:
+        async for frame in httpx2.EventSource(answer, max_event_size=None):
+            yield frame
+
+
+class AsyncStream:
+    """The events of a turn. Iterate over it, best in an `async with` block, which closes the connection.
+
+    The turn goes on without its readers. A connection that breaks is made again, and the stream goes on
+    where it was.
+    """
+
+    def __init__(self, transport: AsyncTransport, progress: Progress) -> None:
+        self._transport = transport
+        self._progress = progress
+        self._events = transport.events(progress)
+
+    @property
+    def turn(self) -> int | None:
+        """The turn's number, once it is known."""
+        return self._progress.turn
+
+    @property
+    def last_event_id(self) -> int | None:
+        """Of the last step that was read whole: behind it another stream can go on."""
+        return self._progress.last_event_id
+
+    def resumed(self) -> "AsyncStream":
+        """Another stream that goes on where this one was left."""
+        self._progress.left()
+        return AsyncStream(self._transport, self._progress)
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        await self._events.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await anext(self._events)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class AsyncResource:
+    """A group of methods of the client."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self.transport = transport
+
+
+class AsyncMethod(Generic[P, T]):
+    """A method that sends the request which `build` makes and returns what it is answered."""
+
+    def __init__(self, build: Callable[P, Request[T]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def __get__(self, resource: AsyncResource, _: type) -> Callable[P, Awaitable[T]]:
+        @wraps(self._build)
+        async def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await resource.transport.run(self._build(*args, **kwargs))
+
+        return method
+
+
+class AsyncItems(Generic[P, T]):
+    """A method that iterates over a whole list, asking for page after page."""
+
+    def __init__(self, build: Callable[P, PageRequest[T, Any]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def __get__(self, resource: AsyncResource, _: type) -> Callable[P, AsyncIterator[T]]:
+        @wraps(self._build)
+        def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+            return resource.transport.items(self._build(*args, **kwargs))
+
+        return method

@@ -1,0 +1,112 @@
+"""What happens in a turn, as typed events of a stream."""
+
+from typing import Any, Literal
+
+from memserver.client.models import Message, Record, Usage
+
+
+class TurnStarted(Record):
+    """The turn was taken up."""
+
+    turn: int
+
+
+class MessageDelta(Record):
+    """More text of the message that is being generated; provisional until its `MessageSaid`."""
+
+    step: int
+    text: str
+
+
+class Thought(Record):
+    """A step's inner thought."""
+
+    position: int
+    text: str
+
+
+class ToolCalled(Record):
+    """The call that a step made."""
+
+    position: int
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolReturned(Record):
+    """What came of a call."""
+
+    position: int
+    id: str
+    state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+    result: str | None
+
+
+class MessageSaid(Message):
+    """What the agent said, committed: this counts, whatever deltas came before it."""
+
+
+class SystemNote(Record):
+    """What the system told the agent: that memory is short, or that its reply was no valid call."""
+
+    position: int
+    text: str
+
+
+class MemoryChanged(Record):
+    """Messages left the queue; `summary` says what wrote the summary, `failure` why not the model."""
+
+    evicted: int
+    summary: str
+    failure: str | None
+
+
+class UsageCounted(Usage):
+    """The turn's tokens."""
+
+
+class TurnEnded(Record):
+    """The last event."""
+
+    turn: int
+    steps: int
+    stop_reason: str
+
+
+class Reconnected(Record):
+    """The connection broke and was made again.
+
+    Deltas so far without their `MessageSaid` are void, and the step that is under way has no further ones.
+    """
+
+    attempt: int
+
+
+Event = (
+    TurnStarted
+    | MessageDelta
+    | Thought
+    | ToolCalled
+    | ToolReturned
+    | MessageSaid
+    | SystemNote
+    | MemoryChanged
+    | UsageCounted
+    | TurnEnded
+    | Reconnected
+)
+
+EVENTS: dict[str, type[Event]] = {
+    "turn_started": TurnStarted,
+    "message_delta": MessageDelta,
+    "thought": Thought,
+    "tool_call": ToolCalled,
+    "tool_result": ToolReturned,
+    "message": MessageSaid,
+    "system_note": SystemNote,
+    "memory_changed": MemoryChanged,
+    "usage": UsageCounted,
+    "turn_ended": TurnEnded,
+}
+"""By their names on the wire; those of a newer server that are not among them are skipped."""

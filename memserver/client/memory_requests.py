@@ -1,0 +1,355 @@
+"""The requests for working context, recall storage, passages and collections, each once, for both clients."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from memserver.client.models import (
+    AgentCollections,
+    ArchivalResults,
+    Collection,
+    Page,
+    Passage,
+    Passages,
+    RecallResults,
+    SearchMode,
+    Section,
+    WorkingContext,
+)
+from memserver.client.requests import (
+    Date,
+    Id,
+    JsonObject,
+    PageRequest,
+    Request,
+    given,
+    new_key,
+    nothing,
+)
+
+NewPassage = str | JsonObject
+"""A passage's text, or an object with `text` and, as wanted, `tags`, `metadata` and `created_at`."""
+
+
+# --- working context and recall storage
+
+
+def get_working_context(agent: Id) -> Request[WorkingContext]:
+    """The sections of the working context."""
+    return Request(
+        "GET",
+        "/agents/{agent_id}/working-context",
+        WorkingContext.model_validate,
+        {"agent_id": agent},
+    )
+
+
+def edit_section(
+    agent: Id, section: str, *, text: str | None = None, limit: int | None = None
+) -> Request[Section]:
+    """Give a section a new text or limit (characters). A running turn sees it at its next step."""
+    return Request(
+        "PATCH",
+        "/agents/{agent_id}/working-context/{section}",
+        Section.model_validate,
+        {"agent_id": agent, "section": section},
+        body=given(text=text, limit=limit),
+    )
+
+
+def search_recall(
+    agent: Id,
+    query: str | None = None,
+    *,
+    ignore_case: bool = False,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    role: Literal["user", "assistant"] | None = None,
+    page: int = 1,
+) -> Request[RecallResults]:
+    """Search what was said: by a literal substring, by date (both ends included), by role."""
+    parameters = {
+        "query": query,
+        "ignore_case": ignore_case,
+        "start_date": start_date,
+        "end_date": end_date,
+        "role": role,
+        "page": page,
+    }
+    return Request(
+        "GET",
+        "/agents/{agent_id}/recall/search",
+        RecallResults.model_validate,
+        {"agent_id": agent},
+        parameters,
+    )
+
+
+# --- an agent's archival storage
+
+
+def insert_archival(agent: Id, passages: Sequence[NewPassage]) -> Request[Passages]:
+    """Insert up to 1000 passages into the agent's own collection, all or none."""
+    return Request(
+        "POST",
+        "/agents/{agent_id}/archival",
+        Passages.model_validate,
+        {"agent_id": agent},
+        body=_passages(passages),
+        key=new_key(),
+    )
+
+
+def list_archival(
+    agent: Id,
+    *,
+    tag: Sequence[str] = (),
+    any_tag: Sequence[str] = (),
+    metadata: JsonObject | None = None,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    after: Id | None = None,
+    limit: int = 50,
+) -> PageRequest[Passage, UUID]:
+    """List the passages of the agent's own collection, oldest first; the filter is that of a search."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/archival",
+        Page[Passage, UUID].model_validate,
+        {"agent_id": agent},
+        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+    )
+
+
+def search_archival(
+    agent: Id,
+    query: str,
+    *,
+    mode: SearchMode | None = None,
+    tag: Sequence[str] = (),
+    any_tag: Sequence[str] = (),
+    metadata: JsonObject | None = None,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    page: int = 1,
+) -> Request[ArchivalResults]:
+    """Search the agent's own collection and those attached to it, best first.
+
+    Args:
+        agent: whose.
+        query: what to look for.
+        mode: what finds passages; left out: the server's.
+        tag: tags that a passage must all have.
+        any_tag: tags of which it must have one.
+        metadata: what its metadata must contain.
+        start_date: when it was made, at the earliest.
+        end_date: and at the latest.
+        page: from 1.
+    """
+    return Request(
+        "GET",
+        "/agents/{agent_id}/archival/search",
+        ArchivalResults.model_validate,
+        {"agent_id": agent},
+        {
+            "query": query,
+            "mode": mode,
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "page": page,
+        },
+    )
+
+
+def delete_archival(agent: Id, passage: Id) -> Request[None]:
+    """Delete a passage of the agent's own collection."""
+    ids = {"agent_id": agent, "passage_id": passage}
+    return Request("DELETE", "/agents/{agent_id}/archival/{passage_id}", nothing, ids)
+
+
+# --- collections, and the passages in them
+
+
+def create_collection(
+    name: str,
+    *,
+    description: str | None = None,
+    metadata: JsonObject | None = None,
+    language: str | None = None,
+) -> Request[Collection]:
+    """Create a collection that agents can share; `language` says how words are stemmed."""
+    body = given(name=name, description=description, metadata=metadata, language=language)
+    return Request("POST", "/collections", Collection.model_validate, body=body, key=new_key())
+
+
+def list_collections(
+    *, name: str | None = None, after: Id | None = None, limit: int = 50
+) -> PageRequest[Collection, UUID]:
+    """List the shared collections, oldest first."""
+    query = {"name": name, "after": after, "limit": limit}
+    return PageRequest("GET", "/collections", Page[Collection, UUID].model_validate, query=query)
+
+
+def get_collection(collection: Id) -> Request[Collection]:
+    """Get one collection, an agent's own too."""
+    ids = {"collection_id": collection}
+    return Request("GET", "/collections/{collection_id}", Collection.model_validate, ids)
+
+
+def update_collection(
+    collection: Id,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    metadata: JsonObject | None = None,
+) -> Request[Collection]:
+    """Change a collection; what is left out stays. `metadata` is replaced as a whole."""
+    return Request(
+        "PATCH",
+        "/collections/{collection_id}",
+        Collection.model_validate,
+        {"collection_id": collection},
+        body=given(name=name, description=description, metadata=metadata),
+    )
+
+
+def delete_collection(collection: Id) -> Request[None]:
+    """Delete a collection with its passages; agents it is attached to lose it."""
+    ids = {"collection_id": collection}
+    return Request("DELETE", "/collections/{collection_id}", nothing, ids)
+
+
+def agent_collections(agent: Id) -> Request[AgentCollections]:
+    """What the agent searches: its own collection, then those attached to it."""
+    ids = {"agent_id": agent}
+    return Request("GET", "/agents/{agent_id}/collections", AgentCollections.model_validate, ids)
+
+
+def attach_collection(agent: Id, collection: Id) -> Request[None]:
+    """Let the agent search a collection."""
+    ids = {"agent_id": agent, "collection_id": collection}
+    return Request("PUT", "/agents/{agent_id}/collections/{collection_id}", nothing, ids)
+
+
+def detach_collection(agent: Id, collection: Id) -> Request[None]:
+    """Take a collection from the agent; the collection stays."""
+    ids = {"agent_id": agent, "collection_id": collection}
+    return Request("DELETE", "/agents/{agent_id}/collections/{collection_id}", nothing, ids)
+
+
+def insert_passages(collection: Id, passages: Sequence[NewPassage]) -> Request[Passages]:
+    """Insert up to 1000 passages into a collection, all or none."""
+    return Request(
+        "POST",
+        "/collections/{collection_id}/passages",
+        Passages.model_validate,
+        {"collection_id": collection},
+        body=_passages(passages),
+        key=new_key(),
+    )
+
+
+def list_passages(
+    collection: Id,
+    *,
+    tag: Sequence[str] = (),
+    any_tag: Sequence[str] = (),
+    metadata: JsonObject | None = None,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    after: Id | None = None,
+    limit: int = 50,
+) -> PageRequest[Passage, UUID]:
+    """List a collection's passages, oldest first; the filter is that of a search."""
+    return PageRequest(
+        "GET",
+        "/collections/{collection_id}/passages",
+        Page[Passage, UUID].model_validate,
+        {"collection_id": collection},
+        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+    )
+
+
+def get_passage(collection: Id, passage: Id) -> Request[Passage]:
+    """Get one passage."""
+    ids = {"collection_id": collection, "passage_id": passage}
+    return Request(
+        "GET", "/collections/{collection_id}/passages/{passage_id}", Passage.model_validate, ids
+    )
+
+
+def update_passage(
+    collection: Id,
+    passage: Id,
+    *,
+    text: str | None = None,
+    tags: Sequence[str] | None = None,
+    metadata: JsonObject | None = None,
+) -> Request[Passage]:
+    """Change a passage; a new text is embedded anew. `tags` and `metadata` are replaced as a whole."""
+    return Request(
+        "PATCH",
+        "/collections/{collection_id}/passages/{passage_id}",
+        Passage.model_validate,
+        {"collection_id": collection, "passage_id": passage},
+        body=given(text=text, tags=None if tags is None else list(tags), metadata=metadata),
+    )
+
+
+def delete_passage(collection: Id, passage: Id) -> Request[None]:
+    """Delete a passage."""
+    ids = {"collection_id": collection, "passage_id": passage}
+    return Request("DELETE", "/collections/{collection_id}/passages/{passage_id}", nothing, ids)
+
+
+def search_collection(
+    collection: Id,
+    query: str,
+    *,
+    mode: SearchMode | None = None,
+    tag: Sequence[str] = (),
+    any_tag: Sequence[str] = (),
+    metadata: JsonObject | None = None,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    page: int = 1,
+) -> Request[ArchivalResults]:
+    """Search one collection, best first; the arguments are those of an agent's archival search."""
+    return Request(
+        "GET",
+        "/collections/{collection_id}/search",
+        ArchivalResults.model_validate,
+        {"collection_id": collection},
+        {
+            "query": query,
+            "mode": mode,
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "page": page,
+        },
+    )
+
+
+def _passages(passages: Sequence[NewPassage]) -> dict[str, Any]:
+    if isinstance(passages, str):
+        raise TypeError("A list of passages is wanted; put the text into one.")
+    return {
+        "passages": [
+            {"text": passage} if isinstance(passage, str) else dict(passage) for passage in passages
+        ]
+    }
+
+
+def _filter(
+    tag: Sequence[str],
+    any_tag: Sequence[str],
+    metadata: JsonObject | None,
+    start_date: Date | None,
+    end_date: Date | None,
+) -> dict[str, Any]:
+    return {
+        "tag": list(tag),
+        "any_tag": list(any_tag),
+        "metadata": None if metadata is None else json.dumps(dict(metadata)),
+        "start_date": start_date,
+        "end_date": end_date,
+    }

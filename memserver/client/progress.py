@@ -1,0 +1,113 @@
+"""How far a stream was read, and how it is asked for again after a broken connection. Sends nothing."""
+
+import json
+
+import httpx2
+
+from memserver.client.agent_requests import turn_events
+from memserver.client.events import EVENTS, Event, MessageDelta, TurnEnded, TurnStarted
+from memserver.client.failures import OtherError, error_of
+from memserver.client.requests import JsonObject, Request
+
+ANY_STEP = -1
+
+
+class Progress:
+    """One stream: what is asked for next, and what its frames mean.
+
+    Attributes:
+        turn: its number, once known.
+        last_event_id: of the last step that was read whole.
+        ended: whether its last event was read.
+    """
+
+    def __init__(self, request: Request[None], *, after: int | None = None) -> None:
+        turn = request.ids.get("turn")
+        self.turn = turn if isinstance(turn, int) else None
+        self.last_event_id = after
+        self.ended = False
+        self._first = request
+        self._parts: set[tuple[int, str]] = set()
+        self._connections = 0
+        self._left = False
+        self._under_way: int | None = None
+        self._looked_at = after
+
+    @property
+    def request(self) -> Request[None]:
+        """What to ask for now: the turn behind the last event, or, before it is known, the same again."""
+        if self.turn is None or "turn" in self._first.ids:
+            return self._first
+        return turn_events(self._first.ids["agent_id"], self.turn)  # type: ignore[arg-type]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of that request."""
+        found = {**self.request.headers, "Accept": "text/event-stream"}
+        if self.last_event_id is not None:
+            found["Last-Event-ID"] = str(self.last_event_id)
+        return found
+
+    def connected(self) -> bool:
+        """Note a connection; whether it stands for one that broke."""
+        again, broke = self._connections > 0, not self._left
+        self._connections += 1
+        self._left = False
+        self._under_way = ANY_STEP if again else None
+        return again and broke
+
+    def left(self) -> None:
+        """Note that the reader goes, and comes again perhaps."""
+        self._left = True
+
+    def moved(self) -> bool:
+        """Whether a step was read since this was asked last."""
+        before, self._looked_at = self._looked_at, self.last_event_id
+        return before != self.last_event_id
+
+    def take(self, frame: httpx2.ServerSentEvent) -> Event | None:
+        """The event of a frame; None for what was read before or is not known.
+
+        Raises:
+            MemserverError: the turn failed.
+        """
+        data = json.loads(frame.data)
+        if frame.event == "error":
+            self.ended = True
+            raise error_of(data) or OtherError("internal_error", frame.data)
+        kind = EVENTS.get(frame.event)
+        if kind is None or self._was_read(frame.event, data):
+            return None
+        event = kind.model_validate(data)
+        if isinstance(event, MessageDelta) and self._has_no_beginning(event):
+            return None
+        if frame.id and int(frame.id) > self._read_to:
+            self.last_event_id = int(frame.id)
+            self._parts.clear()
+        if isinstance(event, TurnStarted):
+            self.turn = event.turn
+        self.ended = isinstance(event, TurnEnded)
+        return event
+
+    @property
+    def _read_to(self) -> int:
+        return -1 if self.last_event_id is None else self.last_event_id
+
+    def _was_read(self, kind: str, data: JsonObject) -> bool:
+        """Whether this was read before: a step whose end was not comes whole once more."""
+        if kind == "turn_started":
+            return self.turn is not None and self._connections > 1
+        position = data.get("position")
+        if position is None:
+            return False
+        part = (position, kind)
+        if position <= self._read_to or part in self._parts:
+            return True
+        self._parts.add(part)
+        return False
+
+    def _has_no_beginning(self, delta: MessageDelta) -> bool:
+        """Whether this belongs to the step that was under way when the connection was made again."""
+        if self._under_way == ANY_STEP:
+            self._under_way = delta.step
+        return self._under_way == delta.step

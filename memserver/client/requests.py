@@ -1,0 +1,150 @@
+"""Requests as values: what is sent, and how the answer is read. Knows neither sockets nor waiting."""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from enum import Enum
+from typing import Any, Final, Generic, Literal, Self, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from memserver.client.models import Page
+
+T = TypeVar("T")
+C = TypeVar("C", bound=UUID | int)
+
+JsonObject = Mapping[str, Any]
+Id = UUID | str
+"""Of an agent, a collection or a passage."""
+Date = date | datetime | str
+"""A date, a datetime (without a zone it is UTC), `today`, `yesterday` or `now`."""
+
+
+class Unset(Enum):
+    """Marks what a change leaves out, where None has a meaning of its own."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One request.
+
+    Attributes:
+        method: of HTTP.
+        path: below /v1, with the names of `ids` in braces.
+        parse: reads the body of the answer.
+        ids: what stands in the path.
+        query: its parameters; None is left out.
+        body: JSON.
+        key: the idempotency key, on every POST.
+        keyed: whether the server does a repeated POST with this key once.
+        answers: statuses other than 2xx that are an answer and no error.
+    """
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    parse: Callable[[Any], T]
+    ids: Mapping[str, Id | int] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    key: str | None = None
+    keyed: bool = False
+    answers: frozenset[int] = frozenset()
+
+    @property
+    def url(self) -> str:
+        """The path with its ids."""
+        named = {name: quote(str(value), safe="") for name, value in self.ids.items()}
+        return "/v1" + self.path.format_map(named)
+
+    @property
+    def parameters(self) -> list[tuple[str, str | int | float | bool | None]]:
+        """The query as it is sent; a list repeats its name."""
+        return [
+            (name, _as_text(each))
+            for name, value in self.query.items()
+            if value is not None
+            for each in (value if isinstance(value, list) else [value])
+        ]
+
+    @property
+    def content(self) -> bytes | None:
+        """The body as it is sent."""
+        if self.body is None:
+            return None
+        return json.dumps(self.body, default=_as_json, ensure_ascii=False).encode(
+            errors="surrogatepass"
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of this request alone."""
+        found = {} if self.body is None else {"Content-Type": "application/json"}
+        return found if self.key is None else {**found, "Idempotency-Key": self.key}
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again though the first one may have been carried out."""
+        return self.method != "POST" or self.keyed
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest(Request[Page[T, C]], Generic[T, C]):
+    """A request for one page of a list.
+
+    Attributes:
+        cursor: the parameter that the following page's cursor goes into.
+    """
+
+    cursor: str = "after"
+
+    def following(self, page: Page[T, C]) -> Self | None:
+        """The request for the page behind this one, or None if it was the last."""
+        if page.next is None:
+            return None
+        return replace(self, query={**self.query, self.cursor: page.next})
+
+
+def new_key() -> str:
+    """A fresh idempotency key."""
+    return uuid.uuid4().hex
+
+
+def given(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """Those values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def changed(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """Those values that are not UNSET."""
+    return {name: value for name, value in values.items() if value is not UNSET}
+
+
+def nothing(_: object) -> None:
+    """Read an answer that has no body."""
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} can't be sent as JSON.")

@@ -1,0 +1,234 @@
+"""`memserver chat` in a real terminal, and through pipes."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from memserver.client import Client
+from memserver.errors import ModelUnavailable, ProtocolViolation
+from memserver.llm.scripted import Broken, Call, Held, ScriptedModel, Step, say
+from memserver.llm.scripted_rules import echo, last_user_text
+from memserver.messages import PromptMessage, ToolSpec
+from tests.chat.terminal import piped, terminal
+from tests.client.support import served
+from tests.client.test_broken_connections import once
+from tests.support import OneDatabase
+
+ASK = "you > "
+NOTE = Call(
+    "working_context_append",
+    {
+        "section": "human",
+        "content": "Name: Ada.",
+        "request_heartbeat": True,
+        "inner_thought": "Worth keeping.",
+    },
+)
+
+
+def test_a_person_talks_with_an_agent_that_is_made_when_they_agree(
+    tmp_path: Path, database: OneDatabase
+):
+    model = ScriptedModel([NOTE, say("Hello, Ada!", thought="A guest."), say("Bye.")])
+    with (
+        served(database, model) as server,
+        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
+    ):
+        shown.wait_for("There is no agent sam. Make it? [Y/n] ")
+        shown.type("y\n")
+        shown.wait_for(ASK)
+        shown.type("I am Ada.\n")
+        answer = shown.wait_for("2 steps")
+        order = ["Worth keeping.", 'working_context_append(section="human"', "sam > Hello, Ada!"]
+        places = [answer.index(part) for part in [*order, "A guest."]]
+        assert places == sorted(places)
+        assert re.search(r"context \d+ % of [\d,]+ tokens", answer)
+        assert "send_message" not in answer
+        assert b"\x1b[2;3m" in shown.raw, "thoughts are dimmed"
+        shown.wait_for(ASK)
+        shown.type("/thoughts off\n")
+        shown.wait_for(ASK)
+        shown.type("Bye\n")
+        assert "None" not in shown.wait_for("1 step")
+        shown.wait_for(ASK)
+        shown.type("\x04")
+        assert shown.end() == 0
+
+
+def test_commands_show_and_change_the_memory(tmp_path: Path, database: OneDatabase):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "Name: Ben" > "$1"\n', encoding="utf-8")
+    editor.chmod(0o755)
+    with served(database, ScriptedModel(echo)) as server, Client(server.url) as client:
+        agent = client.agents.create("sam")
+        with terminal(tmp_path, "chat", "sam", "--url", server.url, EDITOR=str(editor)) as shown:
+
+            def answer_to(line: str) -> str:
+                shown.wait_for(ASK)
+                shown.type(line + "\n")
+                shown.wait_for("\n")
+                start = shown.seen
+                shown.wait_for(ASK)
+                shown.seen -= len(ASK)
+                return shown.text[start : shown.seen]
+
+            assert "echo: Otters float." in answer_to("Otters float.")
+            assert "(empty)" in answer_to("/memory")
+            answer_to("/edit human Name: Ada")
+            assert client.working_context.get(agent.id)["human"].text == "Name: Ada"
+            answer_to("/edit human")
+            assert "Name: Ben" in answer_to("/memory")
+            answer_to("/archive Bees dance.")
+            found = answer_to("/search otters")
+            assert "2 messages" in found
+            assert "Otters float." in found
+            assert "Bees dance." in found
+            assert "working_context" in answer_to("/context")
+            assert "sam: echo: Otters float." in answer_to("/history 1")
+            assert "/archive TEXT" in answer_to("/help")
+            assert "There is no command /nope." in answer_to("/nope")
+            assert "the sections are: persona, human" in answer_to("/edit dog x")
+            assert "echo: /etc" in answer_to("//etc")
+            shown.wait_for(ASK)
+            shown.type("/quit\n")
+            assert shown.end() == 0
+
+
+@dataclass
+class Waiting:
+    """Keeps its first answer until it is let go."""
+
+    first: Step | None = None
+    let_go: Callable[[], object] = lambda: None
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
+        text = last_user_text(prompt)
+        self.asked.append(text)
+        if len(self.asked) > 1:
+            return say(f"re {text}")
+        held = asyncio.Event()
+        self.let_go = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
+        return Held(self.first or say(f"late {text}"), held)
+
+
+def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
+    tmp_path: Path, database: OneDatabase
+):
+    model = Waiting()
+    with (
+        served(database, ScriptedModel(model)) as server,
+        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+    ):
+        shown.wait_for(ASK)
+        shown.type("one\n")
+        shown.wait_for("sam is thinking")
+        while not model.asked:
+            shown.read(0)
+        shown.interrupt()
+        shown.wait_for("Not waiting any longer.")
+        shown.wait_for(ASK)
+        model.let_go()
+        shown.type("two\n")
+        shown.wait_for("sam > late one")
+        shown.wait_for("sam > re two")
+        shown.wait_for(ASK)
+        shown.interrupt()
+        shown.wait_for("Once more")
+        shown.wait_for(ASK)
+        shown.interrupt()
+        assert shown.end() == 0
+        assert model.asked == ["one", "two"]
+
+
+def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
+    tmp_path: Path, database: OneDatabase
+):
+    model = Waiting(first=ModelUnavailable("The model is down."))
+    with (
+        served(database, ScriptedModel(model)) as server,
+        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+    ):
+        shown.wait_for(ASK)
+        shown.type("one\n")
+        while not model.asked:
+            shown.read(0)
+        shown.interrupt()
+        shown.wait_for(ASK)
+        model.let_go()
+        shown.type("two\n")
+        shown.wait_for("The model is down.")
+        shown.wait_for("sam > re two")
+
+
+def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path, database: OneDatabase):
+    steps = [
+        ModelUnavailable("The model is down.", hint="Start it."),
+        Broken(say("Hello, B"), ProtocolViolation("It broke off.")),
+        say("Hello, Ada."),
+    ]
+    with (
+        served(database, ScriptedModel(steps)) as server,
+        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+    ):
+        shown.wait_for(ASK)
+        shown.type("one\n")
+        assert "Start it." in shown.wait_for(ASK)
+        shown.type("two\n")
+        answer = shown.wait_for("steps")
+        assert answer.index("(taken back)") < answer.index("sam > Hello, Ada.")
+
+
+def test_a_connection_that_breaks_is_made_again(tmp_path: Path, database: OneDatabase):
+    with (
+        served(database, ScriptedModel([NOTE, say("Hello, Ada.")])) as server,
+        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+    ):
+        shown.wait_for(ASK)
+        server.line.cut = once("POST", "/messages", 3)
+        shown.type("one\n")
+        answer = shown.wait_for("2 steps")
+        assert "the connection was lost" in answer
+        assert answer.count("Hello, Ada.") == 1
+
+
+def test_lines_through_a_pipe_are_messages_and_commands(tmp_path: Path, database: OneDatabase):
+    with served(database, ScriptedModel(echo)) as server:
+        arguments = ("chat", "sam", "--url", server.url)
+        refused = piped(tmp_path, "one\n", *arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "There is no agent 'sam'" in refused.stderr
+        assert "--create" in refused.stderr
+        done = piped(tmp_path, "one\n\n/edit human Ada\n/quit\nnever\n", *arguments, "--create")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == "echo: one"
+        assert "\x1b" not in done.stdout
+        alone = piped(tmp_path, "", *arguments, "-m", "two")
+        assert (alone.returncode, alone.stdout) == (0, "echo: two\n")
+        with Client(server.url) as client:
+            agent = client.agents.find("sam")
+            assert agent is not None
+            assert client.working_context.get(agent.id)["human"].text == "Ada"
+            said = [each.text for each in client.messages.all(agent.id) if each.role == "user"]
+            assert said == ["two", "one"]
+
+
+def test_an_error_through_a_pipe_ends_it_with_a_status(tmp_path: Path, database: OneDatabase):
+    steps = [say("Hi."), ModelUnavailable("The model is down.")]
+    with served(database, ScriptedModel(steps)) as server:
+        done = piped(tmp_path, "a\nb\nc\n", "chat", "sam", "--create", "--url", server.url)
+        assert (done.returncode, done.stdout) == (1, "Hi.\n")
+        assert "The model is down." in done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://127.0.0.1:9/v1/"])
+def test_a_server_that_is_not_there_is_two_lines(tmp_path: Path, url: str):
+    done = piped(tmp_path, "", "chat", "sam", "--url", url)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 2
+    assert "memserver serve" in done.stderr
