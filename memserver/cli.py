@@ -124,9 +124,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve.")] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option(help="A Python module with tools; may be given again.")
+    ] = None,
 ) -> None:
     """Serve agents over HTTP, with the embedded Postgres and the local model unless others are set."""
-    settings = _settings(host=host, port=port, workers=workers)
+    named = ",".join(tools) if tools else None
+    settings = _settings(host=host, port=port, workers=workers, tools=named)
     check_settings(settings)
     _check_address(settings.host, settings.port)
     logging.config.dictConfig(LOGGING)

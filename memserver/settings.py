@@ -1,11 +1,11 @@
 """Every setting, read once from the environment (prefix MEMSERVER_) and an optional .env file."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class Settings(BaseSettings):
@@ -78,6 +78,17 @@ class Settings(BaseSettings):
     """Megabytes of the database server's memory for building the index of a large collection, which takes
     1.5 kB for each vector of 384 dimensions; with fewer it takes several times as long."""
 
+    tools: Annotated[tuple[str, ...], NoDecode] = ()
+    """Python modules whose decorated functions are tools, separated by commas; also those of installed
+    packages that register by the entry point memserver.tools are taken."""
+    tool_timeout: float = Field(default=60, gt=0)
+    """How long a call may take that is none of a memory tool, unless the tool says otherwise."""
+    tool_result_characters: int = Field(default=20_000, ge=100)
+    """Characters of a call's result that the model is shown; it is told where one was cut."""
+    tool_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Networks that webhooks and MCP servers registered over the API may be in, separated by commas, such
+    as 127.0.0.0/8,10.0.0.0/8; unset: the public internet alone."""
+
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""
 
@@ -92,3 +103,10 @@ class Settings(BaseSettings):
     """How long a dead worker's agents wait before another one takes them over."""
     jobs_at_once: int = Field(default=4, ge=0, le=64)
     """Jobs that one process runs at the same time; 0: none, so that other processes have to."""
+
+    @field_validator("tools", "tool_networks", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
 
+from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
@@ -31,6 +32,8 @@ from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory.archival import ArchivalStorage, no_embedder
 from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.outbound.addresses import Networks
+from memserver.outbound.webhooks import WebhookSender
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
@@ -39,8 +42,11 @@ from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.tools.loading import load_tools
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
+from memserver.tools.remote import NoMcpServers, Remote
+from memserver.tools.toolbox import Toolbox
 
 EMBEDDED_DATABASE = "memserver"
 
@@ -73,6 +79,8 @@ class Services:
     archival: ArchivalStorage
     upkeep: VectorUpkeep
     jobs: JobRunner
+    networks: Networks
+    """Private networks that webhooks and MCP servers may be in."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -202,6 +210,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     _embedding_model(settings)
+    python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
@@ -271,7 +280,8 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
         models = Models(settings)
         embedder = BatchingEmbedder(make_embedder(settings))
         try:
-            async with assemble(urls.app, models, embedder, settings) as services:
+            tools = python_tools(settings)
+            async with assemble(urls.app, models, embedder, settings, tools) as services:
                 yield services
         finally:
             await embedder.aclose()
@@ -314,14 +324,16 @@ async def assemble(
     await database.open()
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
+    registry = ToolRegistry(
+        [*memory_tools(), *tools],
+        SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
+    )
+    webhooks = WebhookSender(settings.tool_networks)
     faculties = Faculties(
         database=database,
         models=models,
         archival=archival,
-        tools=ToolRegistry(
-            [*memory_tools(), *tools],
-            SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
-        ),
+        tools=Toolbox(registry, Remote(webhooks, NoMcpServers())),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(
@@ -329,6 +341,7 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             turn_timeout=settings.turn_timeout,
+            calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
         ),
         summary_model=settings.summary_model,
         summary_method=settings.summary_method,
@@ -344,10 +357,25 @@ async def assemble(
     )
     try:
         async with worker.running(), jobs.running():
-            yield Services(database, faculties, worker, conversation, archival, upkeep, jobs)
+            yield Services(
+                database,
+                faculties,
+                worker,
+                conversation,
+                archival,
+                upkeep,
+                jobs,
+                settings.tool_networks,
+            )
     finally:
+        await webhooks.aclose()
         await others.aclose()
         await database.close()
+
+
+def python_tools(settings: Settings) -> list[Tool]:
+    """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
+    return load_tools(settings.tools, taken=[tool.spec.name for tool in memory_tools()])
 
 
 def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:

@@ -1,13 +1,14 @@
 """One turn: the step loop from a message to its answer.
 
 Each step asks the model for one tool call, runs it, and commits call, effect and result together. What
-was committed stands: a turn taken up again after a crash goes on behind its last step.
+was committed stands: a turn taken up again after a crash goes on behind its last step. A call that needs a
+person's approval, or the caller to run it, pauses the turn; the answer takes it up again.
 """
 
 import logging
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
@@ -26,6 +27,7 @@ from memserver.agent.events import (
     StepCommitted,
     TextDelta,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from memserver.agent.faculties import Faculties, layout_of
@@ -41,12 +43,14 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.memory import scale
 from memserver.memory.queue import Budget
-from memserver.messages import CallRecord, JsonObject, Message, ToolSpec
-from memserver.storage import jobs, leases, recall
+from memserver.messages import CallRecord, JsonObject, Message, ToolSpec, WaitsFor
+from memserver.storage import calls, jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
+from memserver.storage.tools import grants_from_row
+from memserver.tools.foreign import cut
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Tool, ToolContext
+from memserver.tools.registry import Calls, Tool, ToolContext, Toolset
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,10 @@ MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
+CANCELLED = "This was cancelled before it ran."
+GONE = "This tool is no longer there."
+PAUSED = "requires_action"
+"""Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
 
 class TurnRun:
@@ -82,12 +90,15 @@ class TurnRun:
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
+        self._grants = work.grants
+        self._tools: Toolset = faculties.tools.toolset(work.grants)
+        self._calls = Calls()
         self._mind = Mind(
             agent=work.agent,
             state=work.state,
             sections=work.sections,
             summary=work.summary,
-            tools=self._specs(work),
+            tools=self._specs(),
             zone=ZoneInfo(self._options.timezone),
         )
         self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
@@ -96,7 +107,7 @@ class TurnRun:
         """Work the turn to its end.
 
         Returns:
-            Whether the lease was given up, since nothing else waits.
+            Whether the lease was given up, since nothing else waits or the turn itself does.
 
         Raises:
             LeaseLost: another worker took over; nothing more may be done here.
@@ -108,6 +119,16 @@ class TurnRun:
             if self._work.turn.kind == "import":
                 await self._make_room()
                 return await self._end("imported")
+            if self._grants:
+                await self._know_tools()
+            answered = self._answered()
+            if answered is None:
+                return await self._answer()
+            stop, released = await self._resume(answered)
+            if stop is not None:
+                self._tell_end(stop)
+                return released
+            await self._refresh()
             return await self._answer()
         except DatabaseError:  # a lost lease among them
             raise
@@ -128,10 +149,32 @@ class TurnRun:
                 stop, released = await self._note_violation(error, last=last)
             else:
                 stop, released = await self._act(reply, last=last)
+            if stop == PAUSED:
+                return released
             if stop is not None:
                 self._tell_end(stop)
                 return released
             await self._refresh()
+
+    async def _know_tools(self) -> None:
+        """What the agent's own choice of tools needs to know: the tools, and what was called so far."""
+        async with self._deadline.cutting():
+            await self._with.tools.ready(self._grants)
+        self._tools = self._with.tools.toolset(self._grants)
+        self._mind = replace(self._mind, tools=self._specs())
+        if not self._tools.ruled:
+            return
+        known = [
+            (message.call.call.name, message.call.state == "done")
+            for message in self._queue
+            if message.position >= self._first and message.call and not message.call.is_open
+        ]
+        if self._queue_start > self._first:  # a part of the turn was evicted
+            lease, start = self._work.lease, self._queue_start
+            async with self._with.database.tenant(lease.tenant) as tx:
+                known += await calls.made_in(tx, lease.agent_id, self._first, start)
+        for name, done in known:
+            self._calls.add(name, done=done)
 
     async def _make_room(self) -> Frame:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
@@ -196,9 +239,7 @@ class TurnRun:
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
-        tools = self._mind.tools
-        if last and self._must_still_reply():
-            tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
+        tools = self._offered(last=last)
         step = self._steps + 1
         streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
         async with self._deadline.cutting():
@@ -224,7 +265,8 @@ class TurnRun:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
         self._violations = 0
-        tool = self._with.tools.get(reply.call.name)
+        tool = self._tools.get(reply.call.name)
+        assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
             position=self._next_position(),
             role="assistant",
@@ -234,6 +276,10 @@ class TurnRun:
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
         )
+        if tool.kind == "client":
+            return await self._pause(message, "client")
+        if self._tools.rule(reply.call.name).approval:
+            return await self._pause(message, "approval")
         if not tool.transactional:
             return await self._act_outside(tool, message, last=last)
         async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
@@ -247,12 +293,17 @@ class TurnRun:
         self, tool: Tool, message: Message, *, last: bool
     ) -> tuple[str | None, bool]:
         """Run a tool whose effect is not ours: the call is stored as running before it starts."""
-        lease = self._work.lease
         running = await self._counted(message)
-        async with self._with.database.tenant(lease.tenant) as tx:
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
             await self._write(tx, [running], None)
+        return await self._finish_outside(tool, running, last=last)
+
+    async def _finish_outside(
+        self, tool: Tool, running: Message, *, last: bool
+    ) -> tuple[str | None, bool]:
+        """Run what is stored as running, and commit its end."""
         try:
-            async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+            async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
                 ended = await self._run_tool(tool, running, lazy)
         except TurnTimeout:
             await self._close(await self._interrupted(running, CUT_OFF), None)
@@ -262,19 +313,101 @@ class TurnRun:
 
     async def _close(self, ended: Message, stop: str | None) -> bool:
         """Commit the end of a call that was stored as running."""
-        lease = self._work.lease
-        async with self._with.database.tenant(lease.tenant) as tx:
-            await leases.close_call(tx, lease, ended)
-            released = await self._store(tx, self._change([], self._steps + 1, stop), [ended])
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await self._store_close(tx, ended, stop)
         self._step_done([ended])
         return released
+
+    async def _store_close(self, tx: Transaction, ended: Message, stop: str | None) -> bool:
+        await leases.close_call(tx, self._work.lease, ended)
+        return await self._store(tx, self._change([], self._steps + 1, stop), [ended])
+
+    async def _pause(self, message: Message, waits_for: WaitsFor) -> tuple[str | None, bool]:
+        """Store the call as waiting, and the turn with it: nothing is held until somebody answers."""
+        assert message.call is not None
+        record = replace(message.call, state="waiting", waits_for=waits_for)
+        waiting = await self._counted(replace(message, call=record))
+        alert = [self._alert] if self._alert else []
+        steps = self._steps + 1
+        change = replace(self._change([*alert, waiting], steps, None), paused=True)
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await leases.write(tx, self._work.lease, change)
+        if alert:
+            self._tell(StepCommitted(tuple(alert)))
+        self._tell(TurnPaused(self._work.turn.turn, steps, self._usage, waiting))
+        return PAUSED, released
+
+    def _answered(self) -> Message | None:
+        """The call of this turn that has waited and was answered, if that is why it was taken up."""
+        newest = self._queue[-1] if self._queue else None
+        if newest is None or newest.call is None or newest.call.state != "waiting":
+            return None
+        return newest
+
+    async def _resume(self, message: Message) -> tuple[str | None, bool]:
+        """Go on with a call that was answered: run it, or close it with what the answer says.
+
+        Returns:
+            As `_act`.
+        """
+        assert message.call is not None
+        assert message.call.answer is not None
+        answer = message.call.answer
+        self._queue.remove(message)
+        self._steps -= 1  # it was counted when it was stored
+        last = self._steps + 1 >= self._max_steps
+        if answer.get("cancelled"):
+            return "cancelled", await self._close(
+                await self._interrupted(message, CANCELLED), "cancelled"
+            )
+        if answer.get("approved"):
+            return await self._run_approved(message, last=last)
+        limit = self._with.limits.calls.characters
+        if message.call.waits_for == "client":
+            state, result = answer["state"], cut(answer["result"], limit)
+        else:
+            reason = answer.get("reason")
+            state = "failed"
+            result = cut(f"A person refused this{f': {reason}' if reason else '.'}", limit)
+        return await self._close_as(message, state, result, last=last)
+
+    async def _run_approved(self, message: Message, *, last: bool) -> tuple[str | None, bool]:
+        assert message.call is not None
+        lease = self._work.lease
+        tool = self._tools.get(message.call.call.name)
+        if tool is None or tool.kind == "client":
+            return await self._close_as(message, "failed", GONE, last=last)
+        if tool.transactional:
+            async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+                ended = await self._run_tool(tool, message, lazy)
+                stop = self._stop_reason(ended, last=last)
+                released = await self._store_close(await lazy.get(), ended, stop)
+            self._step_done([ended])
+            return stop, released
+        running = replace(message, call=replace(message.call, state="running"))
+        async with self._with.database.tenant(lease.tenant) as tx:
+            await leases.close_call(tx, lease, running)
+        return await self._finish_outside(tool, running, last=last)
+
+    async def _close_as(
+        self, message: Message, state: Literal["done", "failed"], result: str, *, last: bool
+    ) -> tuple[str | None, bool]:
+        assert message.call is not None
+        record = replace(message.call, state=state, result=result, finished_at=self._now())
+        ended = await self._counted(replace(message, call=record))
+        stop = self._stop_reason(ended, last=last)
+        return stop, await self._close(ended, stop)
 
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
         context = ToolContext(
             agent_id=self._work.agent.id,
+            tenant=self._work.lease.tenant,
+            turn=self._work.turn.turn,
+            call_id=message.call.call.id,
             transaction=lazy,
+            database=self._with.database,
             archival=self._with.archival,
             before=self._first,
             now=message.created_at,
@@ -282,20 +415,26 @@ class TurnRun:
         )
         call = message.call.call
         async with self._deadline.cutting():
-            state, result = await run_call(tool, call, context)
-        record = CallRecord(call, state, result, self._now())
+            state, result = await run_call(tool, call, context, self._with.limits.calls)
+        record = replace(message.call, state=state, result=result, finished_at=self._now())
         return await self._counted(replace(message, call=record))
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step, or None if there is another one."""
         assert ended.call is not None
+        name, done = ended.call.call.name, ended.call.state == "done"
+        self._calls.add(name, done=done)
+        missing = self._tools.missing(self._calls)
         self._replied = self._replied or _sent(ended)
         if _sent(ended):
             return "message_sent"
+        if done and self._tools.rule(name).terminal and not missing:
+            return "terminal_tool"
         if last:
             return "max_steps"
         wants_more = (
             self._alert is not None
+            or bool(missing)
             or ended.call.state != "done"
             or ended.call.call.arguments.get("request_heartbeat") is True
             or self._must_still_reply()
@@ -379,7 +518,10 @@ class TurnRun:
     async def _close_interrupted(self) -> None:
         """End the calls that a dead worker left running, so that none stands without a result."""
         for index, message in enumerate(self._queue):
-            if message.call is None or message.call.state not in ("pending", "running"):
+            if message.call is None or not message.call.is_open:
+                continue
+            waited = message.call.state == "waiting" and message.call.answer is not None
+            if waited and message.position >= self._first:
                 continue
             closed = await self._interrupted(message, INTERRUPTED)
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
@@ -408,6 +550,11 @@ class TurnRun:
             sections=sections,
             summary=leases.summary_from_row(row),
         )
+        grants = grants_from_row(row)
+        if grants != self._grants:
+            self._grants = grants
+            self._tools = self._with.tools.toolset(grants)
+            self._mind = replace(self._mind, tools=self._specs())
 
     async def _frame(self) -> Frame:
         model, prompts = self._model, self._with.prompts
@@ -422,8 +569,17 @@ class TurnRun:
         tokens = await count_entry(message, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
-    def _specs(self, work: Work) -> tuple[ToolSpec, ...]:
-        return self._with.tools.specs({"section": [section.name for section in work.sections]})
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return self._tools.specs({"section": [section.name for section in self._work.sections]})
+
+    def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
+        """The tools that may be called in this step."""
+        if last and self._must_still_reply():
+            return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
+        if not self._tools.ruled:
+            return self._mind.tools
+        names = self._tools.offered(self._calls, SEND_MESSAGE)
+        return tuple(spec for spec in self._mind.tools if spec.name in names)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

@@ -7,7 +7,16 @@ from fastapi import APIRouter, FastAPI
 
 import memserver
 from memserver.api import errors
-from memserver.api.routes import agents, archival, collections, health, memory, messages
+from memserver.api.routes import (
+    agents,
+    archival,
+    calls,
+    collections,
+    health,
+    memory,
+    messages,
+    tools,
+)
 from memserver.settings import Settings
 from memserver.wiring import Services, running_services
 
@@ -35,7 +44,7 @@ def create_app(
     )
     errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (agents, messages, memory, archival, collections, health):
+    for module in (agents, messages, memory, archival, collections, tools, calls, health):
         v1.include_router(module.router)
     app.include_router(v1)
     return app

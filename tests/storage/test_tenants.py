@@ -19,12 +19,16 @@ EMPTY = {
     "collection_words",
     "vector_builds",
     "retired_vectors",
+    "mcp_servers",
 }
+CLIENT_TOOL = {"kind": "client", "name": "look", "description": "Look around."}
 
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
         agent = await server.create_agent()
+        await server.http.post("/v1/tools", json=CLIENT_TOOL)
+        await server.http.put(f"/v1/agents/{agent}/tools/look", json={})
         await server.say(agent, "hello")
         tables = [
             name
@@ -34,7 +38,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
                      AND c.relnamespace = 'public'::regnamespace"""
             )
         ]
-    assert len(tables) == 16
+    assert len(tables) == 19
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
