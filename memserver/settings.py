@@ -1,11 +1,41 @@
 """Every setting, read once from the environment (prefix MEMSERVER_) and an optional .env file."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_data_path
-from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class McpServerSetting(BaseModel):
+    """An MCP server of the settings: a command that speaks MCP on stdio, or a URL."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a command or a url")
+        return self
+
+
+McpServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,30}$")]
 
 
 class Settings(BaseSettings):
@@ -88,6 +118,11 @@ class Settings(BaseSettings):
     tool_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
     """Networks that webhooks and MCP servers registered over the API may be in, separated by commas, such
     as 127.0.0.0/8,10.0.0.0/8; unset: the public internet alone."""
+
+    mcp_servers: dict[McpServerName, McpServerSetting] = Field(default_factory=dict)
+    """MCP servers whose tools all agents can attach, as JSON:
+    {"files": {"command": "npx", "args": ["server-files"], "env": {}}, "wiki": {"url": "https://…/mcp",
+    "headers": {}}}. Only here a server can be a command; one of the API has a URL."""
 
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""

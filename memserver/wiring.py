@@ -33,6 +33,7 @@ from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory.archival import ArchivalStorage, no_embedder
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.outbound.addresses import Networks
+from memserver.outbound.mcp_client import HttpServer, StdioServer
 from memserver.outbound.webhooks import WebhookSender
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -43,9 +44,10 @@ from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.tools.loading import load_tools
+from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
-from memserver.tools.remote import NoMcpServers, Remote
+from memserver.tools.remote import Remote
 from memserver.tools.toolbox import Toolbox
 
 EMBEDDED_DATABASE = "memserver"
@@ -79,6 +81,7 @@ class Services:
     archival: ArchivalStorage
     upkeep: VectorUpkeep
     jobs: JobRunner
+    mcp: McpServers
     networks: Networks
     """Private networks that webhooks and MCP servers may be in."""
 
@@ -329,11 +332,12 @@ async def assemble(
         SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
     )
     webhooks = WebhookSender(settings.tool_networks)
+    mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
     faculties = Faculties(
         database=database,
         models=models,
         archival=archival,
-        tools=Toolbox(registry, Remote(webhooks, NoMcpServers())),
+        tools=Toolbox(registry, Remote(webhooks, mcp)),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(
@@ -356,7 +360,7 @@ async def assemble(
         lease_seconds=settings.lease_seconds,
     )
     try:
-        async with worker.running(), jobs.running():
+        async with mcp.running(), worker.running(), jobs.running():
             yield Services(
                 database,
                 faculties,
@@ -365,6 +369,7 @@ async def assemble(
                 archival,
                 upkeep,
                 jobs,
+                mcp,
                 settings.tool_networks,
             )
     finally:
@@ -376,6 +381,17 @@ async def assemble(
 def python_tools(settings: Settings) -> list[Tool]:
     """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
     return load_tools(settings.tools, taken=[tool.spec.name for tool in memory_tools()])
+
+
+def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
+    """The MCP servers of the settings, by name."""
+    made: dict[str, StdioServer | HttpServer] = {}
+    for name, server in settings.mcp_servers.items():
+        if server.command is not None:
+            made[name] = StdioServer(server.command, server.args, server.env)
+        elif server.url is not None:
+            made[name] = HttpServer(server.url, server.headers, networks=None)
+    return made
 
 
 def job_handlers(faculties: Faculties, upkeep: VectorUpkeep) -> dict[str, Handler]:

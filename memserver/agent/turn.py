@@ -48,7 +48,6 @@ from memserver.storage import calls, jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
 from memserver.storage.tools import grants_from_row
-from memserver.tools.foreign import cut
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Calls, Tool, ToolContext, Toolset
 
@@ -362,14 +361,11 @@ class TurnRun:
             )
         if answer.get("approved"):
             return await self._run_approved(message, last=last)
-        limit = self._with.limits.calls.characters
         if message.call.waits_for == "client":
-            state, result = answer["state"], cut(answer["result"], limit)
-        else:
-            reason = answer.get("reason")
-            state = "failed"
-            result = cut(f"A person refused this{f': {reason}' if reason else '.'}", limit)
-        return await self._close_as(message, state, result, last=last)
+            return await self._close_as(message, answer["state"], answer["result"], last=last)
+        reason = answer.get("reason")
+        refusal = f"A person refused this{f': {reason}' if reason else '.'}"
+        return await self._close_as(message, "failed", refusal, last=last)
 
     async def _run_approved(self, message: Message, *, last: bool) -> tuple[str | None, bool]:
         assert message.call is not None

@@ -13,6 +13,7 @@ from memserver.api.routes import (
     calls,
     collections,
     health,
+    mcp_servers,
     memory,
     messages,
     tools,
@@ -44,7 +45,17 @@ def create_app(
     )
     errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (agents, messages, memory, archival, collections, tools, calls, health):
+    for module in (
+        agents,
+        messages,
+        memory,
+        archival,
+        collections,
+        tools,
+        mcp_servers,
+        calls,
+        health,
+    ):
         v1.include_router(module.router)
     app.include_router(v1)
     return app

@@ -1,6 +1,7 @@
 """The API's resources around tools: what a tenant registers, what an agent has, calls that wait."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -8,10 +9,11 @@ from uuid import UUID
 from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from memserver.api.schemas import Request
-from memserver.llm.tool_schema import check_schema
-from memserver.messages import ToolSpec, WaitsFor
+from memserver.messages import WaitsFor
 from memserver.storage.calls import WaitingCall
-from memserver.storage.tools import Definition, Grant
+from memserver.storage.tools import Definition, Grant, McpServer
+from memserver.tools.mcp_tools import MCP_SERVER_NAME
+from memserver.tools.parameters import checked_parameters
 from memserver.tools.registry import Tool, ToolKind
 from memserver.tools.signature import RESERVED, TOOL_NAME
 
@@ -20,25 +22,6 @@ Description = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]", max_length=2000)]
 Secret = Annotated[str, StringConstraints(min_length=16, max_length=200)]
 Timeout = Annotated[float, Field(gt=0, le=600)]
-MOST_SCHEMA_BYTES = 64_000
-
-
-def checked_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema of a call's arguments, if it is one that a model can be held to.
-
-    Raises:
-        ValueError: it is none, it is too large, or it names an argument that is ours.
-    """
-    if len(json.dumps(parameters)) > MOST_SCHEMA_BYTES:
-        raise ValueError(f"the schema has more than {MOST_SCHEMA_BYTES} bytes")
-    properties = parameters.get("properties", {})
-    if not isinstance(properties, dict):
-        raise ValueError("properties must be an object")
-    for name in RESERVED:
-        if name in properties:
-            raise ValueError(f"the argument {name} is added to every tool; name yours otherwise")
-    check_schema(ToolSpec("the tool", "", parameters))
-    return parameters
 
 
 class _NewTool(Request):
@@ -198,6 +181,65 @@ class AgentTools(BaseModel):
     """What an agent can call, in the order in which the model sees it."""
 
     items: list[AgentToolOut]
+
+
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{0,4000}$")]
+
+
+class McpServerIn(Request):
+    """An MCP server over streamable HTTP."""
+
+    name: Annotated[str, StringConstraints(pattern=MCP_SERVER_NAME)] = Field(
+        description="Its tools are named NAME__TOOL."
+    )
+    url: Url = Field(examples=["https://example.org/mcp"])
+    headers: dict[HeaderName, HeaderValue] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Sent with every request, such as Authorization; never shown again.",
+    )
+    timeout: Timeout | None = Field(
+        default=None, description="Seconds of a call; left out: the server's."
+    )
+
+
+class McpServerOut(BaseModel):
+    """An MCP server, with the tools that it listed last."""
+
+    id: UUID
+    name: str
+    url: str
+    timeout: float | None
+    tools: list[str]
+    refused: dict[str, str] = Field(
+        description="Tools that it lists now and that can't be used, with the reason."
+    )
+    listed_at: datetime | None
+    created_at: datetime
+
+    @classmethod
+    def read(
+        cls, server: McpServer, tools: list[Definition], refused: Mapping[str, str] | None = None
+    ) -> Self:
+        """From a stored server and its tools."""
+        return cls(
+            id=server.id,
+            name=server.name,
+            url=server.url,
+            timeout=server.timeout,
+            tools=[tool.name for tool in tools],
+            refused=dict(refused or {}),
+            listed_at=server.listed_at,
+            created_at=server.created_at,
+        )
+
+
+class McpServerPage(BaseModel):
+    """A page of MCP servers; `next` is the cursor of the following page, or null."""
+
+    items: list[McpServerOut]
+    next: UUID | None
 
 
 class WaitingCallOut(BaseModel):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -30,19 +29,6 @@ class McpTools(Protocol):
     ) -> object:
         """Call a tool of a registered server. Raises ToolError."""
         ...
-
-
-class NoMcpServers:
-    """Where there are none."""
-
-    configured: Mapping[str, Tool] = MappingProxyType({})
-
-    async def listed(self, names: Sequence[str]) -> None:
-        """Nothing to wait for."""
-
-    async def call(self, *_: object) -> object:
-        """There is none. Raises ToolError."""
-        raise ToolError("There are no MCP servers here.")
 
 
 class Remote:

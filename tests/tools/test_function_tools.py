@@ -24,7 +24,7 @@ def made(function: Callable[..., Any]) -> Tool:
     return found
 
 
-class Unit(str, Enum):
+class Unit(Enum):
     CELSIUS = "C"
     FAHRENHEIT = "F"
 

@@ -1,0 +1,30 @@
+"""The schema of a tool's arguments, where somebody else wrote it."""
+
+import json
+
+from memserver.errors import InvalidInput
+from memserver.llm.tool_schema import check_schema
+from memserver.messages import JsonObject, ToolSpec
+from memserver.tools.signature import RESERVED
+
+MOST_BYTES = 64_000
+
+
+def checked_parameters(parameters: JsonObject) -> JsonObject:
+    """A JSON schema of a call's arguments, if it is one that a model can be held to.
+
+    Raises:
+        InvalidInput: it is none, it is too large, or it names an argument that is ours.
+    """
+    if len(json.dumps(parameters)) > MOST_BYTES:
+        raise InvalidInput(f"parameters: the schema has more than {MOST_BYTES} bytes.")
+    properties = parameters.get("properties", {})
+    if not isinstance(properties, dict):
+        raise InvalidInput("parameters: properties must be an object.")
+    for name in RESERVED:
+        if name in properties:
+            raise InvalidInput(
+                f"parameters: the argument {name} is added to every tool; name yours otherwise."
+            )
+    check_schema(ToolSpec("the tool", "", parameters))
+    return parameters
