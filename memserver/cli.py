@@ -22,6 +22,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from memserver import __version__
+from memserver.api.dependencies import DEFAULT_TENANT
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
@@ -37,6 +38,7 @@ from memserver.wiring import (
     check_settings,
     database_urls,
     make_embedder,
+    memory_alone,
     model_endpoint,
     reachable_database,
     upkeep_alone,
@@ -211,6 +213,40 @@ async def _reembed(settings: Settings, app_url: str, *, background: bool) -> Non
                     bar.update(task, completed=done + at.stored, description=at.state)
                 done += each.passage_count
         console.print(f"Done: {len(outdated)} collections, {total} passages.")
+
+
+@app.command()
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option(help="Name or id: offer this agent's memory alone.")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="Whose agents.")] = DEFAULT_TENANT,
+    http_port: Annotated[
+        int | None,
+        typer.Option(help="Serve streamable HTTP at /mcp on 127.0.0.1 instead of stdio."),
+    ] = None,
+) -> None:
+    """Offer the agents' memories to another agent, as an MCP server on stdio."""
+    settings = _settings()
+    check_settings(settings)
+    logging.config.dictConfig(LOGGING)
+    with database_urls(settings) as urls:
+        asyncio.run(_mcp(settings, urls.app, (tenant, agent), http_port))
+
+
+async def _mcp(
+    settings: Settings, app_url: str, whose: tuple[str, str | None], port: int | None
+) -> None:
+    from memserver.mcp_server import Memories, make_server  # noqa: PLC0415 - a second long
+
+    async with memory_alone(settings, app_url) as (database, archival):
+        memories = Memories(database, archival, *whose)
+        await memories.check()
+        server = make_server(memories)
+        if port is None:
+            await server.run_stdio_async()
+        else:
+            await server.run_streamable_http_async(host="127.0.0.1", port=port)
 
 
 @engine.command("install")

@@ -33,7 +33,7 @@ from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.memory.archival import ArchivalStorage, no_embedder
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.outbound.addresses import Networks
-from memserver.outbound.mcp_client import HttpServer, StdioServer
+from memserver.outbound.mcp import HttpServer, StdioServer
 from memserver.outbound.webhooks import WebhookSender
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -306,6 +306,23 @@ async def upkeep_alone(
             VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory),
             embedder,
         )
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
+async def memory_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
+    """The database and archival storage, for who uses memories without turns."""
+    embedder = BatchingEmbedder(make_embedder(settings))
+    others = OtherEmbedders(embedder.model, settings)
+    database = Database(app_url, pool_size=settings.database_pool_size)
+    await database.open()
+    try:
+        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
     finally:
         await others.aclose()
         await embedder.aclose()

@@ -6,9 +6,8 @@ Owns both transports and, for those that users name, the check of the address. L
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,12 +20,18 @@ from typing_extensions import override
 
 import memserver
 from memserver.errors import ToolError
-from memserver.messages import JsonObject
 from memserver.outbound.addresses import AddressRefused, Networks, resolve
+from memserver.outbound.mcp import (
+    CONNECT_SECONDS,
+    HttpServer,
+    ListedTool,
+    McpConnection,
+    NotDelivered,
+    StdioServer,
+)
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 _MOST_PAGES = 100
 _STREAM_SECONDS = 3600
@@ -34,39 +39,8 @@ _STREAM_SECONDS = 3600
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
-@dataclass(frozen=True, slots=True)
-class StdioServer:
-    """An MCP server that is a process of ours; its environment is ours only where that is harmless."""
-
-    command: str
-    args: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class HttpServer:
-    """An MCP server over streamable HTTP.
-
-    `networks` are private ones that are allowed all the same; None: any address, since an operator names
-    it.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    networks: Networks | None = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """A tool as an MCP server lists it."""
-
-    name: str
-    description: str
-    parameters: JsonObject
-
-
-class McpConnection:
-    """One connection, open until it is closed or dies. The SDK wants it opened and closed by one task."""
+class SdkConnection(McpConnection):
+    """A connection by the SDK, which wants it opened and closed by one task."""
 
     def __init__(self, server: StdioServer | HttpServer) -> None:
         self._server = server
@@ -93,8 +67,8 @@ class McpConnection:
             raise ToolError(f"The MCP server can't be reached: {reason}.")
         return self
 
+    @override
     async def tools(self) -> list[ListedTool]:
-        """Every tool that the server lists. Raises ToolError."""
         found: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
@@ -108,20 +82,15 @@ class McpConnection:
                 break
         return found
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool.
-
-        Raises:
-            NotDelivered: the connection is dead, and the call did not reach the server.
-            ToolError: it failed otherwise.
-        """
+    @override
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if self.dead.is_set():
             raise NotDelivered
         result: CallToolResult = await self._told(self._live.call_tool(name, dict(arguments)))
-        return result
+        return result_text(result)
 
+    @override
     async def close(self) -> None:
-        """End it; one that does not end in time is cut off."""
         self._closing.set()
         if self._task is None:
             return
@@ -170,13 +139,6 @@ class McpConnection:
             finally:
                 for task in waiting:
                     task.cancel()
-
-
-class NotDelivered(ToolError):
-    """The connection was dead already, so that the call may be made again over another one."""
-
-    def __init__(self) -> None:
-        super().__init__("The connection to the MCP server is dead.")
 
 
 def result_text(result: CallToolResult) -> str:

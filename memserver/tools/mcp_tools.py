@@ -16,14 +16,14 @@ from memserver.errors import InvalidInput, NotFound, ToolError
 from memserver.memory.text import clean, clean_json
 from memserver.messages import JsonObject, ToolSpec
 from memserver.outbound.addresses import Networks
-from memserver.outbound.mcp_client import (
+from memserver.outbound.mcp import (
     CONNECT_SECONDS,
     HttpServer,
     ListedTool,
     McpConnection,
     NotDelivered,
     StdioServer,
-    result_text,
+    connect,
 )
 from memserver.storage import tools
 from memserver.storage.database import Database
@@ -124,14 +124,14 @@ class McpServers:
 
     async def list_tools(self, server: McpServer | NewMcpServer) -> Listing:
         """Ask a tenant's server for its tools. Raises InvalidInput: it can't be asked."""
-        connection = McpConnection(self._of(server))
         try:
-            await connection.open()
-            found = await connection.tools()
+            connection = await connect(self._of(server))
+            try:
+                found = await connection.tools()
+            finally:
+                await connection.close()
         except ToolError as error:
             raise InvalidInput(error.message, hint="Is its URL that of an MCP endpoint?") from error
-        finally:
-            await connection.close()
         return listing(server.name, found, server.timeout)
 
     def _of(self, server: McpServer | NewMcpServer) -> HttpServer:
@@ -169,9 +169,9 @@ class _Shared:
         self.busy += 1
         try:
             try:
-                return result_text(await (await self.live()).call(name, arguments))
+                return await (await self.live()).call(name, arguments)
             except NotDelivered:
-                return result_text(await (await self.live()).call(name, arguments))
+                return await (await self.live()).call(name, arguments)
         finally:
             self.busy -= 1
             self.used_at = time.monotonic()
@@ -181,7 +181,7 @@ class _Shared:
         async with self._opening:
             if self._connection is None or self._connection.dead.is_set():
                 await self.close()
-                self._connection = await McpConnection(self._server).open()
+                self._connection = await connect(self._server)
             return self._connection
 
     async def close(self) -> None:
