@@ -1,7 +1,4 @@
-"""What MCP servers are to the rest of the code, which does not load the SDK until it speaks with one.
-
-The SDK takes a second to import: only those who have MCP servers wait for it, in a thread.
-"""
+"""What MCP servers are to the rest of the code, which knows nothing of the SDK."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -79,15 +76,3 @@ class NotDelivered(ToolError):
 
     def __init__(self) -> None:
         super().__init__("The connection to the MCP server is dead.")
-
-
-async def connect(server: StdioServer | HttpServer) -> McpConnection:
-    """Connect to a server. Raises ToolError: it can't be reached or speaks no MCP."""
-    connection: McpConnection = await (await asyncio.to_thread(_make, server)).open()
-    return connection
-
-
-def _make(server: StdioServer | HttpServer) -> Any:  # noqa: ANN401 - known only when it is imported
-    from memserver.outbound.mcp_client import SdkConnection  # noqa: PLC0415 - a second long
-
-    return SdkConnection(server)

@@ -23,8 +23,8 @@ from memserver.outbound.mcp import (
     McpConnection,
     NotDelivered,
     StdioServer,
-    connect,
 )
+from memserver.outbound.mcp_loading import connect
 from memserver.storage import tools
 from memserver.storage.database import Database
 from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
