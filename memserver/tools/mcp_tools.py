@@ -38,6 +38,7 @@ SEPARATOR = "__"
 """Between a server's name and its tool's, in the name that the model sees."""
 MCP_SERVER_NAME = r"^[A-Za-z][A-Za-z0-9-]{0,30}$"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_STEADY_SECONDS = 60.0
 _IDLE_SECONDS = 300.0
 _MOST_CONNECTIONS = 64
 _MOST_DESCRIPTION = 4000
@@ -212,9 +213,14 @@ class _Kept:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
-            pause = _FIRST_PAUSE
+            since = time.monotonic()
             await connection.dead.wait()
             logger.warning("MCP server %s: the connection ended; opening another.", self._name)
+            if time.monotonic() - since > _STEADY_SECONDS:
+                pause = _FIRST_PAUSE
+            # One that dies as soon as it lives must not be started without end.
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,7 @@ from tests.docs.blocks import REPOSITORY, documents, prose
 PAGES = [*documents(), REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
-OURS = "memserver|docs|scripts|tests|prompts|migrations|benchmarks|docker|constraints"
+OURS = "memserver|docs|scripts|examples|tests|prompts|migrations|benchmarks|docker|constraints"
 FOLDER_PATH = re.compile(rf"(?:{OURS})/[\w./-]*\w/?")
 FILE_NAME = re.compile(r"\.?[\w-]+(?:\.[\w-]+)*\.(?:md|yml|toml|py|sql|example)")
 
