@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 TOLERANCE_SECONDS = 300
 
@@ -31,7 +32,7 @@ class Receiver(BaseHTTPRequestHandler):
     """Answers a call of the tool."""
 
     secret = ""
-    seen: set[str] = set()
+    seen: ClassVar[set[str]] = set()
     """Deliveries that were answered: one that comes again is not done again."""
 
     def do_POST(self) -> None:

@@ -3,8 +3,10 @@
 from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request
+from pydantic import AfterValidator
 
 from memserver.errors import Conflict
+from memserver.memory.text import clean
 from memserver.wiring import Services
 
 DEFAULT_TENANT = "default"
@@ -24,6 +26,8 @@ async def _tenant() -> str:
 
 ServicesDep = Annotated[Services, Depends(_services)]
 TenantDep = Annotated[str, Depends(_tenant)]
+PathText = Annotated[str, AfterValidator(clean)]
+"""A text in a path or a query, without what Postgres can't take."""
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
 PageNumber = Annotated[
     int, Query(description="From 1; a page that does not exist is empty.", ge=-(2**53), le=2**53)

@@ -59,6 +59,9 @@ class SdkConnection(McpConnection):
             await asyncio.wait(
                 {self._task, ready}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
         finally:
             ready.cancel()
         if self._client is None or self._task.done():
@@ -260,7 +263,7 @@ async def _http(server: HttpServer) -> AsyncIterator[Any]:
             transport=transport,
             headers=dict(server.headers),
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=_STREAM_SECONDS),
-            trust_env=False,
+            trust_env=networks is None,  # a proxy would connect where it likes
         ) as client,
         streamable_http_client(server.url, http_client=client) as streams,
     ):

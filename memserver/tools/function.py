@@ -15,6 +15,7 @@ A decorated function stays what it was. What is wrong with it is an error when i
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
+from memserver.errors import ToolError
 from memserver.messages import ToolSpec
 from memserver.tools.agent_memory import AgentMemory
 from memserver.tools.foreign import in_thread
@@ -54,9 +56,17 @@ class AgentContext:
     now: datetime
     memory: AgentMemory
     _loop: asyncio.AbstractEventLoop
+    _thread: int
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns, for a sync function: `context.wait(context.memory.sections())`."""
+        """What a coroutine returns, for a sync function: `context.wait(context.memory.sections())`.
+
+        Raises:
+            ToolError: an async function has called it, which has to await instead.
+        """
+        if threading.get_ident() == self._thread:
+            work.close()
+            raise ToolError("An async function must await the memory's methods, not wait for them.")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
@@ -142,4 +152,5 @@ def _context(context: ToolContext) -> AgentContext:
         now=context.now,
         memory=memory,
         _loop=asyncio.get_running_loop(),
+        _thread=threading.get_ident(),
     )

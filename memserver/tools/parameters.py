@@ -16,7 +16,13 @@ def checked_parameters(parameters: JsonObject) -> JsonObject:
     Raises:
         InvalidInput: it is none, it is too large, or it names an argument that is ours.
     """
-    if len(json.dumps(parameters)) > MOST_BYTES:
+    try:
+        size = len(json.dumps(parameters, allow_nan=False))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "parameters: the schema holds what JSON can't, or nests too deep."
+        ) from error
+    if size > MOST_BYTES:
         raise InvalidInput(f"parameters: the schema has more than {MOST_BYTES} bytes.")
     properties = parameters.get("properties", {})
     if not isinstance(properties, dict):
@@ -26,5 +32,8 @@ def checked_parameters(parameters: JsonObject) -> JsonObject:
             raise InvalidInput(
                 f"parameters: the argument {name} is added to every tool; name yours otherwise."
             )
-    check_schema(ToolSpec("the tool", "", parameters))
+    try:
+        check_schema(ToolSpec("the tool", "", parameters))
+    except RecursionError as error:
+        raise InvalidInput("parameters: the schema nests too deep.") from error
     return parameters

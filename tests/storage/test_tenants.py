@@ -19,7 +19,6 @@ EMPTY = {
     "collection_words",
     "vector_builds",
     "retired_vectors",
-    "mcp_servers",
 }
 CLIENT_TOOL = {"kind": "client", "name": "look", "description": "Look around."}
 
@@ -29,6 +28,10 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
         agent = await server.create_agent()
         await server.http.post("/v1/tools", json=CLIENT_TOOL)
         await server.http.put(f"/v1/agents/{agent}/tools/look", json={})
+        server.rows(
+            """INSERT INTO mcp_servers (id, tenant, name, url)
+               VALUES (gen_random_uuid(), 'default', 'wiki', 'https://wiki.example/mcp') RETURNING id"""
+        )
         await server.say(agent, "hello")
         tables = [
             name

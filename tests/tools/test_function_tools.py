@@ -355,6 +355,21 @@ async def names(server: Server, agent: str) -> set[str]:
     return {item["name"] for item in tools["items"] if item["kind"] != "memory"}
 
 
+async def wait_wrongly(context: AgentContext) -> str:
+    """Wait in the loop."""
+    return str(context.wait(context.memory.sections()))
+
+
+async def test_an_async_function_that_waits_is_told_and_blocks_nothing(
+    database: OneDatabase,
+) -> None:
+    state, result = await called(database, tool(wait_wrongly))
+    assert (state, result) == (
+        "failed",
+        "An async function must await the memory's methods, not wait for them.",
+    )
+
+
 def bad_star(*places: str) -> str:
     """Take any."""
     return ""

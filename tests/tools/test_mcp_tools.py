@@ -1,5 +1,6 @@
 """MCP servers as tools: those of the settings, on stdio, and those of the API, over HTTP."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -189,3 +191,23 @@ async def test_a_server_at_a_private_address_or_none_is_refused(database: OneDat
     assert "not an address of the public internet" in refused.json()["error"]["message"]
     assert "can't be reached" in away.json()["error"]["message"]
     assert listed["items"] == []
+
+
+async def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = asyncio.BaseEventLoop.getaddrinfo
+
+    async def getaddrinfo(self: Any, host: Any, port: Any, **options: Any) -> Any:
+        there = "127.0.0.1" if host == "inside.example" else host
+        return await real(self, there, port, **options)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    got: list[dict[str, str]] = []
+    with over_http(headers=got) as port:
+        async with serving(database, ScriptedModel()) as server:
+            new = {"name": "inside", "url": f"http://inside.example:{port}/mcp"}
+            answer = await server.http.post("/v1/mcp-servers", json=new)
+    assert answer.status_code == 422
+    assert "not one of the public internet" in answer.json()["error"]["message"]
+    assert got == []

@@ -326,7 +326,9 @@ async def test_the_answer_is_kept_when_the_worker_dies_before_it_goes_on(
     assert model.seen[0].prompt[-1].text == "OK. paid 5"
 
 
-@pytest.mark.parametrize("path", ["calls/call_0/approval", "calls/call_0/result"])
+@pytest.mark.parametrize(
+    "path", ["calls/call_0/approval", "calls/call_0/result", "calls/%00/approval"]
+)
 async def test_an_unknown_call_is_not_found(database: OneDatabase, path: str) -> None:
     body = {"approve": True} if path.endswith("approval") else {"result": "x"}
     async with serving(database, ScriptedModel()) as server:

@@ -353,6 +353,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"parameters": {"type": "object", "properties": {"inner_thought": {}}}}, "inner_thought"),
     ({"parameters": {"type": "object", "properties": []}}, "properties"),
     ({"parameters": {"type": "object", "description": "x" * 70_000}}, "more than 64000"),
+    ({"parameters": {"type": "object", "default": float("inf")}}, "what JSON can't"),
     ({"name": "two words"}, "pattern"),
     ({"timeout": 0}, "greater than 0"),
     ({"retries": 11}, "less than or equal to 10"),
@@ -366,7 +367,11 @@ async def test_a_bad_tool_is_refused_when_it_is_registered(database: OneDatabase
     async with serving(database, ScriptedModel()) as server:
         for change, reason in BAD:
             new = {**WEBHOOK, "url": "https://example.org/hook", **change}
-            answer = await server.http.post("/v1/tools", json=new)
+            answer = await server.http.post(
+                "/v1/tools",
+                content=json.dumps(new),  # httpx refuses to send what isn't JSON
+                headers={"Content-Type": "application/json"},
+            )
             assert answer.status_code == 422, answer.text
             assert reason in answer.json()["error"]["message"]
 

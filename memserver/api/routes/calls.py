@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 
 from memserver.agent.conversation import CallAnswer
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
 from memserver.api.routes.messages import respond
 from memserver.api.schemas import Answer, TurnOut
 from memserver.api.tool_schemas import (
@@ -43,7 +43,7 @@ async def list_waiting_calls(
     "/agents/{agent_id}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED
 )
 async def decide_call(
-    agent_id: UUID, call_id: str, said: ApprovalIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID, call_id: PathText, said: ApprovalIn, services: ServicesDep, tenant: TenantDep
 ) -> Response:
     """Approve or deny a call. The turn goes on, and the answer is what follows in it.
 
@@ -56,7 +56,7 @@ async def decide_call(
 
 @router.post("/agents/{agent_id}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
 async def give_result(
-    agent_id: UUID, call_id: str, given: CallResultIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID, call_id: PathText, given: CallResultIn, services: ServicesDep, tenant: TenantDep
 ) -> Response:
     """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
     text = cut(given.text(), services.faculties.limits.calls.characters)

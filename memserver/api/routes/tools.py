@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Body, Query
 
 from memserver.agent.options import AgentOptions
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
 from memserver.api.tool_schemas import (
     AgentToolOut,
     AgentTools,
@@ -59,7 +59,7 @@ async def list_tools(
     services: ServicesDep,
     tenant: TenantDep,
     after: Annotated[
-        str | None, Query(max_length=200, description="The `next` of the page before.")
+        PathText | None, Query(max_length=200, description="The `next` of the page before.")
     ] = None,
     limit: Limit = 50,
 ) -> ToolPage:
@@ -77,7 +77,7 @@ async def list_tools(
 
 
 @router.get("/tools/{name}")
-async def get_tool(name: str, services: ServicesDep, tenant: TenantDep) -> ToolOut:
+async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> ToolOut:
     """Get one tool."""
     tool = services.faculties.tools.server_tool(name)
     if tool is not None:
@@ -88,7 +88,7 @@ async def get_tool(name: str, services: ServicesDep, tenant: TenantDep) -> ToolO
 
 @router.patch("/tools/{name}")
 async def update_tool(
-    name: str, change: ToolPatch, services: ServicesDep, tenant: TenantDep
+    name: PathText, change: ToolPatch, services: ServicesDep, tenant: TenantDep
 ) -> ToolOut:
     """Change a registered tool; what is left out stays. It counts from an agent's next step on."""
     check_own(services, name)
@@ -105,7 +105,7 @@ async def update_tool(
 
 
 @router.delete("/tools/{name}", status_code=204)
-async def delete_tool(name: str, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> None:
     """Delete a registered tool; agents that had it have it no more."""
     check_own(services, name)
     async with services.database.tenant(tenant) as tx:
@@ -134,7 +134,7 @@ async def list_agent_tools(agent_id: UUID, services: ServicesDep, tenant: Tenant
 
 @router.put("/agents/{agent_id}/tools/{name}")
 async def attach_tool(
-    agent_id: UUID, name: str, rules: ToolRules, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID, name: PathText, rules: ToolRules, services: ServicesDep, tenant: TenantDep
 ) -> AgentToolOut:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
@@ -150,7 +150,9 @@ async def attach_tool(
 
 
 @router.delete("/agents/{agent_id}/tools/{name}", status_code=204)
-async def detach_tool(agent_id: UUID, name: str, services: ServicesDep, tenant: TenantDep) -> None:
+async def detach_tool(
+    agent_id: UUID, name: PathText, services: ServicesDep, tenant: TenantDep
+) -> None:
     """Take a tool from an agent, with its rules there."""
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
