@@ -32,6 +32,7 @@ from memserver.agent.events import (
 )
 from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
+from memserver.agent.tool_choice import ToolChoice
 from memserver.errors import (
     ContextOverflow,
     DatabaseError,
@@ -44,12 +45,12 @@ from memserver.llm.base import Reply
 from memserver.memory import scale
 from memserver.memory.queue import Budget
 from memserver.messages import CallRecord, JsonObject, Message, ToolSpec, WaitsFor
-from memserver.storage import calls, jobs, leases, recall
+from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
 from memserver.storage.tools import grants_from_row
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Calls, Tool, ToolContext, Toolset
+from memserver.tools.registry import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +90,7 @@ class TurnRun:
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
-        self._grants = work.grants
-        self._tools: Toolset = faculties.tools.toolset(work.grants)
-        self._calls = Calls()
+        self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
             state=work.state,
@@ -118,7 +117,7 @@ class TurnRun:
             if self._work.turn.kind == "import":
                 await self._make_room()
                 return await self._end("imported")
-            if self._grants:
+            if self._choice.is_own:
                 await self._know_tools()
             answered = self._answered()
             if answered is None:
@@ -156,24 +155,12 @@ class TurnRun:
             await self._refresh()
 
     async def _know_tools(self) -> None:
-        """What the agent's own choice of tools needs to know: the tools, and what was called so far."""
+        """What the agent's own choice of tools needs: the tools, and what was called so far."""
         async with self._deadline.cutting():
-            await self._with.tools.ready(self._grants)
-        self._tools = self._with.tools.toolset(self._grants)
+            await self._choice.wait_for_tools()
         self._mind = replace(self._mind, tools=self._specs())
-        if not self._tools.ruled:
-            return
-        known = [
-            (message.call.call.name, message.call.state == "done")
-            for message in self._queue
-            if message.position >= self._first and message.call and not message.call.is_open
-        ]
-        if self._queue_start > self._first:  # a part of the turn was evicted
-            lease, start = self._work.lease, self._queue_start
-            async with self._with.database.tenant(lease.tenant) as tx:
-                known += await calls.made_in(tx, lease.agent_id, self._first, start)
-        for name, done in known:
-            self._calls.add(name, done=done)
+        database, lease = self._with.database, self._work.lease
+        await self._choice.recount(database, lease, self._queue, self._first)
 
     async def _make_room(self) -> Frame:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
@@ -264,7 +251,7 @@ class TurnRun:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
         self._violations = 0
-        tool = self._tools.get(reply.call.name)
+        tool = self._choice.tools.get(reply.call.name)
         assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
             position=self._next_position(),
@@ -277,7 +264,7 @@ class TurnRun:
         )
         if tool.kind == "client":
             return await self._pause(message, "client")
-        if self._tools.rule(reply.call.name).approval:
+        if self._choice.tools.rule(reply.call.name).approval:
             return await self._pause(message, "approval")
         if not tool.transactional:
             return await self._act_outside(tool, message, last=last)
@@ -370,7 +357,7 @@ class TurnRun:
     async def _run_approved(self, message: Message, *, last: bool) -> tuple[str | None, bool]:
         assert message.call is not None
         lease = self._work.lease
-        tool = self._tools.get(message.call.call.name)
+        tool = self._choice.tools.get(message.call.call.name)
         if tool is None or tool.kind == "client":
             return await self._close_as(message, "failed", GONE, last=last)
         if tool.transactional:
@@ -419,18 +406,17 @@ class TurnRun:
         """Why the turn ends after this step, or None if there is another one."""
         assert ended.call is not None
         name, done = ended.call.call.name, ended.call.state == "done"
-        self._calls.add(name, done=done)
-        missing = self._tools.missing(self._calls)
+        missing = self._choice.ended(name, done=done)
         self._replied = self._replied or _sent(ended)
         if _sent(ended):
             return "message_sent"
-        if done and self._tools.rule(name).terminal and not missing:
+        if done and self._choice.tools.rule(name).terminal and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
         wants_more = (
             self._alert is not None
-            or bool(missing)
+            or missing
             or ended.call.state != "done"
             or ended.call.call.arguments.get("request_heartbeat") is True
             or self._must_still_reply()
@@ -546,10 +532,7 @@ class TurnRun:
             sections=sections,
             summary=leases.summary_from_row(row),
         )
-        grants = grants_from_row(row)
-        if grants != self._grants:
-            self._grants = grants
-            self._tools = self._with.tools.toolset(grants)
+        if self._choice.renew(grants_from_row(row)):
             self._mind = replace(self._mind, tools=self._specs())
 
     async def _frame(self) -> Frame:
@@ -566,16 +549,15 @@ class TurnRun:
         return replace(message, tokens=tokens)
 
     def _specs(self) -> tuple[ToolSpec, ...]:
-        return self._tools.specs({"section": [section.name for section in self._work.sections]})
+        names = [section.name for section in self._work.sections]
+        return self._choice.tools.specs({"section": names})
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""
         if last and self._must_still_reply():
             return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
-        if not self._tools.ruled:
-            return self._mind.tools
-        names = self._tools.offered(self._calls, SEND_MESSAGE)
-        return tuple(spec for spec in self._mind.tools if spec.name in names)
+        names = self._choice.offered()
+        return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

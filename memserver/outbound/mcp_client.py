@@ -5,6 +5,7 @@ Owns both transports and, for those that users name, the check of the address. L
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -36,6 +37,8 @@ _CLOSE_SECONDS = 5.0
 _MOST_PAGES = 100
 _STREAM_SECONDS = 3600
 """A call's time is limited by who makes it; its stream may be silent meanwhile."""
+_MOST_BYTES = 4_000_000
+"""Of an answer that is one JSON."""
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
@@ -153,7 +156,7 @@ def result_text(result: CallToolResult) -> str:
     parts = [_block_text(block) for block in result.content]
     text = "\n".join(part for part in parts if part)
     if not text and result.structured_content is not None:
-        text = result.model_dump_json(include={"structured_content"})
+        text = json.dumps(result.structured_content, ensure_ascii=False)
     if result.is_error:
         raise ToolError(text or "The tool failed and does not say why.")
     return text
@@ -214,6 +217,26 @@ class _WatchedRead:
         return getattr(self._inner, name)
 
 
+class _Limited(httpx2.AsyncByteStream):
+    """An answer that is read whole, and so must not be of any size. The SDK limits events itself."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - of the client library
+        self._inner = inner
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise httpx2.ReadError(f"its answer has more than {_MOST_BYTES} bytes")
+            yield chunk
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 class _CheckedTransport(httpx2.AsyncBaseTransport):
     """Connects to the addresses that were checked, whatever the DNS says a moment later."""
 
@@ -239,7 +262,13 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": host},
         )
-        return await self._inner.handle_async_request(checked)
+        response = await self._inner.handle_async_request(checked)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.ReadError("it answers compressed, unasked", request=request)
+        if response.headers.get("content-type", "").startswith("application/json"):
+            response.stream = _Limited(response.stream)
+        return response
 
     @override
     async def aclose(self) -> None:
@@ -261,7 +290,7 @@ async def _http(server: HttpServer) -> AsyncIterator[Any]:
     async with (
         httpx2.AsyncClient(
             transport=transport,
-            headers=dict(server.headers),
+            headers={"Accept-Encoding": "identity", **server.headers},
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=_STREAM_SECONDS),
             trust_env=networks is None,  # a proxy would connect where it likes
         ) as client,

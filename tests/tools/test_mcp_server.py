@@ -1,5 +1,7 @@
 """memserver as an MCP server: another agent uses the memories of ours."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +10,14 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from benchmarks.servers import memserver_command, plain_environment, settings_for
+from benchmarks.servers import (
+    free_port,
+    memserver_command,
+    plain_environment,
+    settings_for,
+    started,
+    wait_for,
+)
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.scripted import ScriptedModel, say
 from memserver.mcp_server import Memories, make_server
@@ -123,3 +132,29 @@ async def test_the_command_speaks_mcp_on_stdio(database: OneDatabase, tmp_path: 
             client, "working_context_append", section="human", content="Name: Ada"
         )
     assert (failed, text) == (False, "Name: Ada")
+
+
+@pytest.mark.slow
+async def test_the_command_speaks_mcp_over_http_on_the_loopback(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.create_agent(name="sam")
+    settings = settings_for(
+        "http://127.0.0.1:9",
+        home=tmp_path,
+        database_url=database.owner,
+        database_app_url=database.app,
+    )
+    port = free_port()
+
+    def listens() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    command = [str(memserver_command()), "mcp", "--http-port", str(port)]
+    with started(command, port, tmp_path, settings):
+        assert await asyncio.to_thread(wait_for, listens, 60)
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            agents = await client.call_tool("list_agents", {})
+    assert [each["name"] for each in agents.structured_content["result"]] == ["sam"]

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.llm.scripted import Call, ScriptedModel, say
+from tests.llm.serving import Current
 from tests.support import OneDatabase, Server, serving
 from tests.tools.mcp_demo import demo
 
@@ -191,6 +193,27 @@ async def test_a_server_at_a_private_address_or_none_is_refused(database: OneDat
     assert "not an address of the public internet" in refused.json()["error"]["message"]
     assert "can't be reached" in away.json()["error"]["message"]
     assert listed["items"] == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Response(b'"' + b"x" * 5_000_000 + b'"', media_type="application/json"),
+        Response(b"{", media_type="application/json", headers={"Content-Encoding": "gzip"}),
+        Response(b"<html>", media_type="text/html"),
+        Response(status_code=500),
+        Response(status_code=307, headers={"Location": "http://169.254.169.254/mcp"}),
+    ],
+)
+async def test_what_speaks_no_mcp_is_refused(
+    database: OneDatabase, current: Current, served: str, answer: Response
+) -> None:
+    current.app = answer
+    async with serving(database, ScriptedModel(), tool_networks=HERE) as server:
+        new = {"name": "odd", "url": f"{served}/mcp"}
+        made = await server.http.post("/v1/mcp-servers", json=new)
+    assert made.status_code == 422, made.text
+    assert "The MCP server" in made.json()["error"]["message"]
 
 
 async def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
