@@ -354,6 +354,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"parameters": {"type": "object", "properties": []}}, "properties"),
     ({"parameters": {"type": "object", "description": "x" * 70_000}}, "more than 64000"),
     ({"parameters": {"type": "object", "default": float("inf")}}, "what JSON can't"),
+    (
+        {"parameters": {"type": "object", "properties": {"a": {"$ref": "http://example.org/a"}}}},
+        "refers to nothing",
+    ),
+    ({"parameters": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}}, "refers to"),
+    ({"parameters": {"type": "object", "$ref": "#"}}, "can't be used"),
+    (
+        {"parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "["}}}},
+        "is not a 'regex'",
+    ),
     ({"name": "two words"}, "pattern"),
     ({"timeout": 0}, "greater than 0"),
     ({"retries": 11}, "less than or equal to 10"),
@@ -374,6 +384,28 @@ async def test_a_bad_tool_is_refused_when_it_is_registered(database: OneDatabase
             )
             assert answer.status_code == 422, answer.text
             assert reason in answer.json()["error"]["message"]
+
+
+async def test_a_schema_that_refers_to_itself_is_taken(database: OneDatabase) -> None:
+    tree = {
+        "type": "object",
+        "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/t"}}},
+    }
+    parameters = {
+        "type": "object",
+        "properties": {"tree": {"$ref": "#/$defs/t"}},
+        "required": ["tree"],
+        "$defs": {"t": tree},
+    }
+    new = {"kind": "client", "name": "plant", "description": "Plant.", "parameters": parameters}
+    arguments = {"tree": {"below": [{"below": []}]}}
+    async with serving(database, ScriptedModel([Call("plant", arguments)])) as server:
+        made = await server.http.post("/v1/tools", json=new)
+        assert made.status_code == 201, made.text
+        agent = await server.create_agent()
+        await server.http.put(f"/v1/agents/{agent}/tools/plant", json={})
+        paused = await server.say(agent, "Go!")
+    assert paused["messages"][-1]["tool_call"]["arguments"] == arguments
 
 
 async def test_a_name_of_the_servers_own_is_taken(database: OneDatabase) -> None:
