@@ -361,10 +361,14 @@ class TurnRun:
         if tool is None or tool.kind == "client":
             return await self._close_as(message, "failed", GONE, last=last)
         if tool.transactional:
-            async with LazyTransaction(self._with.database, lease.tenant) as lazy:
-                ended = await self._run_tool(tool, message, lazy)
-                stop = self._stop_reason(ended, last=last)
-                released = await self._store_close(await lazy.get(), ended, stop)
+            try:
+                async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+                    ended = await self._run_tool(tool, message, lazy)
+                    stop = self._stop_reason(ended, last=last)
+                    released = await self._store_close(await lazy.get(), ended, stop)
+            except TurnTimeout:
+                await self._close(await self._interrupted(message, CUT_OFF), None)
+                raise
             self._step_done([ended])
             return stop, released
         running = replace(message, call=replace(message.call, state="running"))
@@ -393,7 +397,8 @@ class TurnRun:
             database=self._with.database,
             archival=self._with.archival,
             before=self._first,
-            now=message.created_at,
+            # An approval may come days after the call.
+            now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
         )
         call = message.call.call

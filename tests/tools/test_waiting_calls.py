@@ -7,6 +7,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
+from memserver.agent import turn
+from memserver.agent.deadline import Deadline
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
 from memserver.tools.registry import Tool, ToolContext, make_tool
 from tests.support import OneDatabase, Server, serving
@@ -58,15 +60,19 @@ async def test_an_approved_call_runs_and_the_turn_goes_on(database: OneDatabase)
         agent, call = await asked(server)
         assert ran == []
         assert server.rows("SELECT lease_owner, paused FROM agent_state") == [(None, True)]
-        turn = await server.get(f"{agent}/turns/1")
-        assert (turn["state"], turn["stop_reason"], turn["steps"]) == ("requires_action", None, 1)
+        stands = await server.get(f"{agent}/turns/1")
+        assert (stands["state"], stands["stop_reason"], stands["steps"]) == (
+            "requires_action",
+            None,
+            1,
+        )
         result = await answer(server, agent, call, "approval", approve=True)
-        turn = await server.get(f"{agent}/turns/1")
+        stands = await server.get(f"{agent}/turns/1")
     whole = result.json()
     assert ran == ["5"]
     assert (whole["text"], whole["steps"]) == ("Paid.", 2)
     assert [item["tool_call"]["result"] for item in whole["messages"]] == ["paid 5", ""]
-    assert (turn["state"], turn["steps"]) == ("done", 2)
+    assert (stands["state"], stands["steps"]) == ("done", 2)
     assert model.last_prompt[-1].text == "OK. paid 5"
 
 
@@ -192,8 +198,8 @@ async def test_a_cancelled_turn_ends_without_the_call_and_the_inbox_goes_on(
         result = await server.services.conversation.result("default", later)
     assert result.messages[-1].text == "All is well."
     assert ran == []
-    turn = cancelled.json()
-    assert (turn["state"], turn["stop_reason"], turn["steps"]) == ("done", "cancelled", 1)
+    stands = cancelled.json()
+    assert (stands["state"], stands["stop_reason"], stands["steps"]) == ("done", "cancelled", 1)
     assert again.status_code == 409
     assert any("cancelled before it ran" in message.text for message in model.last_prompt)
 
@@ -265,6 +271,30 @@ async def test_no_prompt_shows_a_call_without_its_result(database: OneDatabase) 
     assert tokens > 0
 
 
+async def test_an_approved_memory_tool_that_hangs_is_closed_with_the_turns_time(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(context: ToolContext) -> str:
+        """Hang."""
+        tx = await context.transaction.get()
+        await tx.execute("UPDATE agents SET name = 'half done'")
+        monkeypatch.setattr(turn, "Deadline", Deadline)
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([Call("hang"), say("It hung.")])
+    tools = [make_tool(hang, transactional=True)]
+    async with serving(database, model, tools) as server:
+        agent, call = await asked(server, tool="hang")
+        monkeypatch.setattr(turn, "Deadline", lambda _: Deadline(1.0))
+        result = await answer(server, agent, call, "approval", approve=True)
+        history = await server.get(f"{agent}/messages", after=0)
+        assert (await server.say(agent, "And?"))["text"] == "It hung."
+        assert server.rows("SELECT count(*) FROM agents WHERE name = 'half done'") == [(0,)]
+    assert result.status_code == 504
+    assert history["items"][1]["tool_call"]["state"] == "interrupted"
+
+
 async def test_a_tool_that_was_taken_away_meanwhile_fails(database: OneDatabase) -> None:
     ran: list[str] = []
     tool = counting(ran)
@@ -300,10 +330,10 @@ async def test_an_approved_call_that_ran_when_its_worker_died_is_not_run_again(
     model = ScriptedModel([say("It was interrupted."), say("Yes.")])
     async with serving(database, model, [tool]) as two:
         assert (await two.say(agent, "Are you there?"))["text"] == "Yes."
-        turn = await two.get(f"{agent}/turns/1")
+        stands = await two.get(f"{agent}/turns/1")
     assert runs == [call]
     assert model.seen[0].prompt[-1].text.startswith("Failed: The server stopped while this ran")
-    assert (turn["state"], turn["steps"]) == ("done", 2)
+    assert (stands["state"], stands["steps"]) == ("done", 2)
 
 
 async def test_the_answer_is_kept_when_the_worker_dies_before_it_goes_on(
