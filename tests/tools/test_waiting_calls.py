@@ -10,6 +10,7 @@ import pytest
 from memserver.agent import turn
 from memserver.agent.deadline import Deadline
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
+from memserver.storage import leases
 from memserver.tools.registry import Tool, ToolContext, make_tool
 from tests.support import OneDatabase, Server, serving
 
@@ -115,7 +116,9 @@ async def test_a_waiting_call_survives_a_restart_and_other_messages_wait_behind_
     assert (ran, said) == (["5"], ["Pay!", "Paid.", "Are you there?", "I am here."])
 
 
-async def test_the_sweep_for_work_leaves_a_paused_agent_alone(database: OneDatabase) -> None:
+async def test_no_worker_takes_a_paused_agent_whatever_waits_behind_it(
+    database: OneDatabase,
+) -> None:
     model = ScriptedModel([Call("pay", {"euros": 5}), say("Then not."), say("Hello!")])
     async with serving(database, model, [counting([])]) as server:
         agent, call = await asked(server)
@@ -125,6 +128,8 @@ async def test_the_sweep_for_work_leaves_a_paused_agent_alone(database: OneDatab
             ("waiting",),
         ]
         assert server.rows("SELECT * FROM agents_waiting(10)") == []
+        async with server.services.database.tenant("default") as tx:
+            assert await leases.take(tx, UUID(agent), "another worker", 2) is None
         await answer(server, agent, call, "approval", approve=False)
         result = await server.services.conversation.result("default", later)
     assert result.messages[-1].text == "Hello!"
