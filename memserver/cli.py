@@ -33,6 +33,7 @@ from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
 from memserver.llm.engine.process import EnginePhase, LocalEngine
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
+from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
 from memserver.upload import RunningServer
@@ -41,6 +42,7 @@ from memserver.wiring import (
     check_settings,
     database_urls,
     make_embedder,
+    memory_alone,
     model_endpoint,
     reachable_database,
     upkeep_alone,
@@ -130,9 +132,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve.")] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option(help="A Python module with tools; may be given again.")
+    ] = None,
 ) -> None:
     """Serve agents over HTTP, with the embedded Postgres and the local model unless others are set."""
-    settings = _settings(host=host, port=port, workers=workers)
+    named = ",".join(tools) if tools else None
+    settings = _settings(host=host, port=port, workers=workers, tools=named)
     check_settings(settings)
     _check_address(settings.host, settings.port)
     logging.config.dictConfig(LOGGING)
@@ -255,6 +261,40 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
         print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
     if not all(outcome.well for outcome in outcomes):
         raise typer.Exit(1)
+
+
+@app.command()
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option(help="Name or id: offer this agent's memory alone.")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="Whose agents.")] = DEFAULT_TENANT,
+    http_port: Annotated[
+        int | None,
+        typer.Option(help="Serve streamable HTTP at /mcp on 127.0.0.1 instead of stdio."),
+    ] = None,
+) -> None:
+    """Offer the agents' memories to another agent, as an MCP server on stdio."""
+    settings = _settings()
+    check_settings(settings)
+    logging.config.dictConfig(LOGGING)
+    with database_urls(settings) as urls:
+        asyncio.run(_mcp(settings, urls.app, (tenant, agent), http_port))
+
+
+async def _mcp(
+    settings: Settings, app_url: str, whose: tuple[str, str | None], port: int | None
+) -> None:
+    from memserver.mcp_server import Memories, make_server  # noqa: PLC0415 - a second long
+
+    async with memory_alone(settings, app_url) as (database, archival):
+        memories = Memories(database, archival, *whose)
+        await memories.check()
+        server = make_server(memories)
+        if port is None:
+            await server.run_stdio_async()
+        else:
+            await server.run_streamable_http_async(host="127.0.0.1", port=port)
 
 
 @engine.command("install")

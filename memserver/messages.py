@@ -8,6 +8,8 @@ from typing import Any, Literal
 JsonObject = dict[str, Any]
 Role = Literal["user", "assistant", "system"]
 CallState = Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+WaitsFor = Literal["approval", "client"]
+"""Whose answer a waiting call waits for: a person's approval, or the result from the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,22 @@ class PromptMessage:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call as it is stored: with its state and, once it has ended, its result."""
+    """A tool call as it is stored: with its state and, once it has ended, its result.
+
+    `waits_for` is set for one that waits or has waited; `answer` once somebody has answered.
+    """
 
     call: ToolCall
     state: CallState
     result: str | None = None
     finished_at: datetime | None = None
+    waits_for: WaitsFor | None = None
+    answer: JsonObject | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no result yet, so that no prompt may show it."""
+        return self.state in ("pending", "running", "waiting")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,41 @@
 """Every setting, read once from the environment (prefix MEMSERVER_) and an optional .env file."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class McpServerSetting(BaseModel):
+    """An MCP server of the settings: a command that speaks MCP on stdio, or a URL."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a command or a url")
+        return self
+
+
+McpServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,30}$")]
 
 
 class Settings(BaseSettings):
@@ -110,6 +140,22 @@ class Settings(BaseSettings):
     chunk_overlap: int = Field(default=32, ge=0)
     """Tokens, at most, by which a passage repeats the end of the one before it in the same section."""
 
+    tools: Annotated[tuple[str, ...], NoDecode] = ()
+    """Python modules whose decorated functions are tools, separated by commas; also those of installed
+    packages that register by the entry point memserver.tools are taken."""
+    tool_timeout: float = Field(default=60, gt=0)
+    """How long a call may take that is none of a memory tool, unless the tool says otherwise."""
+    tool_result_characters: int = Field(default=20_000, ge=100)
+    """Characters of a call's result that the model is shown; it is told where one was cut."""
+    tool_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Networks that webhooks and MCP servers registered over the API may be in, separated by commas, such
+    as 127.0.0.0/8,10.0.0.0/8; unset: the public internet alone."""
+
+    mcp_servers: dict[McpServerName, McpServerSetting] = Field(default_factory=dict)
+    """MCP servers whose tools all agents can attach, as JSON:
+    {"files": {"command": "npx", "args": ["server-files"], "env": {}}, "wiki": {"url": "https://…/mcp",
+    "headers": {}}}. Only here a server can be a command; one of the API has a URL."""
+
     torch_index: str | None = None
     """Where pip finds torch for the CPU, if not where PyTorch publishes it."""
 
@@ -124,3 +170,10 @@ class Settings(BaseSettings):
     """How long a dead worker's agents wait before another one takes them over."""
     jobs_at_once: int = Field(default=4, ge=0, le=64)
     """Jobs that one process runs at the same time; 0: none, so that other processes have to."""
+
+    @field_validator("tools", "tool_networks", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 from typing_extensions import override
 
+from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
@@ -35,6 +36,9 @@ from memserver.memory.archival import ArchivalStorage, no_embedder
 from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.recall_meaning import RecallEmbedding
 from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.outbound.addresses import Networks
+from memserver.outbound.mcp import HttpServer, StdioServer
+from memserver.outbound.webhooks import WebhookSender
 from memserver.parsing.sandbox import Sandbox
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -47,8 +51,12 @@ from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.tools.loading import load_tools
+from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
+from memserver.tools.remote import Remote
+from memserver.tools.toolbox import Toolbox
 
 EMBEDDED_DATABASE = "memserver"
 
@@ -84,6 +92,9 @@ class Services:
     jobs: JobRunner
     keys: KeyRing
     idempotency: IdempotencyKeys
+    mcp: McpServers
+    networks: Networks
+    """Private networks that webhooks and MCP servers may be in."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -213,6 +224,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     _embedding_model(settings)
+    python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
@@ -295,7 +307,8 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
         models = Models(settings)
         embedder = BatchingEmbedder(make_embedder(settings))
         try:
-            async with assemble(urls.app, models, embedder, settings) as services:
+            tools = python_tools(settings)
+            async with assemble(urls.app, models, embedder, settings, tools) as services:
                 yield services
         finally:
             await embedder.aclose()
@@ -324,6 +337,23 @@ async def upkeep_alone(
 
 
 @asynccontextmanager
+async def memory_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
+    """The database and archival storage, for who uses memories without turns."""
+    embedder = BatchingEmbedder(make_embedder(settings))
+    others = OtherEmbedders(embedder.model, settings)
+    database = Database(app_url, pool_size=settings.database_pool_size)
+    await database.open()
+    try:
+        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
 async def assemble(
     app_url: str,
     models: ModelSource,
@@ -338,14 +368,17 @@ async def assemble(
     await database.open()
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
+    registry = ToolRegistry(
+        [*memory_tools(), *tools],
+        SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
+    )
+    webhooks = WebhookSender(settings.tool_networks)
+    mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
     faculties = Faculties(
         database=database,
         models=models,
         archival=archival,
-        tools=ToolRegistry(
-            [*memory_tools(), *tools],
-            SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
-        ),
+        tools=Toolbox(registry, Remote(webhooks, mcp)),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(
@@ -353,6 +386,7 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             turn_timeout=settings.turn_timeout,
+            calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
         ),
         summary_model=settings.summary_model,
         summary_method=settings.summary_method,
@@ -377,7 +411,7 @@ async def assemble(
         database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
     )
     try:
-        async with worker.running(), jobs.running(), idempotency.running():
+        async with mcp.running(), worker.running(), jobs.running(), idempotency.running():
             yield Services(
                 database=database,
                 faculties=faculties,
@@ -389,10 +423,29 @@ async def assemble(
                 jobs=jobs,
                 keys=keys,
                 idempotency=idempotency,
+                mcp=mcp,
+                networks=settings.tool_networks,
             )
     finally:
+        await webhooks.aclose()
         await others.aclose()
         await database.close()
+
+
+def python_tools(settings: Settings) -> list[Tool]:
+    """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
+    return load_tools(settings.tools, taken=[tool.spec.name for tool in memory_tools()])
+
+
+def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
+    """The MCP servers of the settings, by name."""
+    made: dict[str, StdioServer | HttpServer] = {}
+    for name, server in settings.mcp_servers.items():
+        if server.command is not None:
+            made[name] = StdioServer(server.command, server.args, server.env)
+        elif server.url is not None:
+            made[name] = HttpServer(server.url, server.headers, networks=None)
+    return made
 
 
 def job_handlers(

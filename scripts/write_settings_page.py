@@ -10,7 +10,7 @@ import types
 import typing
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import IPvAnyNetwork, SecretStr
 from pydantic.fields import FieldInfo
 
 from memserver import settings
@@ -34,6 +34,7 @@ GROUPS = {
     "database": "Database",
     "llm": "Model",
     "embedding": "Embedder",
+    "tools": "Tools",
     "torch": "Installation",
     "limits": "Turns",
 }
@@ -91,8 +92,11 @@ def field_texts() -> dict[str, str]:
 
 def group_of(name: str) -> str:
     """The group that a setting is listed in."""
-    first = name.partition("_")[0]
-    first = "llm" if first == "summary" else first
+    first = {"summary_model": "llm", "summary_method": "llm", "mcp_servers": "tools"}.get(
+        name, name.partition("_")[0]
+    )
+    if first == "tool":
+        return "tools"
     if first in GROUPS:
         return first
     return "limits" if first in {"max", "turn", "lease"} else "server"
@@ -124,6 +128,8 @@ def type_name(annotation: object) -> str:
         return "JSON object"
     if typing.get_origin(annotation) is list:
         return "JSON list"
+    if typing.get_origin(annotation) is tuple:
+        return f"{type_name(typing.get_args(annotation)[0])}, several by commas"
     names = {
         bool: "boolean",
         int: "integer",
@@ -131,6 +137,7 @@ def type_name(annotation: object) -> str:
         str: "text",
         Path: "path",
         SecretStr: "secret text",
+        IPvAnyNetwork: "network",
     }
     return names[annotation]  # type: ignore[index]
 
@@ -140,7 +147,7 @@ def default(name: str, field: FieldInfo) -> str:
     if name == "home":
         return "the user's data directory for `memserver` (on Linux `~/.local/share/memserver`)"
     value = field.get_default(call_default_factory=True)
-    if value is None:
+    if value is None or value == ():
         return "unset"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 

@@ -13,13 +13,14 @@ from memserver.agent.events import (
     StepCommitted,
     Stirred,
     TurnEnded,
+    TurnPaused,
 )
 from memserver.agent.faculties import Faculties
 from memserver.agent.worker import Worker
-from memserver.errors import InvalidInput, ServerStopping
+from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.memory.text import clean
-from memserver.messages import Message
-from memserver.storage import agents, inbox, recall
+from memserver.messages import JsonObject, Message, WaitsFor
+from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 
 POLL_SECONDS = 2.0
@@ -33,10 +34,31 @@ MOST_MODEL_NAMES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came of a turn."""
+    """What came of a turn: it has ended, or it waits for somebody to answer its last call."""
 
-    ended: TurnEnded
+    ended: TurnEnded | TurnPaused
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswer:
+    """What somebody answers to a call that waits.
+
+    Attributes:
+        to: what it waits for.
+        granted: an approval: whether it was given; a result: whether the call succeeded.
+        text: why an approval was refused, or the result.
+    """
+
+    to: WaitsFor
+    granted: bool
+    text: str = ""
+
+    def stored(self) -> JsonObject:
+        """As it is stored with the call."""
+        if self.to == "approval":
+            return {"approved": self.granted, "reason": clean(self.text).strip()}
+        return {"state": "done" if self.granted else "failed", "result": clean(self.text)}
 
 
 class Conversation:
@@ -105,18 +127,25 @@ class Conversation:
         envelope = self._envelope(key, cleaned)
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
-    async def result(self, tenant: str, turn: Turn) -> TurnResult:
-        """Work the turn, or wait for whoever does, to its end.
+    async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
+        """Work the turn, or wait for whoever does, to its end or until it waits for an answer.
+
+        Args:
+            tenant: whose turn it is.
+            turn: as `post`, `answer` or the database gave it.
+            after: only what happens behind this position.
 
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
         """
         messages: list[Message] = []
         try:
-            async with aclosing(self.follow(tenant, turn)) as events:
+            async with aclosing(self.follow(tenant, turn, after=after)) as events:
                 async for event in events:
                     if isinstance(event, StepCommitted):
                         messages.extend(event.messages)
+                    elif isinstance(event, TurnPaused):
+                        return TurnResult(event, (*messages, event.message))
                     elif isinstance(event, TurnEnded):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
@@ -124,12 +153,12 @@ class Conversation:
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded.")
+        raise AssertionError("A turn's events end with TurnEnded or TurnPaused.")
 
     async def follow(
         self, tenant: str, turn: Turn, *, text: bool = False, after: int = 0
     ) -> AsyncGenerator[Event]:
-        """The turn's events to its end, each committed step once.
+        """The turn's events until it ends or waits for an answer, each committed step once.
 
         Args:
             tenant: whose turn it is.
@@ -155,8 +184,44 @@ class Conversation:
                             continue
                         seen = item.messages[-1].position
                     yield item
-                    if isinstance(item, TurnEnded):
+                    if isinstance(item, TurnEnded | TurnPaused):
                         return
+
+    async def answer(
+        self, tenant: str, agent_id: UUID, call_id: str, answer: CallAnswer
+    ) -> tuple[Turn, int]:
+        """Store what was answered to a call that waits; its turn goes on with `follow`.
+
+        Returns:
+            The turn, and the position behind which lies what the answer brings.
+
+        Raises:
+            NotFound: no such call.
+            Conflict: it doesn't wait, or for another kind of answer.
+        """
+        async with self._database.tenant(tenant) as tx:
+            call = await calls.lock(tx, agent_id, call_id)
+            waits_for = call.record.waits_for
+            if waits_for != answer.to:
+                raise Conflict(
+                    f"The call {call_id} waits for "
+                    + ("an approval." if waits_for == "approval" else "its result."),
+                    hint="POST …/approval approves or denies one, POST …/result gives the other's result.",
+                )
+            turn = await calls.answer(tx, call, answer.stored(), self._worker.name)
+            return turn, call.position - 1
+
+    async def cancel(self, tenant: str, agent_id: UUID, turn: int) -> Turn:
+        """End a turn that waits for an answer, without one; it ends with `follow`.
+
+        Raises:
+            NotFound: no such turn.
+            Conflict: it doesn't wait for an answer.
+        """
+        async with self._database.tenant(tenant) as tx:
+            await inbox.get_turn(tx, agent_id, turn)
+            call = await calls.lock_of_turn(tx, agent_id, turn)
+            return await calls.answer(tx, call, {"cancelled": True}, self._worker.name)
 
     async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
         while True:
@@ -175,6 +240,8 @@ class Conversation:
             )
         closed = [message for message in messages if not _is_open(message)]
         found: list[Event] = [StepCommitted((message,)) for message in closed]
+        if now.state == "requires_action" and _waits(messages):
+            found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
             found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
@@ -218,4 +285,9 @@ def _check_text(message: NewMessage) -> None:
 
 
 def _is_open(message: Message) -> bool:
-    return message.call is not None and message.call.state in ("pending", "running", "waiting")
+    return message.call is not None and message.call.is_open
+
+
+def _waits(messages: Sequence[Message]) -> bool:
+    newest = messages[-1].call if messages else None
+    return newest is not None and newest.state == "waiting"

@@ -56,11 +56,27 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnPaused:
+    """The turn waits, stored, until somebody answers the call that `message` made."""
+
+    turn: int
+    steps: int
+    usage: Usage
+    message: Message
+    stop_reason: str = "requires_action"
+    error: JsonObject | None = None
+
+
+End = TurnEnded | TurnPaused
+"""What comes last of a turn, for now or for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stirred:
     """Something of the turn has changed; the database knows what. Not for callers."""
 
 
-Event = TurnStarted | TextDelta | StepCommitted | Compacted | TurnEnded | Stirred
+Event = TurnStarted | TextDelta | StepCommitted | Compacted | TurnPaused | TurnEnded | Stirred
 
 
 class EventBus:

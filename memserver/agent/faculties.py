@@ -1,10 +1,11 @@
 """What a turn works with: its collaborators, and the server's limits for it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from memserver.agent.calls import CallLimits
 from memserver.agent.context import Layout
 from memserver.agent.events import EventBus
 from memserver.agent.options import AgentOptions, PromptOrder
@@ -13,7 +14,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.summary import SummaryMethod
 from memserver.prompts import Prompts
 from memserver.storage.database import Database
-from memserver.tools.registry import ToolRegistry
+from memserver.tools.toolbox import Toolbox
 
 Clock = Callable[[], datetime]
 
@@ -45,6 +46,7 @@ class Limits:
     prompt_order: PromptOrder = "working_context_first"
     turn_timeout: float = 600
     """Seconds; of the server alone, no agent sets it."""
+    calls: CallLimits = field(default_factory=CallLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Faculties:
     database: Database
     models: ModelSource
     archival: ArchivalStorage
-    tools: ToolRegistry
+    tools: Toolbox
     prompts: Prompts
     events: EventBus
     limits: Limits

@@ -10,6 +10,7 @@ from memserver.agent.options import AgentOptions
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
 from memserver.storage.agents import no_agent
+from memserver.storage.tools import grants_from_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ async def read_context(
         if row is None:
             raise no_agent(agent_id)
         end = row["done_end" if done_only else "queue_end"]
-        queue = await recall.queue(tx, agent_id, row["queue_start"], end)
+        found = await recall.queue(tx, agent_id, row["queue_start"], end)
+    queue = [each for each in found if each.call is None or not each.call.is_open]
     agent = leases.agent_from_row(row)
     options = AgentOptions.model_validate(agent.options)
     sections = leases.sections_from_row(row)
@@ -75,7 +77,7 @@ async def read_context(
         state=leases.state_from_row(row),
         sections=sections,
         summary=leases.summary_from_row(row),
-        tools=faculties.tools.specs(
+        tools=faculties.tools.toolset(grants_from_row(row)).specs(
             {"section": [section.name for section in sections]}, agent.options
         ),
         zone=ZoneInfo(options.timezone),

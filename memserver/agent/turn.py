@@ -1,14 +1,15 @@
 """One turn: the step loop from a message to its answer.
 
 Each step asks the model for one tool call, runs it, and commits call, effect and result together. What
-was committed stands: a turn taken up again after a crash goes on behind its last step.
+was committed stands: a turn taken up again after a crash goes on behind its last step. A call that needs a
+person's approval, or the caller to run it, pauses the turn; the answer takes it up again.
 """
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
@@ -27,10 +28,12 @@ from memserver.agent.events import (
     StepCommitted,
     TextDelta,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
+from memserver.agent.tool_choice import ToolChoice
 from memserver.errors import (
     ContextOverflow,
     DatabaseError,
@@ -42,10 +45,11 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.memory import scale
 from memserver.memory.queue import Budget
-from memserver.messages import CallRecord, JsonObject, Message, Section, ToolSpec
+from memserver.messages import CallRecord, JsonObject, Message, Section, ToolSpec, WaitsFor
 from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
+from memserver.storage.tools import grants_from_row
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Tool, ToolContext
 
@@ -55,6 +59,10 @@ MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
+CANCELLED = "This was cancelled before it ran."
+GONE = "This tool is no longer there."
+PAUSED = "requires_action"
+"""Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
 
 class TurnRun:
@@ -83,6 +91,7 @@ class TurnRun:
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
+        self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
             state=work.state,
@@ -97,7 +106,7 @@ class TurnRun:
         """Work the turn to its end.
 
         Returns:
-            Whether the lease was given up, since nothing else waits.
+            Whether the lease was given up, since nothing else waits or the turn itself does.
 
         Raises:
             LeaseLost: another worker took over; nothing more may be done here.
@@ -109,6 +118,16 @@ class TurnRun:
             if self._work.turn.kind == "import":
                 await self._make_room()
                 return await self._end("imported")
+            if self._choice.is_own:
+                await self._know_tools()
+            answered = self._answered()
+            if answered is None:
+                return await self._answer()
+            stop, released = await self._resume(answered)
+            if stop is not None:
+                self._tell_end(stop)
+                return released
+            await self._refresh()
             return await self._answer()
         except DatabaseError:  # a lost lease among them
             raise
@@ -129,10 +148,20 @@ class TurnRun:
                 stop, released = await self._note_violation(error, last=last)
             else:
                 stop, released = await self._act(reply, last=last)
+            if stop == PAUSED:
+                return released
             if stop is not None:
                 self._tell_end(stop)
                 return released
             await self._refresh()
+
+    async def _know_tools(self) -> None:
+        """What the agent's own choice of tools needs: the tools, and what was called so far."""
+        async with self._deadline.cutting():
+            await self._choice.wait_for_tools()
+        self._mind = replace(self._mind, tools=self._specs(self._mind.sections))
+        database, lease = self._with.database, self._work.lease
+        await self._choice.recount(database, lease, self._queue, self._first)
 
     async def _make_room(self) -> Frame:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
@@ -197,9 +226,7 @@ class TurnRun:
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
-        tools = self._mind.tools
-        if last and self._must_still_reply():
-            tools = tuple(spec for spec in tools if spec.name == SEND_MESSAGE)
+        tools = self._offered(last=last)
         step = self._steps + 1
         streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
         async with self._deadline.cutting():
@@ -225,7 +252,8 @@ class TurnRun:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
         self._violations = 0
-        tool = self._with.tools.get(reply.call.name)
+        tool = self._choice.tools.get(reply.call.name)
+        assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
             position=self._next_position(),
             role="assistant",
@@ -235,6 +263,10 @@ class TurnRun:
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
         )
+        if tool.kind == "client":
+            return await self._pause(message, "client")
+        if self._choice.tools.rule(reply.call.name).approval:
+            return await self._pause(message, "approval")
         if not tool.transactional:
             return await self._act_outside(tool, message, last=last)
         async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
@@ -248,12 +280,17 @@ class TurnRun:
         self, tool: Tool, message: Message, *, last: bool
     ) -> tuple[str | None, bool]:
         """Run a tool whose effect is not ours: the call is stored as running before it starts."""
-        lease = self._work.lease
         running = await self._counted(message)
-        async with self._with.database.tenant(lease.tenant) as tx:
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
             await self._write(tx, [running], None)
+        return await self._finish_outside(tool, running, last=last)
+
+    async def _finish_outside(
+        self, tool: Tool, running: Message, *, last: bool
+    ) -> tuple[str | None, bool]:
+        """Run what is stored as running, and commit its end."""
         try:
-            async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+            async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
                 ended = await self._run_tool(tool, running, lazy)
         except TurnTimeout:
             await self._close(await self._interrupted(running, CUT_OFF), None)
@@ -263,41 +300,130 @@ class TurnRun:
 
     async def _close(self, ended: Message, stop: str | None) -> bool:
         """Commit the end of a call that was stored as running."""
-        lease = self._work.lease
-        async with self._with.database.tenant(lease.tenant) as tx:
-            await leases.close_call(tx, lease, ended)
-            released = await self._store(tx, self._change([], self._steps + 1, stop), [ended])
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await self._store_close(tx, ended, stop)
         self._step_done([ended])
         return released
+
+    async def _store_close(self, tx: Transaction, ended: Message, stop: str | None) -> bool:
+        await leases.close_call(tx, self._work.lease, ended)
+        return await self._store(tx, self._change([], self._steps + 1, stop), [ended])
+
+    async def _pause(self, message: Message, waits_for: WaitsFor) -> tuple[str | None, bool]:
+        """Store the call as waiting, and the turn with it: nothing is held until somebody answers."""
+        assert message.call is not None
+        record = replace(message.call, state="waiting", waits_for=waits_for)
+        waiting = await self._counted(replace(message, call=record))
+        alert = [self._alert] if self._alert else []
+        steps = self._steps + 1
+        change = replace(self._change([*alert, waiting], steps, None), paused=True)
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            released = await leases.write(tx, self._work.lease, change)
+        if alert:
+            self._tell(StepCommitted(tuple(alert)))
+        self._tell(TurnPaused(self._work.turn.turn, steps, self._usage, waiting))
+        return PAUSED, released
+
+    def _answered(self) -> Message | None:
+        """The call of this turn that has waited and was answered, if that is why it was taken up."""
+        newest = self._queue[-1] if self._queue else None
+        if newest is None or newest.call is None or newest.call.state != "waiting":
+            return None
+        return newest
+
+    async def _resume(self, message: Message) -> tuple[str | None, bool]:
+        """Go on with a call that was answered: run it, or close it with what the answer says.
+
+        Returns:
+            As `_act`.
+        """
+        assert message.call is not None
+        assert message.call.answer is not None
+        answer = message.call.answer
+        self._queue.remove(message)
+        self._steps -= 1  # it was counted when it was stored
+        last = self._steps + 1 >= self._max_steps
+        if answer.get("cancelled"):
+            return "cancelled", await self._close(
+                await self._interrupted(message, CANCELLED), "cancelled"
+            )
+        if answer.get("approved"):
+            return await self._run_approved(message, last=last)
+        if message.call.waits_for == "client":
+            return await self._close_as(message, answer["state"], answer["result"], last=last)
+        reason = answer.get("reason")
+        refusal = f"A person refused this{f': {reason}' if reason else '.'}"
+        return await self._close_as(message, "failed", refusal, last=last)
+
+    async def _run_approved(self, message: Message, *, last: bool) -> tuple[str | None, bool]:
+        assert message.call is not None
+        lease = self._work.lease
+        tool = self._choice.tools.get(message.call.call.name)
+        if tool is None or tool.kind == "client":
+            return await self._close_as(message, "failed", GONE, last=last)
+        if tool.transactional:
+            try:
+                async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+                    ended = await self._run_tool(tool, message, lazy)
+                    stop = self._stop_reason(ended, last=last)
+                    released = await self._store_close(await lazy.get(), ended, stop)
+            except TurnTimeout:
+                await self._close(await self._interrupted(message, CUT_OFF), None)
+                raise
+            self._step_done([ended])
+            return stop, released
+        running = replace(message, call=replace(message.call, state="running"))
+        async with self._with.database.tenant(lease.tenant) as tx:
+            await leases.close_call(tx, lease, running)
+        return await self._finish_outside(tool, running, last=last)
+
+    async def _close_as(
+        self, message: Message, state: Literal["done", "failed"], result: str, *, last: bool
+    ) -> tuple[str | None, bool]:
+        assert message.call is not None
+        record = replace(message.call, state=state, result=result, finished_at=self._now())
+        ended = await self._counted(replace(message, call=record))
+        stop = self._stop_reason(ended, last=last)
+        return stop, await self._close(ended, stop)
 
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
         context = ToolContext(
             agent_id=self._work.agent.id,
+            tenant=self._work.lease.tenant,
+            turn=self._work.turn.turn,
+            call_id=message.call.call.id,
             transaction=lazy,
+            database=self._with.database,
             archival=self._with.archival,
             before=self._first,
             position=message.position,
-            now=message.created_at,
+            # An approval may come days after the call.
+            now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
         )
         call = message.call.call
         async with self._deadline.cutting():
-            state, result = await run_call(tool, call, context)
-        record = CallRecord(call, state, result, self._now())
+            state, result = await run_call(tool, call, context, self._with.limits.calls)
+        record = replace(message.call, state=state, result=result, finished_at=self._now())
         return await self._counted(replace(message, call=record))
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step, or None if there is another one."""
         assert ended.call is not None
+        name, done = ended.call.call.name, ended.call.state == "done"
+        missing = self._choice.ended(name, done=done)
         self._replied = self._replied or _sent(ended)
         if _sent(ended):
             return "message_sent"
+        if done and self._choice.tools.rule(name).terminal and not missing:
+            return "terminal_tool"
         if last:
             return "max_steps"
         wants_more = (
             self._alert is not None
+            or missing
             or ended.call.state != "done"
             or ended.call.call.arguments.get("request_heartbeat") is True
             or self._must_still_reply()
@@ -381,7 +507,10 @@ class TurnRun:
     async def _close_interrupted(self) -> None:
         """End the calls that a dead worker left running, so that none stands without a result."""
         for index, message in enumerate(self._queue):
-            if message.call is None or message.call.state not in ("pending", "running"):
+            if message.call is None or not message.call.is_open:
+                continue
+            waited = message.call.state == "waiting" and message.call.answer is not None
+            if waited and message.position >= self._first:
                 continue
             closed = await self._interrupted(message, INTERRUPTED)
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
@@ -404,6 +533,7 @@ class TurnRun:
         if state.queue_start != self._queue_start:
             self._queue_start, self._warned = state.queue_start, state.pressure_warned
             self._queue = [each for each in self._queue if each.position >= state.queue_start]
+        self._choice.renew(grants_from_row(row))
         self._mind = replace(
             self._mind,
             state=state,
@@ -427,7 +557,14 @@ class TurnRun:
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         names = [section.name for section in sections]
-        return self._with.tools.specs({"section": names}, self._work.agent.options)
+        return self._choice.tools.specs({"section": names}, self._work.agent.options)
+
+    def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
+        """The tools that may be called in this step."""
+        if last and self._must_still_reply():
+            return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
+        names = self._choice.offered()
+        return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

@@ -19,14 +19,17 @@ from memserver.api.rate_limit import RateLimit
 from memserver.api.routes import (
     agents,
     archival,
+    calls,
     collections,
     documents,
     health,
     keys,
+    mcp_servers,
     memory,
     messages,
     sections,
     tenants,
+    tools,
     working_context,
 )
 from memserver.settings import Settings
@@ -69,6 +72,9 @@ def create_app(
         archival,
         collections,
         documents,
+        tools,
+        mcp_servers,
+        calls,
         keys,
         tenants,
         health,

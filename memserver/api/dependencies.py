@@ -3,9 +3,11 @@
 from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request
+from pydantic import AfterValidator
 
 from memserver.api.access import Caller
 from memserver.errors import Conflict
+from memserver.memory.text import clean
 from memserver.wiring import Services
 
 
@@ -27,6 +29,8 @@ async def _tenant(request: Request) -> str:
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]
+PathText = Annotated[str, AfterValidator(clean)]
+"""A text in a path or a query, without what Postgres can't take."""
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
 Before = Annotated[
     int | None, Query(description="The `next` of the page before.", ge=-(2**62), le=2**62)

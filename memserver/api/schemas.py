@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from memserver.agent.events import TurnEnded
+from memserver.agent.events import TurnEnded, TurnPaused
 from memserver.agent.options import AgentOptions
 from memserver.memory.archival import ArchivalPage, SearchMode
 from memserver.memory.attachments import MOST_SECTIONS
@@ -22,7 +22,7 @@ from memserver.memory.recall import RecallPage
 from memserver.memory.recall_meaning import MeaningPage
 from memserver.memory.text import clean_json
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.messages import FoundPassage, Message, Passage, Retriever, Usage
+from memserver.messages import FoundPassage, Message, Passage, Retriever, Usage, WaitsFor
 from memserver.storage.agents import Agent
 from memserver.storage.collections import Collection
 from memserver.storage.inbox import Turn
@@ -164,6 +164,9 @@ class ToolCallOut(BaseModel):
     name: str
     arguments: dict[str, Any]
     state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+    waits_for: WaitsFor | None = Field(
+        description="Of a call that waits or has waited: for approval, or for the caller's result."
+    )
     result: str | None
     finished_at: datetime | None
 
@@ -195,6 +198,7 @@ class MessageOut(BaseModel):
                 name=record.call.name,
                 arguments=dict(record.call.arguments),
                 state=record.state,
+                waits_for=record.waits_for,
                 result=record.result,
                 finished_at=record.finished_at,
             ),
@@ -232,10 +236,11 @@ class TurnOut(BaseModel):
 
     turn: int
     kind: Literal["message", "import"]
-    state: Literal["waiting", "running", "done", "failed"]
+    state: Literal["waiting", "running", "requires_action", "done", "failed"]
     steps: int
     stop_reason: str | None = Field(
-        description="message_sent, no_heartbeat, max_steps, imported or error; null while it runs."
+        description="message_sent, terminal_tool, no_heartbeat, max_steps, cancelled, imported or error; "
+        "null before the end."
     )
     error: ErrorBody | None
     usage: UsageOut
@@ -263,14 +268,16 @@ class Answer(BaseModel):
 
     turn: int
     text: str = Field(description="What the agent said; several messages are joined by newlines.")
-    stop_reason: str
+    stop_reason: str = Field(
+        description="As of a turn; requires_action if the last message's call waits for an answer."
+    )
     steps: int
     usage: UsageOut
     messages: list[MessageOut]
 
     @classmethod
-    def of(cls, ended: TurnEnded, messages: list[Message]) -> Self:
-        """From a turn that has ended."""
+    def of(cls, ended: TurnEnded | TurnPaused, messages: list[Message]) -> Self:
+        """From a turn that has ended, or waits."""
         said = [
             message.text for message in messages if message.role == "assistant" and message.text
         ]

@@ -11,6 +11,7 @@ from memserver.agent.events import (
     Stirred,
     TextDelta,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from memserver.api.schemas import MessageOut, UsageOut
@@ -30,6 +31,8 @@ def encode(event: Event) -> Iterator[str]:
         case Compacted(evicted, method, failure):
             data = {"evicted": evicted, "summary": method, "failure": failure}
             yield frame("memory_changed", data)
+        case TurnPaused():
+            yield from _paused(event)
         case TurnEnded():
             yield from _ended(event)
         case Stirred():
@@ -71,6 +74,24 @@ def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "tool_result", {**place, **result}
     if message.text or call is None:
         yield "message", whole
+
+
+def _paused(event: TurnPaused) -> Iterator[str]:
+    """The call that waits, without an id: whoever reads on behind it begins with it again."""
+    record = event.message.call
+    assert record is not None
+    for part in _parts(event.message):
+        if part[0] != "tool_result":
+            yield frame(*part)
+    yield frame("usage", UsageOut.read(event.usage).model_dump())
+    data = {
+        "turn": event.turn,
+        "steps": event.steps,
+        "position": event.message.position,
+        "call_id": record.call.id,
+        "waits_for": record.waits_for,
+    }
+    yield frame("action_required", data)
 
 
 def _ended(event: TurnEnded) -> Iterator[str]:

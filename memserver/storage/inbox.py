@@ -31,7 +31,7 @@ class Turn:
     agent_id: UUID
     turn: int
     kind: Literal["message", "import"]
-    state: Literal["waiting", "running", "done", "failed"]
+    state: Literal["waiting", "running", "requires_action", "done", "failed"]
     steps: int
     attempts: int
     stop_reason: str | None

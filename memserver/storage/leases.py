@@ -17,6 +17,7 @@ from memserver.messages import JsonObject, Message, Section, Usage
 from memserver.storage.agents import Agent
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.tools import GRANTS_COLUMN, Grant, grants_from_row
 
 TURNS_CHANNEL = "memserver_turns"
 """NOTIFY channel; the payload is "agent-id turn"."""
@@ -62,6 +63,7 @@ class Work:
     state: State
     sections: tuple[Section, ...]
     summary: str
+    grants: tuple[Grant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class TurnWrite:
 
     `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
     `pressure_warned` counts for the queue from `queue_start` on: an eviction beside the turn begins anew.
+    `paused`: its last call waits for somebody's answer; the lease is given up until that comes.
     """
 
     turn: Turn
@@ -81,6 +84,7 @@ class TurnWrite:
     pressure_warned: bool
     token_scale: float | None
     ended: bool = False
+    paused: bool = False
     stop_reason: str | None = None
     error: JsonObject | None = None
 
@@ -99,7 +103,8 @@ class Eviction:
 
 
 # What a turn and a look at the context both read of an agent.
-CONTEXT_COLUMNS = """
+CONTEXT_COLUMNS = f"""
+    {GRANTS_COLUMN},
     a.id, a.name, a.model, a.system_prompt, a.options, a.metadata, a.collection_id,
     a.created_at AS agent_created_at, a.updated_at,
     s.agent_id, s.tenant, s.lease_owner, s.lease_epoch, s.queue_start, s.pressure_warned,
@@ -126,7 +131,7 @@ WITH s AS (
         lease_epoch = lease_epoch
             + CASE WHEN lease_owner IS NOT DISTINCT FROM %(worker)s THEN 0 ELSE 1 END,
         lease_expires_at = now() + make_interval(secs => %(seconds)s)
-    WHERE agent_id = %(agent_id)s AND done_turn + 1 < next_turn
+    WHERE agent_id = %(agent_id)s AND done_turn + 1 < next_turn AND NOT paused
       AND (lease_owner IS NULL OR lease_owner = %(worker)s OR lease_expires_at < now())
     RETURNING *, done_turn + 1 AS this_turn
 ), t AS (
@@ -148,7 +153,8 @@ WITH held AS (
         token_scale = %(token_scale)s,
         token_scale_model = %(model)s,
         done_turn = CASE WHEN %(ended)s THEN %(turn)s ELSE done_turn END,
-        lease_owner = CASE WHEN %(ended)s AND next_turn = %(turn)s + 1 THEN NULL
+        paused = %(paused)s,
+        lease_owner = CASE WHEN %(paused)s OR %(ended)s AND next_turn = %(turn)s + 1 THEN NULL
                            ELSE lease_owner END
     WHERE agent_id = %(agent_id)s AND lease_owner = %(worker)s AND lease_epoch = %(epoch)s
     RETURNING agent_id, tenant, lease_owner IS NULL AS released
@@ -161,20 +167,22 @@ WITH held AS (
          AS m (position, role, content, thought, tokens, at)
 ), called AS (
     INSERT INTO tool_calls
-        (agent_id, position, tenant, call_id, name, arguments, state, result, epoch, finished_at)
+        (agent_id, position, tenant, call_id, name, arguments, state, result, epoch, finished_at,
+         waits_for)
     SELECT held.agent_id, c.position, held.tenant, c.call_id, c.name, c.arguments, c.state,
-           c.result, %(epoch)s, c.finished_at
+           c.result, %(epoch)s, c.finished_at, c.waits_for
     FROM held, unnest(%(call_positions)s::bigint[], %(call_ids)s::text[], %(names)s::text[],
                       %(arguments)s::json[], %(states)s::text[], %(results)s::text[],
-                      %(finished)s::timestamptz[])
-         AS c (position, call_id, name, arguments, state, result, finished_at)
+                      %(finished)s::timestamptz[], %(waits_for)s::text[])
+         AS c (position, call_id, name, arguments, state, result, finished_at, waits_for)
 ), turn AS (
     UPDATE turns SET
         steps = %(steps)s,
         prompt_tokens = %(prompt_tokens)s,
         completion_tokens = %(completion_tokens)s,
         cached_tokens = %(cached_tokens)s,
-        state = CASE WHEN NOT %(ended)s THEN 'running'
+        state = CASE WHEN %(paused)s THEN 'requires_action'
+                     WHEN NOT %(ended)s THEN 'running'
                      WHEN %(error)s::jsonb IS NULL THEN 'done' ELSE 'failed' END,
         stop_reason = %(stop_reason)s,
         error = %(error)s,
@@ -220,7 +228,8 @@ async def write(tx: Transaction, lease: Lease, change: TurnWrite) -> bool:
     """Add to the history and move the turn on, all at once.
 
     Returns:
-        Whether the lease was given up, since the turn has ended and nothing else waits.
+        Whether the lease was given up, since the turn waits for somebody, or has ended and nothing
+        else waits.
 
     Raises:
         LeaseLost: another worker serves the agent; nothing was written.
@@ -366,6 +375,7 @@ def _work(row: dict[str, Any]) -> Work:
         state=state_from_row(row),
         sections=sections_from_row(row),
         summary=summary_from_row(row),
+        grants=grants_from_row(row),
     )
 
 
@@ -386,6 +396,7 @@ def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
         "token_scale": change.token_scale,
         "model": change.model,
         "ended": change.ended,
+        "paused": change.paused,
         "stop_reason": change.stop_reason,
         "error": Jsonb(change.error) if change.error is not None else None,
         "notify": change.turn.posted_by != lease.owner,
@@ -402,4 +413,5 @@ def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
         "states": [record.state for _, record in calls],
         "results": [record.result for _, record in calls],
         "finished": [record.finished_at for _, record in calls],
+        "waits_for": [record.waits_for for _, record in calls],
     }

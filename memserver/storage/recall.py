@@ -12,7 +12,7 @@ from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
-    c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at"""
+    c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
@@ -114,8 +114,9 @@ async def history_page(
 
 
 # The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
-_FIRST_WAITING = """SELECT CASE WHEN EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.state = 'running')
+_FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
+        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
+                                AND t.state IN ('waiting', 'running'))
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
@@ -213,6 +214,8 @@ def message_from_row(row: dict[str, Any]) -> Message:
             state=row["state"],
             result=row["result"],
             finished_at=row["finished_at"],
+            waits_for=row["waits_for"],
+            answer=row["answer"],
         )
     return Message(
         position=row["position"],

@@ -125,9 +125,9 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
 def memory_tools() -> list[Tool]:
     """The eight, in the order in which the model sees them, and one for agents whose recall is embedded."""
     return [
-        make_tool(send_message, heartbeat=False, transactional=True),
+        make_tool(send_message, heartbeat=False, transactional=True, kind="memory"),
         *(
-            make_tool(function, transactional=True)
+            make_tool(function, transactional=True, kind="memory")
             for function in (
                 working_context_append,
                 working_context_replace,

@@ -1,20 +1,18 @@
-"""What a tool is, and how its schema comes from a function's signature. Knows no particular tool."""
+"""What a tool is, which of them an agent has, and by which rules. Knows no particular tool."""
 
-import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, create_model
-
-from memserver.errors import SetupError
 from memserver.memory.archival import ArchivalStorage
 from memserver.messages import JsonObject, ToolSpec
-from memserver.storage.database import LazyTransaction
+from memserver.storage.database import Database, LazyTransaction
+from memserver.tools.signature import RESERVED as RESERVED
+from memserver.tools.signature import read_signature
 
-RESERVED = ("inner_thought", "request_heartbeat")
 THOUGHT = {
     "type": "string",
     "maxLength": 300,
@@ -26,6 +24,8 @@ HEARTBEAT = {
     "type": "boolean",
     "description": "true: you get another step after this one, for example to answer.",
 }
+ToolKind = Literal["memory", "python", "webhook", "mcp", "client"]
+"""Who runs it: memserver, a Python function, a webhook, an MCP server, or the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,11 @@ class ToolContext:
 
     Attributes:
         agent_id: whose tool runs.
+        tenant: to whom the agent belongs.
+        turn: in which it is called.
+        call_id: identifies the call; the same if it is tried again.
         transaction: opens on first use, and commits together with the call's result.
+        database: for a tool that is not transactional, whose work is its own.
         archival: archival storage with its embedder.
         before: position of the turn's first message; a search of the past looks before it.
         position: of the call itself.
@@ -43,7 +47,11 @@ class ToolContext:
     """
 
     agent_id: UUID
+    tenant: str
+    turn: int
+    call_id: str
     transaction: LazyTransaction
+    database: Database
     archival: ArchivalStorage
     before: int
     position: int
@@ -51,7 +59,7 @@ class ToolContext:
     zone: tzinfo
 
 
-ToolFunction = Callable[..., Awaitable[str]]
+ToolFunction = Callable[..., Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +69,132 @@ class Tool:
     Attributes:
         spec: what the model is told.
         run: takes the context, then the arguments by name (without inner_thought and
-            request_heartbeat); returns the result's text, raises ToolError to refuse.
+            request_heartbeat); returns the result, raises ToolError to refuse.
         transactional: its effect is in our own database only, so that call, effect and result are
             one transaction; else the call is stored as running before it starts.
+        kind: who runs it. One of kind "client" is never run here: its call waits for the caller.
+        attached: every agent has it that doesn't detach it; else those that attach it.
+        timeout: seconds; None: the server's.
         option: only agents whose option of this name is on have it; None: all have.
     """
 
     spec: ToolSpec
     run: ToolFunction
     transactional: bool = False
+    kind: ToolKind = "python"
+    attached: bool = True
+    timeout: float | None = None
     option: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """By which rules an agent calls a tool; all of them count in each turn anew.
+
+    Attributes:
+        approval: a person has to approve each call before it runs.
+        first: the turn's first call is of this tool, or of another one that has this rule.
+        terminal: the turn ends when it has succeeded.
+        required: the turn doesn't end before it has succeeded.
+        max_calls: it is offered no more when it was called so often.
+    """
+
+    approval: bool = False
+    first: bool = False
+    terminal: bool = False
+    required: bool = False
+    max_calls: int | None = None
+
+
+@dataclass(slots=True)
+class Calls:
+    """What a turn has called so far: how often each tool, and which of them have succeeded."""
+
+    made: Counter[str] = field(default_factory=Counter)
+    done: set[str] = field(default_factory=set)
+
+    def add(self, name: str, *, done: bool) -> None:
+        """Count a call that has ended."""
+        self.made[name] += 1
+        if done:
+            self.done.add(name)
+
+
+FREE = Rule()
+
+
+class Toolset:
+    """The tools of one agent, in the order in which the model sees them, and their rules."""
+
+    def __init__(self, tools: Iterable[Tool], rules: Mapping[str, Rule] | None = None) -> None:
+        """Make it.
+
+        Args:
+            tools: what the agent has.
+            rules: by the tool's name; a tool without one is free.
+        """
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._rules = {name: rule for name, rule in (rules or {}).items() if name in self._tools}
+
+    def get(self, name: str) -> Tool | None:
+        """A tool by its name; None if the agent doesn't have it now."""
+        return self._tools.get(name)
+
+    def rule(self, name: str) -> Rule:
+        """The rule of a tool."""
+        return self._rules.get(name, FREE)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether what was called matters for what may be called."""
+        return bool(self._rules)
+
+    def missing(self, calls: Calls) -> list[str]:
+        """Tools that have to succeed before the turn ends, and still can."""
+        return [
+            name
+            for name, rule in self._rules.items()
+            if rule.required and name not in calls.done and not _spent(rule, calls.made[name])
+        ]
+
+    def offered(self, calls: Calls, ending: str) -> frozenset[str]:
+        """The names that may be called now.
+
+        Args:
+            calls: of the turn so far.
+            ending: the tool that ends a turn by itself.
+        """
+        names = set(self._tools)
+        if not self._rules:
+            return frozenset(names)
+        names -= {name for name, rule in self._rules.items() if _spent(rule, calls.made[name])}
+        first = {name for name, rule in self._rules.items() if rule.first}
+        if first and not calls.made:
+            return frozenset(first & names or names)
+        missing = self.missing(calls)
+        if missing:
+            ends = {ending, *(name for name, rule in self._rules.items() if rule.terminal)}
+            names -= ends - set(missing) if len(missing) == 1 else ends
+        return frozenset(names)
+
+    def specs(
+        self,
+        enums: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[ToolSpec, ...]:
+        """What the model is told.
+
+        Args:
+            enums: allowed values by parameter name, where an agent narrows them. They are those of
+                memory tools; another tool's parameter of that name is its own.
+            options: the agent's, of which some bring a tool.
+        """
+        on = {name for name, value in (options or {}).items() if value is True}
+        return tuple(
+            _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
+            for tool in self._tools.values()
+            if tool.option is None or tool.option in on
+        )
 
 
 def make_tool(
@@ -78,33 +202,38 @@ def make_tool(
     *,
     heartbeat: bool = True,
     transactional: bool = False,
+    kind: ToolKind = "python",
     option: str | None = None,
 ) -> Tool:
-    """Make a tool of a function: name, docstring and typed parameters become its spec.
+    """Make a tool of one of our own functions: name, docstring and typed parameters become its spec.
 
-    The first parameter takes the ToolContext. A default makes a parameter optional. Every tool gets
-    inner_thought first, and request_heartbeat last unless `heartbeat` is false.
+    The parameter of type ToolContext, the first one, takes the context. A default makes a parameter
+    optional. Every tool gets inner_thought first, and request_heartbeat last unless `heartbeat` is false.
 
     Raises:
         SetupError: no docstring, an untyped parameter, or a reserved name.
     """
-    name = function.__name__
-    parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    if not function.__doc__:
-        raise SetupError(f"The tool {name} has no docstring to tell the model what it does.")
-    for parameter in parameters:
-        if parameter.annotation is parameter.empty:
-            raise SetupError(f"The tool {name} has no type for its parameter {parameter.name}.")
-        if parameter.name in RESERVED:
-            raise SetupError(f"The tool {name} can't have a parameter named {parameter.name}.")
-    schema = _schema(name, parameters)
-    properties = {"inner_thought": THOUGHT, **schema.get("properties", {})}
+    signature = read_signature(function, context=ToolContext)
+    spec = ToolSpec(
+        signature.name,
+        signature.description,
+        call_schema(signature.schema, heartbeat=heartbeat),
+    )
+    return Tool(spec, function, transactional, kind, option=option)
+
+
+def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
+    """The schema of a call: a tool's own arguments, with the thought before and the heartbeat behind."""
+    properties = {"inner_thought": THOUGHT, **arguments.get("properties", {})}
     if heartbeat:
         properties["request_heartbeat"] = HEARTBEAT
-    schema["properties"] = properties
-    schema["additionalProperties"] = False
-    spec = ToolSpec(name, inspect.cleandoc(function.__doc__), schema)
-    return Tool(spec, function, transactional, option)
+    open_to_more = arguments.get("additionalProperties", False)
+    return {
+        **arguments,
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": open_to_more,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,57 +248,30 @@ class SpecStyle:
     thought_last: bool = False
     longest_text: int | None = None
 
+    def of(self, tool: Tool) -> Tool:
+        """The tool, its calls laid out so."""
+        return replace(tool, spec=_styled(tool.spec, self))
+
 
 class ToolRegistry:
-    """The tools of an agent, by name, in the order in which the model sees them."""
+    """The tools that a server has for all tenants, by name, in the order in which the model sees them."""
 
     def __init__(self, tools: Iterable[Tool], style: SpecStyle | None = None) -> None:
-        styled = (replace(tool, spec=_styled(tool.spec, style or SpecStyle())) for tool in tools)
-        self._tools = {tool.spec.name: tool for tool in styled}
-
-    def get(self, name: str) -> Tool:
-        """A tool by its name, which the reply parser has checked."""
-        return self._tools[name]
+        self.style = style or SpecStyle()
+        self.tools = {tool.spec.name: self.style.of(tool) for tool in tools}
+        self.default = Toolset(tool for tool in self.tools.values() if tool.attached)
 
     def specs(
         self,
         enums: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[ToolSpec, ...]:
-        """What the model is told.
-
-        Args:
-            enums: allowed values by parameter name, where an agent narrows them.
-            options: the agent's, of which some bring a tool.
-        """
-        on = {name for name, value in (options or {}).items() if value is True}
-        had = (tool for tool in self._tools.values() if tool.option is None or tool.option in on)
-        return tuple(_narrowed(tool.spec, enums or {}) for tool in had)
+        """What the model of an agent is told that has changed nothing of its tools."""
+        return self.default.specs(enums, options)
 
 
-def _schema(name: str, parameters: Sequence[inspect.Parameter]) -> JsonObject:
-    fields: dict[str, Any] = {
-        parameter.name: (
-            parameter.annotation,
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in parameters
-    }
-    model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-    schema: JsonObject = _without_titles(model.model_json_schema())
-    return schema
-
-
-def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON
-    if isinstance(schema, dict):
-        return {
-            key: _without_titles(value)
-            for key, value in schema.items()
-            if not (key == "title" and isinstance(value, str))
-        }
-    if isinstance(schema, list):
-        return [_without_titles(item) for item in schema]
-    return schema
+def _spent(rule: Rule, made: int) -> bool:
+    return rule.max_calls is not None and made >= rule.max_calls
 
 
 def _styled(spec: ToolSpec, style: SpecStyle) -> ToolSpec:
@@ -179,7 +281,7 @@ def _styled(spec: ToolSpec, style: SpecStyle) -> ToolSpec:
         properties["inner_thought"] = {**thought, "maxLength": SHORT_THOUGHT}
     if style.longest_text is not None:
         for name, schema in properties.items():
-            if schema.get("type") == "string":
+            if isinstance(schema, dict) and schema.get("type") == "string":
                 longest = min(schema.get("maxLength", style.longest_text), style.longest_text)
                 properties[name] = {**schema, "maxLength": longest}
     return ToolSpec(spec.name, spec.description, {**spec.parameters, "properties": properties})

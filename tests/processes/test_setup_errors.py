@@ -41,6 +41,18 @@ def test_an_address_that_is_not_ours(folder: Path) -> None:
     assert_told(done, "Can't listen on 192.0.2.1", "choose another")
 
 
+def test_a_bad_tool_is_named_with_file_and_line(folder: Path) -> None:
+    bad = 'from memserver.tools.function import tool\n\n@tool\ndef f(x):\n    """Do it."""\n'
+    (folder / "mine.py").write_text(bad, encoding="utf-8")
+    settings = settings_for(NOBODY, home=folder, port=0)
+    done = command(folder, settings, "serve", "--tools", "mine")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert f"no type for its parameter x. ({folder / 'mine.py'}:3)" in done.stderr
+    done = command(folder, settings, "serve", "--tools", "nobodys")
+    assert_told(done, "There is no module nobodys", "Install its package")
+
+
 @pytest.mark.parametrize("arguments", ["serve", "migrate"])
 def test_a_database_that_does_not_answer(folder: Path, arguments: str) -> None:
     settings = settings_for(NOBODY, database_url="postgresql://me:secret@127.0.0.1:9/mine", port=0)

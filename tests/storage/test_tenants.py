@@ -20,11 +20,18 @@ EMPTY = {
     "vector_builds",
     "retired_vectors",
 }
+CLIENT_TOOL = {"kind": "client", "name": "look", "description": "Look around."}
 
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
         agent = await server.create_agent(options={"embed_recall": True})
+        await server.http.post("/v1/tools", json=CLIENT_TOOL)
+        await server.http.put(f"/v1/agents/{agent}/tools/look", json={})
+        server.rows(
+            """INSERT INTO mcp_servers (id, tenant, name, url)
+               VALUES (gen_random_uuid(), 'default', 'wiki', 'https://wiki.example/mcp') RETURNING id"""
+        )
         await server.say(agent, "hello")
         await server.http.post(f"/v1/agents/{agent}/documents", content=b"a file")
         await server.run_jobs()
@@ -45,7 +52,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 25
+    assert len(tables) == 28
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from memserver.agent.events import TurnEnded
+from memserver.agent.events import End
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
@@ -164,7 +164,7 @@ class _Chunks:
             "memserver": extra.model_dump(),
         }
 
-    async def of(self, pieces: AsyncIterator[str | TurnEnded]) -> AsyncIterator[str]:
+    async def of(self, pieces: AsyncIterator[str | End]) -> AsyncIterator[str]:
         """The frames, to the last."""
         yield self._chunk({"role": "assistant", "content": ""})
         async for piece in pieces:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from memserver.agent.events import TurnEnded
+from memserver.agent.events import End, TurnEnded
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.chat import STREAM_HEADERS, Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response, turn_failed
@@ -224,7 +224,7 @@ class _Answer:
         """Before there is an answer."""
         return self._whole("in_progress", [])
 
-    def ended(self, text: str, ended: TurnEnded) -> ResponseObject:
+    def ended(self, text: str, ended: End) -> ResponseObject:
         """With the answer, or with what went wrong."""
         output = [self.message(text)] if text else []
         usage = ResponseUsage.of(ended.usage)
@@ -254,13 +254,13 @@ class _Answer:
         )
 
 
-async def _events(answer: _Answer, pieces: AsyncIterator[str | TurnEnded]) -> AsyncIterator[str]:
+async def _events(answer: _Answer, pieces: AsyncIterator[str | End]) -> AsyncIterator[str]:
     """The response as events, numbered."""
     writer = _Writer(answer)
     for event in writer.begin():
         yield event
     async for piece in pieces:
-        for event in writer.end(piece) if isinstance(piece, TurnEnded) else writer.add(piece):
+        for event in writer.end(piece) if isinstance(piece, End) else writer.add(piece):
             yield event
 
 
@@ -289,7 +289,7 @@ class _Writer:
             self._event("response.output_text.delta", **self._place, delta=text, logprobs=[]),
         ]
 
-    def end(self, ended: TurnEnded) -> list[str]:
+    def end(self, ended: End) -> list[str]:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
         whole = self._answer.ended(self._text, ended)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fastapi import Header
 
-from memserver.agent.events import Event, StepCommitted, TextDelta, TurnEnded
+from memserver.agent.events import End, Event, StepCommitted, TextDelta, TurnEnded, TurnPaused
 from memserver.agent.transcript import Said, unread
 from memserver.api.openai.errors import no_model, turn_failed
 from memserver.errors import InvalidInput, NotFound
@@ -116,12 +116,12 @@ def text_of(messages: Sequence[Message]) -> str:
     return "\n".join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
-def finish_reason(ended: TurnEnded) -> str:
+def finish_reason(ended: End) -> str:
     """Why the answer ends, as a chat completion says it."""
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | TurnEnded]:
+async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:
@@ -129,11 +129,11 @@ async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[
     """
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
     first = await anext(pieces)
-    if isinstance(first, TurnEnded) and first.error is not None:
+    if isinstance(first, End) and first.error is not None:
         await pieces.aclose()
         raise turn_failed(first.error)
 
-    async def all_of_it() -> AsyncIterator[str | TurnEnded]:
+    async def all_of_it() -> AsyncIterator[str | End]:
         async with aclosing(pieces):
             yield first
             async for piece in pieces:
@@ -142,7 +142,7 @@ async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[
     return all_of_it()
 
 
-async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | TurnEnded]:
+async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
     spoken = Spoken()
     async with aclosing(events):
         async for event in events:
@@ -156,7 +156,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | TurnEnd
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnEnded():
+                case TurnEnded() | TurnPaused():
                     yield event
                 case _:
                     pass

@@ -51,14 +51,7 @@ async def post_message(
     message stays in the agent's history, and the next message works.
     """
     turn = await services.conversation.post(tenant, agent_id, message.text, key=key)
-    if message.stream:
-        return _stream(services.conversation, tenant, turn)
-    result = await services.conversation.result(tenant, turn)
-    error = result.ended.error
-    if error is not None:
-        return JSONResponse(body(**error), STATUS[error["code"]])
-    answer = Answer.of(result.ended, list(result.messages))
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return await respond(services.conversation, tenant, turn, stream=message.stream)
 
 
 @router.get("/messages")
@@ -143,6 +136,20 @@ async def get_turn_events(
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
     return _stream(services.conversation, tenant, found, after=last_event_id)
+
+
+async def respond(
+    conversation: Conversation, tenant: str, turn: Turn, *, stream: bool, after: int = 0
+) -> Response:
+    """What comes of a turn behind a position, whole or as a stream."""
+    if stream:
+        return _stream(conversation, tenant, turn, after=after)
+    result = await conversation.result(tenant, turn, after=after)
+    ended = result.ended
+    if ended.error is not None:
+        return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
+    answer = Answer.of(ended, list(result.messages))
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 def _stream(

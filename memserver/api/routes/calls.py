@@ -1,0 +1,76 @@
+"""Calls that wait for somebody: a person's approval, or the result from the caller who runs them."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+
+from memserver.agent.conversation import CallAnswer
+from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
+from memserver.api.routes.messages import respond
+from memserver.api.schemas import Answer, TurnOut
+from memserver.api.tool_schemas import (
+    ApprovalIn,
+    CallResultIn,
+    WaitingCallOut,
+    WaitingCallPage,
+)
+from memserver.storage import calls, inbox
+from memserver.tools.foreign import cut
+
+router = APIRouter(tags=["calls"])
+
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "What follows in the turn."}
+}
+
+
+@router.get("/calls/waiting")
+async def list_waiting_calls(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> WaitingCallPage:
+    """The calls of all agents that wait for an answer; an agent has at most one."""
+    async with services.database.tenant(tenant) as tx:
+        found = await calls.list_waiting(tx, after=after, limit=limit + 1)
+    more = found[limit - 1].agent_id if len(found) > limit else None
+    return WaitingCallPage(items=[WaitingCallOut.read(call) for call in found[:limit]], next=more)
+
+
+@router.post(
+    "/agents/{agent_id}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED
+)
+async def decide_call(
+    agent_id: UUID, call_id: PathText, said: ApprovalIn, services: ServicesDep, tenant: TenantDep
+) -> Response:
+    """Approve or deny a call. The turn goes on, and the answer is what follows in it.
+
+    It goes on even if this request breaks off.
+    """
+    answer = CallAnswer("approval", said.approve, said.reason)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
+
+
+@router.post("/agents/{agent_id}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
+async def give_result(
+    agent_id: UUID, call_id: PathText, given: CallResultIn, services: ServicesDep, tenant: TenantDep
+) -> Response:
+    """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
+    text = cut(given.text(), services.faculties.limits.calls.characters)
+    answer = CallAnswer("client", not given.failed, text)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
+
+
+@router.post("/agents/{agent_id}/turns/{turn}/cancel")
+async def cancel_turn(
+    agent_id: UUID, turn: int, services: ServicesDep, tenant: TenantDep
+) -> TurnOut:
+    """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
+    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62))
+    await services.conversation.result(tenant, found)
+    async with services.database.tenant(tenant) as tx:
+        return TurnOut.read(await inbox.get_turn(tx, agent_id, found.turn))

@@ -1,0 +1,90 @@
+"""MCP servers over HTTP whose tools a tenant's agents can attach."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.tool_schemas import McpServerIn, McpServerOut, McpServerPage
+from memserver.errors import Conflict
+from memserver.outbound.addresses import check_url
+from memserver.storage import tools
+from memserver.storage.tools import NewMcpServer
+from memserver.wiring import Services
+
+router = APIRouter(prefix="/mcp-servers", tags=["mcp"])
+
+
+@router.post("", status_code=201)
+async def create_mcp_server(
+    new: McpServerIn, services: ServicesDep, tenant: TenantDep
+) -> McpServerOut:
+    """Register an MCP server over streamable HTTP; it is asked for its tools, which agents then attach.
+
+    Servers that are processes (stdio) are named in the server's settings only.
+    """
+    check_url(new.url, services.networks)
+    if new.name in services.mcp.names:
+        raise Conflict(
+            f"The settings have an MCP server named {new.name!r} already.",
+            hint="Choose another name.",
+        )
+    made = NewMcpServer(new.name, new.url, new.headers, new.timeout)
+    listed = await services.mcp.list_tools(made)
+    async with services.database.tenant(tenant) as tx:
+        server = await tools.create_server(tx, tenant, made)
+        stored = await tools.relist(tx, tenant, server.id, listed.tools)
+        server = await tools.get_server(tx, server.id)
+    return McpServerOut.read(server, stored, listed.refused)
+
+
+@router.get("")
+async def list_mcp_servers(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
+    limit: Limit = 50,
+) -> McpServerPage:
+    """List the registered MCP servers, oldest first."""
+    async with services.database.tenant(tenant) as tx:
+        found = await tools.list_servers(tx, after=after, limit=limit + 1)
+        items = [
+            McpServerOut.read(server, await tools.tools_of(tx, server.id))
+            for server in found[:limit]
+        ]
+    more = found[limit - 1].id if len(found) > limit else None
+    return McpServerPage(items=items, next=more)
+
+
+@router.get("/{server_id}")
+async def get_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> McpServerOut:
+    """Get one registered MCP server."""
+    async with services.database.tenant(tenant) as tx:
+        server = await tools.get_server(tx, server_id)
+        return McpServerOut.read(server, await tools.tools_of(tx, server_id))
+
+
+@router.post("/{server_id}/refresh")
+async def refresh_mcp_server(
+    server_id: UUID, services: ServicesDep, tenant: TenantDep
+) -> McpServerOut:
+    """Ask an MCP server for its tools again; agents lose those that are gone."""
+    return await _relisted(services, tenant, server_id)
+
+
+@router.delete("/{server_id}", status_code=204)
+async def delete_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete an MCP server with its tools; agents that had them have them no more."""
+    async with services.database.tenant(tenant) as tx:
+        await tools.delete_server(tx, server_id)
+
+
+async def _relisted(services: Services, tenant: str, server_id: UUID) -> McpServerOut:
+    async with services.database.tenant(tenant) as tx:
+        server = await tools.get_server(tx, server_id)
+    listed = await services.mcp.list_tools(server)
+    async with services.database.tenant(tenant) as tx:
+        stored = await tools.relist(tx, tenant, server_id, listed.tools)
+        server = await tools.get_server(tx, server_id)
+    return McpServerOut.read(server, stored, listed.refused)

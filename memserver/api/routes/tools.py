@@ -1,0 +1,219 @@
+"""Tools: those that a tenant registers, and those that an agent has."""
+
+import secrets
+from base64 import b64encode
+from dataclasses import replace
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Body, Query
+
+from memserver.agent.options import AgentOptions
+from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
+from memserver.api.tool_schemas import (
+    AgentToolOut,
+    AgentTools,
+    ClientToolIn,
+    ToolOut,
+    ToolPage,
+    ToolPatch,
+    ToolRules,
+    WebhookIn,
+)
+from memserver.errors import Conflict, InvalidInput, NotFound
+from memserver.outbound.addresses import check_url
+from memserver.outbound.signing import SECRET_PREFIX
+from memserver.storage import agents, tools
+from memserver.storage.database import Transaction
+from memserver.storage.tools import Grant, NewDefinition
+from memserver.tools.registry import Tool
+from memserver.tools.toolbox import check_rules
+from memserver.wiring import Services
+
+router = APIRouter(tags=["tools"])
+
+NewTool = Annotated[WebhookIn | ClientToolIn, Body(discriminator="kind")]
+
+
+@router.post("/tools", status_code=201)
+async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) -> ToolOut:
+    """Register a tool: a webhook, or one that callers run themselves. Agents then attach it.
+
+    A webhook's `secret` is in this answer only.
+    """
+    check_free(services, new.name)
+    secret = None
+    if isinstance(new, WebhookIn):
+        check_url(new.url, services.networks)
+        secret = new.secret or f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
+    definition = NewDefinition(
+        **new.model_dump(exclude={"secret"}),
+        secret=secret,
+    )
+    async with services.database.tenant(tenant) as tx:
+        return ToolOut.read(await tools.create(tx, tenant, definition), secret=secret)
+
+
+@router.get("/tools")
+async def list_tools(
+    services: ServicesDep,
+    tenant: TenantDep,
+    after: Annotated[
+        PathText | None, Query(max_length=200, description="The `next` of the page before.")
+    ] = None,
+    limit: Limit = 50,
+) -> ToolPage:
+    """List the tools that agents can have, by name: those of the server, and those registered."""
+    async with services.database.tenant(tenant) as tx:
+        own = await tools.list_page(tx, after=after, limit=limit + 1)
+    of_server = [
+        ToolOut.of_server(tool)
+        for tool in services.faculties.tools.server_tools()
+        if after is None or tool.spec.name > after
+    ]
+    found = sorted([*map(ToolOut.read, own), *of_server], key=lambda tool: tool.name)
+    more = found[limit - 1].name if len(found) > limit else None
+    return ToolPage(items=found[:limit], next=more)
+
+
+@router.get("/tools/{name}")
+async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> ToolOut:
+    """Get one tool."""
+    tool = services.faculties.tools.server_tool(name)
+    if tool is not None:
+        return ToolOut.of_server(tool)
+    async with services.database.tenant(tenant) as tx:
+        return ToolOut.read(await tools.get(tx, name))
+
+
+@router.patch("/tools/{name}")
+async def update_tool(
+    name: PathText, change: ToolPatch, services: ServicesDep, tenant: TenantDep
+) -> ToolOut:
+    """Change a registered tool; what is left out stays. It counts from an agent's next step on."""
+    check_own(services, name)
+    values = change.model_dump(exclude_unset=True)
+    for field, value in values.items():
+        if value is None:
+            raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    async with services.database.tenant(tenant) as tx:
+        definition = await tools.get(tx, name)
+        _check_change(definition.kind, set(values))
+        if change.url is not None:
+            check_url(change.url, services.networks)
+        return ToolOut.read(await tools.update(tx, name, values))
+
+
+@router.delete("/tools/{name}", status_code=204)
+async def delete_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> None:
+    """Delete a registered tool; agents that had it have it no more."""
+    check_own(services, name)
+    async with services.database.tenant(tenant) as tx:
+        definition = await tools.get(tx, name)
+        if definition.kind == "mcp":
+            raise Conflict(
+                f"{name} is a tool of an MCP server.", hint="Detach it, or delete its server."
+            )
+        await tools.delete(tx, name)
+
+
+@router.get("/agents/{agent_id}/tools")
+async def list_agent_tools(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> AgentTools:
+    """What an agent can call, in the order in which the model sees it, with its rules."""
+    async with services.database.tenant(tenant) as tx:
+        await agents.get(tx, agent_id)
+        grants = await tools.grants_of(tx, agent_id)
+    said = {grant.name: grant for grant in grants}
+    toolset = services.faculties.tools.toolset(grants)
+    names = [spec.name for spec in toolset.specs()]
+    away = [grant.name for grant in grants if grant.attached and grant.name not in names]
+    return AgentTools(
+        items=[AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in names + away]
+    )
+
+
+@router.put("/agents/{agent_id}/tools/{name}")
+async def attach_tool(
+    agent_id: UUID, name: PathText, rules: ToolRules, services: ServicesDep, tenant: TenantDep
+) -> AgentToolOut:
+    """Let an agent call a tool, by these rules; they take the place of those it had.
+
+    It counts from the agent's next step on.
+    """
+    async with services.database.tenant(tenant) as tx:
+        grants = await tools.lock_grants(tx, agent_id)
+        tool, grant = await _named(services, tx, name)
+        grant = replace(grant, **rules.model_dump())
+        await _check(services, tx, agent_id, ([*_without(grants, name), grant], tool))
+        await tools.grant(tx, tenant, agent_id, grant)
+    return AgentToolOut.read(name, tool, grant)
+
+
+@router.delete("/agents/{agent_id}/tools/{name}", status_code=204)
+async def detach_tool(
+    agent_id: UUID, name: PathText, services: ServicesDep, tenant: TenantDep
+) -> None:
+    """Take a tool from an agent, with its rules there."""
+    async with services.database.tenant(tenant) as tx:
+        grants = await tools.lock_grants(tx, agent_id)
+        said = {grant.name: grant for grant in grants}
+        tool = services.faculties.tools.server_tool(name)
+        by_default = tool is not None and tool.attached
+        attached = said[name].attached if name in said else by_default
+        if not attached:
+            raise NotFound(f"The agent has no tool {name!r}.")
+        if not by_default:
+            await tools.forget(tx, agent_id, name)
+            return
+        assert tool is not None
+        grant = Grant(name, attached=False)
+        await _check(services, tx, agent_id, ([*_without(grants, name), grant], tool))
+        await tools.grant(tx, tenant, agent_id, grant)
+
+
+def check_free(services: Services, name: str) -> None:
+    """Raises Conflict if the server itself has a tool of this name."""
+    if services.faculties.tools.server_tool(name) is not None:
+        raise Conflict(
+            f"The server has a tool named {name!r} already.", hint="Choose another name."
+        )
+
+
+def check_own(services: Services, name: str) -> None:
+    """Raises Conflict if a tool is the server's, which no tenant changes."""
+    if services.faculties.tools.server_tool(name) is not None:
+        raise Conflict(f"{name!r} is a tool of the server, and can't be changed over the API.")
+
+
+def _check_change(kind: str, fields: set[str]) -> None:
+    allowed = {
+        "webhook": {"description", "parameters", "url", "secret", "timeout", "retries"},
+        "client": {"description", "parameters"},
+        "mcp": set[str](),
+    }[kind]
+    if fields - allowed:
+        raise InvalidInput(
+            f"{', '.join(sorted(fields - allowed))}: a tool of kind {kind} has no such field to change."
+        )
+
+
+async def _named(services: Services, tx: Transaction, name: str) -> tuple[Tool, Grant]:
+    toolbox = services.faculties.tools
+    tool = toolbox.server_tool(name)
+    if tool is not None:
+        return tool, Grant(name, attached=True)
+    definition = await tools.get(tx, name)
+    return toolbox.tool_of(definition), Grant(name, attached=True, definition=definition)
+
+
+def _without(grants: tuple[Grant, ...], name: str) -> list[Grant]:
+    return [grant for grant in grants if grant.name != name]
+
+
+async def _check(
+    services: Services, tx: Transaction, agent_id: UUID, changed: tuple[list[Grant], Tool]
+) -> None:
+    grants, tool = changed
+    agent = await agents.get(tx, agent_id)
+    options = AgentOptions.model_validate(agent.options)
+    check_rules(grants, tool, options.max_steps or services.faculties.limits.max_steps)

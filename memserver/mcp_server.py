@@ -1,0 +1,192 @@
+"""memserver as an MCP server, so that another agent can use the memories of ours.
+
+Owns the tools that it offers and how an agent is named in them. Leaves the memories to
+`memserver.tools.agent_memory`, and the protocol to the SDK.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Annotated, Any
+from uuid import UUID
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel, Field
+
+import memserver
+from memserver.errors import InvalidInput, MemserverError
+from memserver.memory.archival import ArchivalStorage
+from memserver.storage import agents
+from memserver.storage.agents import Agent
+from memserver.storage.database import Database
+from memserver.tools.agent_memory import AgentMemory
+
+INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
+that it always sees), recall storage (every message of its conversations) and archival storage (passages,
+searched by meaning and by words)."""
+MOST_AGENTS = 100
+
+AgentName = Annotated[
+    str | None,
+    Field(description="Name or id of the agent; left out: the one that this server is for."),
+]
+PageNumber = Annotated[int, Field(description="Page of the results, from 1.", ge=1)]
+
+
+class AgentInfo(BaseModel):
+    """An agent, as it is named."""
+
+    name: str
+    id: UUID
+
+
+class SectionInfo(BaseModel):
+    """A section of a working context; `limit` is in characters."""
+
+    name: str
+    text: str
+    limit: int
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """The agents whose memories are offered.
+
+    Attributes:
+        database: where they are.
+        archival: archival storage with its embedder.
+        tenant: whose agents.
+        only: name or id of the one agent that is offered; None: all of them.
+    """
+
+    database: Database
+    archival: ArchivalStorage
+    tenant: str
+    only: str | None = None
+
+    async def check(self) -> None:
+        """Find out whether the one agent is there. Raises NotFound."""
+        if self.only is not None:
+            await self._agent(self.only)
+
+    async def list_agents(self) -> list[AgentInfo]:
+        """List the agents whose memories can be used."""
+        async with _told(), self.database.tenant(self.tenant) as tx:
+            if self.only is not None:
+                found = [await self._agent(self.only)]
+            else:
+                found = await agents.list_page(tx, after=None, limit=MOST_AGENTS)
+        return [AgentInfo(name=agent.name, id=agent.id) for agent in found]
+
+    async def working_context_read(self, agent: AgentName = None) -> list[SectionInfo]:
+        """Read an agent's working context: what it always sees."""
+        async with _told():
+            sections = await (await self._memory(agent)).sections()
+        return [
+            SectionInfo(
+                name=each.name, text=each.text, limit=each.limit, description=each.description
+            )
+            for each in sections
+        ]
+
+    async def working_context_append(
+        self, section: str, content: str, agent: AgentName = None
+    ) -> str:
+        """Add a line to a section of an agent's working context; gives the section's new text."""
+        async with _told():
+            return await (await self._memory(agent)).append(section, content)
+
+    async def working_context_replace(
+        self, section: str, old_content: str, new_content: str, agent: AgentName = None
+    ) -> str:
+        """Replace a text in a section of an agent's working context; an empty new_content deletes it.
+
+        old_content must match exactly. Gives the section's new text.
+        """
+        async with _told():
+            return await (await self._memory(agent)).replace(section, old_content, new_content)
+
+    async def recall_memory_search(
+        self, query: str, agent: AgentName = None, page: PageNumber = 1
+    ) -> str:
+        """Search an agent's earlier messages for a word or phrase, upper or lower case alike."""
+        async with _told():
+            found = await (await self._memory(agent)).search_recall(_words(query), page=page)
+        return found.describe(UTC)
+
+    async def archival_memory_search(
+        self, query: str, agent: AgentName = None, page: PageNumber = 1
+    ) -> str:
+        """Search an agent's archival storage by meaning and by words."""
+        async with _told():
+            found = await (await self._memory(agent)).search_archival(query, page=page)
+        return found.describe(UTC)
+
+    async def archival_memory_insert(
+        self,
+        content: str,
+        agent: AgentName = None,
+        tags: Annotated[list[str] | None, Field(description="By which it can be found.")] = None,
+    ) -> str:
+        """Keep a note or document in an agent's archival storage; gives its id."""
+        async with _told():
+            passage = await (await self._memory(agent)).insert_archival(content, tags=tags or ())
+        return passage.id
+
+    async def _memory(self, name: str | None) -> AgentMemory:
+        agent = await self._agent(name or self.only)
+        if name and self.only and agent.id != (await self._agent(self.only)).id:
+            raise InvalidInput(f"This server is for the agent {self.only!r} only.")
+        return AgentMemory(agent.id, self.tenant, self.database, self.archival)
+
+    async def _agent(self, name: str | None) -> Agent:
+        if name is None:
+            raise InvalidInput("Name the agent whose memory is meant; list_agents lists them.")
+        async with self.database.tenant(self.tenant) as tx:
+            named = await agents.list_page(tx, after=None, limit=1, name=name)
+            if named:
+                return named[0]
+            try:
+                return await agents.get(tx, UUID(name))
+            except ValueError as error:
+                raise InvalidInput(f"There is no agent {name!r}.") from error
+
+
+def make_server(memories: Memories) -> MCPServer[Any]:
+    """The MCP server of these memories."""
+    server: MCPServer[Any] = MCPServer(
+        "memserver",
+        version=memserver.__version__,
+        instructions=INSTRUCTIONS,
+        log_level="WARNING",
+    )
+    offered: list[Callable[..., Any]] = [
+        memories.list_agents,
+        memories.working_context_read,
+        memories.working_context_append,
+        memories.working_context_replace,
+        memories.recall_memory_search,
+        memories.archival_memory_search,
+        memories.archival_memory_insert,
+    ]
+    for function in offered:
+        server.add_tool(function)
+    return server
+
+
+@asynccontextmanager
+async def _told() -> AsyncIterator[None]:
+    """An error of ours reaches the other agent as its message."""
+    try:
+        yield
+    except MemserverError as error:
+        raise ToolError(f"{error.message} {error.hint}".strip()) from error
+
+
+def _words(query: str) -> str:
+    if not query.strip():
+        raise InvalidInput("The query is empty. Name a word or phrase.")
+    return query

@@ -1,0 +1,136 @@
+"""Calls that wait for somebody's answer. What the answer means is the turn's business."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from memserver.errors import Conflict, NotFound
+from memserver.messages import CallRecord, JsonObject, ToolCall, WaitsFor
+from memserver.storage.database import Transaction
+from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits, and whose it is; `position` is its place in the agent's history."""
+
+    agent_id: UUID
+    position: int
+    record: CallRecord
+    created_at: datetime
+
+    @property
+    def turn(self) -> int:
+        """The number of the turn that waits with it."""
+        return self.position // PLACES_PER_TURN
+
+
+_COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c.waits_for, c.answer,
+    c.created_at"""
+
+
+async def list_waiting(tx: Transaction, *, after: UUID | None, limit: int) -> list[WaitingCall]:
+    """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM tool_calls c
+            WHERE c.state = 'waiting' AND c.answer IS NULL
+              AND (%(after)s::uuid IS NULL OR c.agent_id > %(after)s)
+            ORDER BY c.agent_id LIMIT %(limit)s""",
+        {"after": after, "limit": limit},
+    )
+    return [_waiting(row) for row in await cursor.fetchall()]
+
+
+async def lock(tx: Transaction, agent_id: UUID, call_id: str) -> WaitingCall:
+    """A call that waits for an answer; until the transaction ends nobody else answers it.
+
+    Raises:
+        NotFound: the agent has made no such call.
+        Conflict: it doesn't wait, or was answered already.
+    """
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
+    cursor = await tx.execute(
+        f"SELECT {_COLUMNS} FROM tool_calls c WHERE c.agent_id = %s AND c.call_id = %s",
+        [agent_id, call_id],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise NotFound(f"The agent has made no call {call_id}.")
+    call = _waiting(row)
+    if call.record.state != "waiting" or call.record.answer is not None:
+        raise Conflict(
+            f"The call {call_id} waits for no answer.",
+            hint="GET /v1/agents/{agent_id}/messages tells what came of it.",
+        )
+    return call
+
+
+async def lock_of_turn(tx: Transaction, agent_id: UUID, turn: int) -> WaitingCall:
+    """The call with which a turn waits; until the transaction ends nobody else answers it.
+
+    Raises:
+        Conflict: the turn doesn't wait for an answer.
+    """
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
+    cursor = await tx.execute(
+        f"""SELECT {_COLUMNS} FROM tool_calls c
+            WHERE c.agent_id = %s AND c.position BETWEEN %s AND %s
+              AND c.state = 'waiting' AND c.answer IS NULL""",
+        [agent_id, turn * PLACES_PER_TURN, (turn + 1) * PLACES_PER_TURN - 1],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise Conflict(
+            f"The turn {turn} waits for no answer, so it can't be cancelled.",
+            hint="GET /v1/agents/{agent_id}/turns/{turn} tells how it stands.",
+        )
+    return _waiting(row)
+
+
+async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: str) -> Turn:
+    """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
+
+    Returns:
+        The turn, which whoever takes the agent's lease goes on with.
+    """
+    await tx.execute(
+        "UPDATE tool_calls SET answer = %s WHERE agent_id = %s AND position = %s",
+        [Jsonb(given), call.agent_id, call.position],
+    )
+    await tx.execute("UPDATE agent_state SET paused = false WHERE agent_id = %s", [call.agent_id])
+    # It was no crash that it has to be taken up again.
+    cursor = await tx.execute(
+        f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %s
+            WHERE t.agent_id = %s AND t.turn = %s RETURNING {TURN_COLUMNS}""",
+        [worker, call.agent_id, call.turn],
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return turn_from_row(row)
+
+
+async def made_in(
+    tx: Transaction, agent_id: UUID, start: int, end: int
+) -> Sequence[tuple[str, bool]]:
+    """The calls that ended between two positions of the history: name, and whether it succeeded."""
+    cursor = await tx.execute(
+        """SELECT name, state = 'done' AS done FROM tool_calls
+           WHERE agent_id = %s AND position >= %s AND position < %s
+             AND state NOT IN ('pending', 'running', 'waiting') ORDER BY position""",
+        [agent_id, start, end],
+    )
+    return [(row["name"], row["done"]) for row in await cursor.fetchall()]
+
+
+def _waiting(row: JsonObject) -> WaitingCall:
+    waits_for: WaitsFor | None = row["waits_for"]
+    record = CallRecord(
+        ToolCall(row["call_id"], row["name"], row["arguments"]),
+        row["state"],
+        waits_for=waits_for,
+        answer=row["answer"],
+    )
+    return WaitingCall(row["agent_id"], row["position"], record, row["created_at"])

@@ -1,0 +1,355 @@
+"""Tools that a tenant has registered, and which tools an agent has, by which rules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import psycopg
+from psycopg.types.json import Json, Jsonb
+
+from memserver.errors import Conflict, NotFound
+from memserver.messages import JsonObject
+from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
+
+DefinitionKind = Literal["webhook", "client", "mcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool that a tenant has registered; `parameters` is the JSON schema of its own arguments.
+
+    `url`, `secret` and `retries` are a webhook's; `server_id` and `remote_name` an MCP server's tool's.
+    `timeout` is in seconds; None: the server's.
+    """
+
+    id: UUID
+    tenant: str
+    name: str
+    kind: DefinitionKind
+    description: str
+    parameters: JsonObject
+    timeout: float | None
+    url: str | None
+    secret: str | None
+    retries: int
+    server_id: UUID | None
+    remote_name: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewDefinition:
+    """What a tool is registered from."""
+
+    name: str
+    kind: DefinitionKind
+    description: str
+    parameters: JsonObject
+    timeout: float | None = None
+    url: str | None = None
+    secret: str | None = None
+    retries: int = 0
+    server_id: UUID | None = None
+    remote_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an agent has said of a tool: whether it has it, and by which rules it calls it.
+
+    `definition` is that of a tenant's own tool; None: the tool is the server's.
+    """
+
+    name: str
+    attached: bool
+    approval: bool = False
+    first: bool = False
+    terminal: bool = False
+    required: bool = False
+    max_calls: int | None = None
+    definition: Definition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewMcpServer:
+    """What an MCP server is registered from."""
+
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """An MCP server that a tenant has registered; `headers` may hold secrets."""
+
+    id: UUID
+    tenant: str
+    name: str
+    url: str
+    headers: dict[str, str]
+    timeout: float | None
+    listed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+_FIELDS = """id, tenant, name, kind, description, parameters, timeout, url, secret, retries,
+    server_id, remote_name, created_at, updated_at"""
+_RULES = "name, attached, approval, first, terminal, required, max_calls"
+_SERVER = "id, tenant, name, url, headers, timeout, listed_at, created_at, updated_at"
+GRANTS_COLUMN = """
+    (SELECT json_agg(json_build_object(
+                'name', g.name, 'attached', g.attached, 'approval', g.approval, 'first', g.first,
+                'terminal', g.terminal, 'required', g.required, 'max_calls', g.max_calls,
+                'definition', CASE WHEN d.id IS NOT NULL THEN row_to_json(d) END)
+            ORDER BY g.created_at, g.name)
+     FROM agent_tools g LEFT JOIN tools d ON d.id = g.tool_id
+     WHERE g.agent_id = s.agent_id) AS grants
+"""
+"""Reads an agent's grants beside its state `s`, so that they cost no statement of their own."""
+
+
+async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition:
+    """Register a tool. Raises Conflict: the tenant has one of this name."""
+    try:
+        cursor = await tx.execute(
+            f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
+                    secret, retries, server_id, remote_name)
+                VALUES (%(id)s, %(tenant)s, %(name)s, %(kind)s, %(description)s, %(parameters)s,
+                    %(timeout)s, %(url)s, %(secret)s, %(retries)s, %(server_id)s, %(remote_name)s)
+                RETURNING {_FIELDS}""",
+            {**_values(new), "id": new_id(), "tenant": tenant},
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(
+            f"There is a tool named {new.name!r} already.", hint="Choose another name."
+        ) from error
+    return _definition(await cursor.fetchone())
+
+
+async def get(tx: Transaction, name: str) -> Definition:
+    """A tenant's tool by its name. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_FIELDS} FROM tools WHERE name = %s", [name])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_tool(name)
+    return _definition(row)
+
+
+async def list_page(tx: Transaction, *, after: str | None, limit: int) -> list[Definition]:
+    """A page of a tenant's tools, by name."""
+    cursor = await tx.execute(
+        f"SELECT {_FIELDS} FROM tools WHERE name > %s ORDER BY name LIMIT %s", [after or "", limit]
+    )
+    return [_definition(row) for row in await cursor.fetchall()]
+
+
+async def update(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Definition:
+    """Change description, parameters, timeout, url, secret or retries; absent keys stay.
+
+    Raises:
+        NotFound: no such tool.
+    """
+    values = {key: Json(value) if key == "parameters" else value for key, value in changes.items()}
+    assignments = "".join(f"{key} = %({key})s, " for key in values)
+    cursor = await tx.execute(
+        f"""UPDATE tools SET {assignments} updated_at = now() WHERE name = %(tool)s
+            RETURNING {_FIELDS}""".encode(),
+        {**values, "tool": name},
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_tool(name)
+    return _definition(row)
+
+
+async def delete(tx: Transaction, name: str) -> None:
+    """Delete a tool; agents that had it have it no more. Raises NotFound."""
+    cursor = await tx.execute("DELETE FROM tools WHERE name = %s", [name])
+    if cursor.rowcount == 0:
+        raise no_tool(name)
+
+
+async def grant(tx: Transaction, tenant: str, agent_id: UUID, given: Grant) -> None:
+    """Store what an agent has said of a tool, instead of what it had said before."""
+    await tx.execute(
+        f"""INSERT INTO agent_tools (agent_id, tenant, tool_id, {_RULES})
+            VALUES (%(agent_id)s, %(tenant)s, %(tool_id)s, %(name)s, %(attached)s, %(approval)s,
+                %(first)s, %(terminal)s, %(required)s, %(max_calls)s)
+            ON CONFLICT (agent_id, name) DO UPDATE SET tool_id = excluded.tool_id,
+                attached = excluded.attached, approval = excluded.approval,
+                first = excluded.first, terminal = excluded.terminal,
+                required = excluded.required, max_calls = excluded.max_calls""",
+        {
+            "agent_id": agent_id,
+            "tenant": tenant,
+            "tool_id": given.definition.id if given.definition else None,
+            "name": given.name,
+            "attached": given.attached,
+            "approval": given.approval,
+            "first": given.first,
+            "terminal": given.terminal,
+            "required": given.required,
+            "max_calls": given.max_calls,
+        },
+    )
+
+
+async def forget(tx: Transaction, agent_id: UUID, name: str) -> bool:
+    """Forget what an agent has said of a tool; returns whether it had said anything."""
+    cursor = await tx.execute(
+        "DELETE FROM agent_tools WHERE agent_id = %s AND name = %s", [agent_id, name]
+    )
+    return cursor.rowcount > 0
+
+
+async def lock_grants(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
+    """What an agent has said of its tools; until the transaction ends nobody else changes it.
+
+    Raises:
+        NotFound: no such agent.
+    """
+    cursor = await tx.execute("SELECT id FROM agents WHERE id = %s FOR NO KEY UPDATE", [agent_id])
+    if await cursor.fetchone() is None:
+        raise NotFound(f"There is no agent {agent_id}.", hint="GET /v1/agents lists yours.")
+    return await grants_of(tx, agent_id)
+
+
+async def grants_of(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
+    """What an agent has said of its tools."""
+    cursor = await tx.execute(
+        f"SELECT {GRANTS_COLUMN} FROM agent_state s WHERE s.agent_id = %s", [agent_id]
+    )
+    row = await cursor.fetchone()
+    return grants_from_row(row) if row is not None else ()
+
+
+def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
+    """Read GRANTS_COLUMN."""
+    return tuple(
+        Grant(**{**given, "definition": _from_json(given["definition"])})
+        for given in row["grants"] or ()
+    )
+
+
+async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServer:
+    """Register an MCP server. Raises Conflict: the tenant has one of this name."""
+    try:
+        cursor = await tx.execute(
+            f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
+                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVER}""",
+            [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout],
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(
+            f"There is an MCP server named {new.name!r} already.", hint="Choose another name."
+        ) from error
+    row = await cursor.fetchone()
+    assert row is not None
+    return McpServer(**row)
+
+
+async def get_server(tx: Transaction, server_id: UUID) -> McpServer:
+    """One MCP server. Raises NotFound."""
+    cursor = await tx.execute(f"SELECT {_SERVER} FROM mcp_servers WHERE id = %s", [server_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_server(server_id)
+    return McpServer(**row)
+
+
+async def list_servers(tx: Transaction, *, after: UUID | None, limit: int) -> list[McpServer]:
+    """A page of a tenant's MCP servers, oldest first."""
+    cursor = await tx.execute(
+        f"""SELECT {_SERVER} FROM mcp_servers
+            WHERE %(after)s::uuid IS NULL OR id > %(after)s ORDER BY id LIMIT %(limit)s""",
+        {"after": after, "limit": limit},
+    )
+    return [McpServer(**row) for row in await cursor.fetchall()]
+
+
+async def delete_server(tx: Transaction, server_id: UUID) -> None:
+    """Delete an MCP server with its tools. Raises NotFound."""
+    cursor = await tx.execute("DELETE FROM mcp_servers WHERE id = %s", [server_id])
+    if cursor.rowcount == 0:
+        raise no_server(server_id)
+
+
+async def tools_of(tx: Transaction, server_id: UUID) -> list[Definition]:
+    """The tools of an MCP server as it listed them last, by name."""
+    cursor = await tx.execute(
+        f"SELECT {_FIELDS} FROM tools WHERE server_id = %s ORDER BY name", [server_id]
+    )
+    return [_definition(row) for row in await cursor.fetchall()]
+
+
+async def relist(
+    tx: Transaction, tenant: str, server_id: UUID, listed: Sequence[NewDefinition]
+) -> list[Definition]:
+    """Store what an MCP server lists now: new tools, changed ones; those that are gone go.
+
+    Raises:
+        NotFound: no such server.
+        Conflict: the tenant has another tool of one of these names.
+    """
+    cursor = await tx.execute(
+        "UPDATE mcp_servers SET listed_at = now(), updated_at = now() WHERE id = %s", [server_id]
+    )
+    if cursor.rowcount == 0:
+        raise no_server(server_id)
+    await tx.execute(
+        "DELETE FROM tools WHERE server_id = %s AND name <> ALL (%s)",
+        [server_id, [new.name for new in listed]],
+    )
+    for new in listed:
+        stored = await tx.execute(
+            """INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout,
+                    server_id, remote_name)
+               VALUES (%(id)s, %(tenant)s, %(name)s, %(kind)s, %(description)s, %(parameters)s,
+                    %(timeout)s, %(server_id)s, %(remote_name)s)
+               ON CONFLICT (tenant, name) DO UPDATE SET description = excluded.description,
+                    parameters = excluded.parameters, timeout = excluded.timeout,
+                    updated_at = now()
+               WHERE tools.server_id = excluded.server_id""",
+            {**_values(new), "id": new_id(), "tenant": tenant, "server_id": server_id},
+        )
+        if stored.rowcount == 0:
+            raise Conflict(
+                f"There is another tool named {new.name!r} already.",
+                hint="Delete it, or give the MCP server another name.",
+            )
+    return await tools_of(tx, server_id)
+
+
+def no_tool(name: str) -> NotFound:
+    """That there is no such tool."""
+    return NotFound(f"There is no tool {name!r}.", hint="GET /v1/tools lists them.")
+
+
+def no_server(server_id: UUID) -> NotFound:
+    """That there is no such MCP server."""
+    return NotFound(f"There is no MCP server {server_id}.", hint="GET /v1/mcp-servers lists yours.")
+
+
+def _values(new: NewDefinition) -> dict[str, Any]:
+    values = {name: getattr(new, name) for name in NewDefinition.__dataclass_fields__}
+    return {**values, "parameters": Json(new.parameters)}
+
+
+def _definition(row: Mapping[str, Any] | None) -> Definition:
+    assert row is not None
+    return Definition(**row)
+
+
+def _from_json(row: Mapping[str, Any] | None) -> Definition | None:
+    if row is None:
+        return None
+    ids = {key: UUID(row[key]) if row[key] else None for key in ("id", "server_id")}
+    times = {key: datetime.fromisoformat(row[key]) for key in ("created_at", "updated_at")}
+    return Definition(**{**row, **ids, **times})

@@ -1,0 +1,103 @@
+"""One agent's memory for code that isn't a memory tool: a Python tool, an MCP client of ours.
+
+Each operation is a transaction of its own, so that nothing is held while the other code takes its time:
+what was written stands, whatever becomes of the caller.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from memserver.memory import recall, working_context
+from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage, PassageText
+from memserver.memory.paging import Page
+from memserver.memory.recall import RecallPage
+from memserver.memory.text import clean
+from memserver.messages import Passage, Section
+from memserver.storage import agents, collections, sections
+from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.recall import RecallQuery
+from memserver.storage.sections import Editor
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMemory:
+    """The three memories of one agent. Every method raises NotFound if there is no such agent.
+
+    Attributes:
+        agent_id: whose memory.
+    """
+
+    agent_id: UUID
+    _tenant: str
+    _database: Database
+    _archival: ArchivalStorage
+    _before: int | None = None
+
+    @property
+    def _editor(self) -> Editor:
+        """Who edits: a tool of the agent's, in no call that the history knows."""
+        return Editor("tool", self.agent_id)
+
+    async def sections(self) -> list[Section]:
+        """The sections of the working context, in their order."""
+        async with self._database.tenant(self._tenant) as tx:
+            await agents.get(tx, self.agent_id)
+            return [each.section for each in await sections.read_all(tx, self.agent_id)]
+
+    async def append(self, section: str, content: str) -> str:
+        """Add a line to a section; returns its new text.
+
+        Raises:
+            NotFound: no such section.
+            InvalidInput: nothing to add, or the section would be too long.
+        """
+        async with self._database.tenant(self._tenant) as tx:
+            return await working_context.append(
+                tx, self.agent_id, section, clean(content), self._editor
+            )
+
+    async def replace(self, section: str, old: str, new: str) -> str:
+        """Replace a text in a section, or delete it by an empty `new`; returns the section's new text.
+
+        Raises:
+            NotFound: no such section.
+            InvalidInput: `old` isn't in it, or the section would be too long.
+        """
+        async with self._database.tenant(self._tenant) as tx:
+            return await working_context.replace_text(
+                tx, self.agent_id, section, clean(old), clean(new), self._editor
+            )
+
+    async def search_recall(self, text: str, *, page: int = 1) -> RecallPage:
+        """Search the history for a substring, upper and lower case alike; newest first."""
+        query = RecallQuery(text=clean(text), ignore_case=True, before=self._before)
+        async with self._database.tenant(self._tenant) as tx:
+            await agents.get(tx, self.agent_id)
+            return await recall.search(tx, self.agent_id, query, Page(page))
+
+    async def search_archival(self, text: str, *, page: int = 1) -> ArchivalPage:
+        """Search archival storage, best first.
+
+        Raises:
+            InvalidInput: the text is empty.
+            EmbeddingError: the embedder failed.
+        """
+        searched = partial(collections.readable_by, agent_id=self.agent_id)
+        async with LazyTransaction(self._database, self._tenant) as lazy:
+            query = ArchivalQuery(clean(text))
+            return await self._archival.search(lazy, searched, query, Page(page))
+
+    async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> Passage:
+        """Keep a passage in the agent's own archival storage.
+
+        Raises:
+            InvalidInput: the text is empty.
+            EmbeddingError: the embedder failed.
+        """
+        own = partial(collections.own_of, agent_id=self.agent_id)
+        passage = PassageText(clean(text), tuple(clean(tag) for tag in tags))
+        async with LazyTransaction(self._database, self._tenant) as lazy:
+            [stored] = await self._archival.insert(lazy, own, [passage])
+            return stored

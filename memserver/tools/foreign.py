@@ -1,0 +1,167 @@
+"""Somebody else's code: whatever it does, the answer is a text or a ToolError, within its time.
+
+The one broad exception handler of the code base is here, where a tool's function runs in a thread. An
+async tool runs in a task of its own, whose exception is asked for.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import enum
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from memserver.errors import MemserverError, ToolError
+from memserver.memory.text import clean
+
+logger = logging.getLogger(__name__)
+
+MOST_THREADS = 64
+"""Sync functions that run at a time. One that hangs keeps its thread, since Python can't end it."""
+_threads = threading.BoundedSemaphore(MOST_THREADS)
+_abandoned: set["asyncio.Task[str]"] = set()
+"""Tasks of tools that were told to end and have not yet."""
+
+
+async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
+    """What a tool returns, as text.
+
+    Args:
+        name: of the tool, for the log.
+        work: calls it.
+        seconds: how long it may take; then it is cancelled, and not waited for.
+
+    Raises:
+        ToolError: it raised, hung, or returned what is no text and no JSON.
+    """
+    task = asyncio.create_task(_as_task(work), name=f"tool {name}")
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            _abandoned.add(task)
+            task.add_done_callback(_forget)
+    if not task.done():
+        raise ToolError(
+            f"It did not end within {seconds:g} seconds; whether it took effect is not known."
+        )
+    if task.cancelled():
+        raise ToolError("It was cancelled by itself.")
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, MemserverError):
+        raise ToolError(error.message) from error
+    logger.warning("The tool %s failed.", name, exc_info=error)
+    # Not f"{error}": a broken __str__ must not get out either.
+    told = "".join(traceback.format_exception_only(error)).strip()
+    raise ToolError(clean(told)) from error
+
+
+def cut(text: str, limit: int) -> str:
+    """A result as the model may have it; that it was cut is told."""
+    if len(text) <= limit:
+        return text
+    return (
+        f"{text[:limit]}… [cut: a result may have {limit} characters, this one has {len(text)}; "
+        "ask for less]"
+    )
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    """Run it in a thread of its own: one that never ends keeps neither a pool nor the server from ending.
+
+    Raises:
+        ToolError: too many of them run or hang already.
+    """
+    if not _threads.acquire(blocking=False):
+        raise ToolError(f"{MOST_THREADS} calls of Python functions run or hang already. Try later.")
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: object) -> None:
+        if not ended.done():
+            set_it(value)
+
+    def run() -> None:
+        outcome: tuple[Callable[[Any], None], object]
+        try:
+            outcome = ended.set_result, work()
+        except BaseException as error:  # noqa: BLE001 - carried over to who waits for it
+            outcome = ended.set_exception, _carried(error)
+        finally:
+            _threads.release()
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, daemon=True, name="tool").start()
+    return await ended
+
+
+def as_text(result: object) -> str:
+    """A result as the model reads it: text as it is, all else as JSON.
+
+    Raises:
+        ToolError: it is no text and no JSON.
+    """
+    if result is None:
+        return ""
+    if isinstance(result, str):
+        return clean(result)
+    if isinstance(result, bytes | bytearray | memoryview):
+        raise ToolError("It returned bytes, not text.")
+    try:
+        return clean(json.dumps(result, default=_plain, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(result).__name__
+        raise ToolError(f"It returned a {kind} that is no JSON: {error}") from error
+
+
+async def _as_task(work: Callable[[], Awaitable[object]]) -> str:
+    try:
+        result = await work()
+        if result is None or isinstance(result, str):
+            return as_text(result)
+        text: str = await in_thread(lambda: as_text(result))
+        return text
+    except (SystemExit, KeyboardInterrupt) as error:
+        # From a task these would end the server.
+        raise _carried(error) from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, UUID | Decimal | PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} can't be written as JSON")
+
+
+def _carried(error: BaseException) -> BaseException:
+    """What may be set on a future and raised again without ending more than the call."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return ToolError(f"{type(error).__name__}: {error}")
+
+
+def _forget(task: "asyncio.Task[str]") -> None:
+    _abandoned.discard(task)
+    if not task.cancelled():
+        task.exception()  # so that nobody is told that it was never asked for

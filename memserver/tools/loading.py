@@ -1,0 +1,90 @@
+"""Finding the tools that packages bring: by entry point, or by name."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from memserver.errors import SetupError
+from memserver.tools.function import MARK, FunctionTool
+from memserver.tools.registry import Tool
+
+GROUP = "memserver.tools"
+"""Entry points of this group name a module that holds decorated functions."""
+_BROKEN = (ImportError, SyntaxError, NameError, TypeError, AttributeError, ValueError, OSError)
+
+
+def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]:
+    """The decorated functions of installed packages that register them, and of these modules.
+
+    Args:
+        names: modules or packages; the working directory is looked into as well.
+        taken: names of tools that there are already.
+
+    Raises:
+        SetupError: a module can't be imported or has no tools, or a tool is wrong or named as another
+            one is; the message names file and line.
+    """
+    modules = {each.module for each in entry_points(group=GROUP)}
+    if names and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found: dict[str, FunctionTool] = {}
+    known = set(taken)
+    for module_name in [*sorted(modules - set(names)), *names]:
+        for each in _tools_of(_import(module_name)):
+            name = each.tool.spec.name
+            before = found.get(name)
+            if before is not None and before.place == each.place:
+                continue
+            if before is not None or name in known:
+                where = before.place if before else "memserver itself"
+                raise SetupError(
+                    f"There are two tools named {name}: at {each.place} and at {where}.",
+                    hint="Rename one: @tool(name=…).",
+                )
+            found[name] = each
+    return [each.tool for each in found.values()]
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except SetupError:
+        raise
+    except _BROKEN as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.filename}:{frame.lineno}"
+        if isinstance(error, SyntaxError):
+            place = f"{error.filename}:{error.lineno}"
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            raise SetupError(
+                f"There is no module {name} to take tools from.",
+                hint="Install its package, or start in the folder that holds it.",
+            ) from error
+        raise SetupError(
+            f"The tools of {name} can't be imported: {type(error).__name__}: {error} ({place})",
+        ) from error
+
+
+def _tools_of(module: ModuleType) -> list[FunctionTool]:
+    """Those of the module and of what it has imported of its own submodules."""
+    inside = [
+        each
+        for name, each in sorted(sys.modules.items())
+        if name == module.__name__ or name.startswith(f"{module.__name__}.")
+    ]
+    found: dict[str, FunctionTool] = {}
+    for each in inside:
+        for value in vars(each).values():
+            made = getattr(value, MARK, None) if callable(value) else None
+            if isinstance(made, FunctionTool):
+                found.setdefault(f"{made.place} {made.tool.spec.name}", made)
+    if not found:
+        raise SetupError(
+            f"The module {module.__name__} has no tools.",
+            hint="Decorate a function with memserver.tools.function.tool, and import its module there.",
+        )
+    return list(found.values())
