@@ -7,14 +7,14 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
-from memserver.api.dependencies import PageNumber
-from memserver.api.schemas import (
+from memserver.api.archival_schemas import (
     ArchivalResults,
     PassageOut,
     PassagePage,
     PassagesIn,
     PassagesOut,
 )
+from memserver.api.dependencies import PageNumber
 from memserver.errors import InvalidInput
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range

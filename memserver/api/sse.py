@@ -14,7 +14,7 @@ from memserver.agent.events import (
     TurnPaused,
     TurnStarted,
 )
-from memserver.api.schemas import MessageOut, UsageOut
+from memserver.api.message_schemas import MessageOut, UsageOut
 from memserver.messages import Message
 
 

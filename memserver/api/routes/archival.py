@@ -7,9 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api import passages as common
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
-from memserver.api.passages import AskedDep, FiltersDep
-from memserver.api.schemas import (
+from memserver.api.archival_schemas import (
     AgentCollections,
     ArchivalResults,
     CollectionOut,
@@ -17,6 +15,8 @@ from memserver.api.schemas import (
     PassagesIn,
     PassagesOut,
 )
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
 from memserver.storage import collections, passage_search, passages
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])

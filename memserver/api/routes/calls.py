@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Response
 
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
+from memserver.api.message_schemas import Answer, TurnOut
 from memserver.api.routes.messages import respond
-from memserver.api.schemas import Answer, TurnOut
 from memserver.api.tool_schemas import (
     ApprovalIn,
     CallResultIn,

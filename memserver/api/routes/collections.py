@@ -7,9 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api import passages as common
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
-from memserver.api.passages import AskedDep, FiltersDep
-from memserver.api.schemas import (
+from memserver.api.archival_schemas import (
     ArchivalResults,
     CollectionIn,
     CollectionOut,
@@ -21,6 +19,8 @@ from memserver.api.schemas import (
     PassagesIn,
     PassagesOut,
 )
+from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.storage import collections, passage_search, passages

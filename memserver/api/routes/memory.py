@@ -6,10 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
-from memserver.api.schemas import (
-    FoundMessage,
-    RecallResults,
-)
+from memserver.api.message_schemas import FoundMessage, RecallResults
 from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
 from memserver.memory import recall, recall_meaning

@@ -10,7 +10,14 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from memserver.agent.conversation import Conversation
 from memserver.api.dependencies import Limit, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body
-from memserver.api.schemas import Answer, ImportIn, MessageIn, MessageOut, MessagePage, TurnOut
+from memserver.api.message_schemas import (
+    Answer,
+    ImportIn,
+    MessageIn,
+    MessageOut,
+    MessagePage,
+    TurnOut,
+)
 from memserver.api.sse import encode
 from memserver.errors import InvalidInput
 from memserver.storage import agents, inbox, recall

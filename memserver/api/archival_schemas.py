@@ -1,0 +1,190 @@
+"""Collections and passages as the API's models."""
+
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    Field,
+)
+
+from memserver.api.schemas import LongText, Name, Request
+from memserver.memory.archival import ArchivalPage, SearchMode
+from memserver.messages import FoundPassage, Passage, Retriever
+from memserver.storage.collections import Collection
+
+
+class PassageIn(Request):
+    """A passage for archival storage."""
+
+    text: LongText
+    tags: list[Name] = Field(default_factory=list, max_length=100)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    created_at: AwareDatetime | None = None
+
+
+class PassagesIn(Request):
+    """Passages to insert, all or none."""
+
+    passages: list[PassageIn] = Field(min_length=1, max_length=1000)
+
+
+class PassageOut(BaseModel):
+    """A passage."""
+
+    id: UUID
+    collection_id: UUID
+    text: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def read(cls, passage: Passage) -> Self:
+        """From a stored passage."""
+        return cls(**_passage_fields(passage))
+
+
+class SourceOut(BaseModel):
+    """Which retriever found a passage, at which place, with what score of its own."""
+
+    retriever: Retriever
+    rank: int
+    score: float = Field(description="Of vector: cosine similarity, -1 to 1. Of text: unbounded.")
+
+
+class FoundPassageOut(PassageOut):
+    """A passage that a search found, with its score and where that comes from."""
+
+    score: float
+    sources: list[SourceOut]
+
+    @classmethod
+    def of(cls, found: FoundPassage) -> Self:
+        """From what a search found."""
+        return cls(
+            **_passage_fields(found.passage),
+            score=found.score,
+            sources=[
+                SourceOut(retriever=source.retriever, rank=source.rank, score=source.score)
+                for source in found.sources
+            ],
+        )
+
+
+def _passage_fields(passage: Passage) -> dict[str, Any]:
+    return {
+        "id": UUID(passage.id),
+        "collection_id": UUID(passage.collection_id),
+        "text": passage.text,
+        "tags": list(passage.tags),
+        "metadata": dict(passage.metadata),
+        "created_at": passage.created_at,
+        "updated_at": passage.updated_at,
+    }
+
+
+class PassagesOut(BaseModel):
+    """Passages as they were stored, in the order of the request."""
+
+    items: list[PassageOut]
+
+
+class PassagePage(BaseModel):
+    """A page of passages; `next` is the cursor of the following page, or null."""
+
+    items: list[PassageOut]
+    next: UUID | None
+
+
+class ArchivalResults(BaseModel):
+    """One page of an archival search, best first."""
+
+    items: list[FoundPassageOut]
+    total: int = Field(
+        description="The passages that can be found. A search by words alone finds those that hold one; "
+        "any other all that the filter lets through, of which 10,000 are counted."
+    )
+    reachable: int = Field(description="How many of them, the best, can be paged.")
+    page: int
+    pages: int
+    mode: SearchMode
+
+    @classmethod
+    def read(cls, found: ArchivalPage) -> Self:
+        """From what was found."""
+        return cls(
+            items=[FoundPassageOut.of(hit) for hit in found.found],
+            total=found.total,
+            reachable=found.reachable,
+            page=found.page.number,
+            pages=found.page.pages(found.reachable),
+            mode=found.mode,
+        )
+
+
+class PassagePatch(Request):
+    """A change of a passage; what is left out stays. `tags` and `metadata` are replaced as a whole."""
+
+    text: LongText | None = None
+    tags: list[Name] | None = Field(default=None, max_length=100)
+    metadata: dict[str, Any] | None = None
+
+
+class CollectionIn(Request):
+    """A new collection that agents can share."""
+
+    name: Name = Field(description="Unique among the shared collections.")
+    description: str = Field(default="", max_length=10_000)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    language: str = Field(
+        default="english",
+        max_length=63,
+        description="By which words are stemmed: a text search configuration of Postgres; "
+        "'simple' takes them as they are.",
+    )
+
+
+class CollectionPatch(Request):
+    """A change of a collection; what is left out stays. `metadata` is replaced as a whole."""
+
+    name: Name | None = None
+    description: str | None = Field(default=None, max_length=10_000)
+    metadata: dict[str, Any] | None = None
+
+
+class CollectionOut(BaseModel):
+    """A collection."""
+
+    id: UUID
+    name: str
+    own: bool = Field(description="Whether it is an agent's own.")
+    description: str
+    metadata: dict[str, Any]
+    language: str
+    embedding_model: str
+    dimension: int
+    passage_count: int
+    created_at: datetime
+    edited_at: datetime
+
+    @classmethod
+    def read(cls, collection: Collection) -> Self:
+        """From a stored collection."""
+        return cls(**{name: getattr(collection, name) for name in cls.model_fields})
+
+
+class CollectionPage(BaseModel):
+    """A page of collections; `next` is the cursor of the following page, or null."""
+
+    items: list[CollectionOut]
+    next: UUID | None
+
+
+class AgentCollections(BaseModel):
+    """What an agent searches: its own collection first, then those attached to it."""
+
+    items: list[CollectionOut]
