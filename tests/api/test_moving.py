@@ -1,12 +1,14 @@
 """Agents move out as files and in again."""
 
+import asyncio
+import tracemalloc
 from typing import Any
 
 import httpx2
 import pytest
 
 from memserver.embeddings.hashing import HashingEmbedder
-from memserver.llm.scripted import Call, ScriptedModel, say
+from memserver.llm.scripted import Call, Held, ScriptedModel, say
 from tests.api.agent_files import closed, members, opened, packed, smallest, with_messages
 from tests.support import OneDatabase, Server, serving
 
@@ -295,3 +297,135 @@ async def test_names_and_ids_that_are_taken_are_conflicts(database: OneDatabase)
         assert "name" in name.json()["error"]["message"]
         assert "id" in ids.json()["error"]["message"]
         assert rows(server) == before
+
+
+async def test_an_import_that_is_repeated_under_its_key_is_done_once(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+
+        async def post(values: dict[str, Any], **query: Any) -> httpx2.Response:
+            return await server.http.post(
+                "/v1/agents/import",
+                content=closed(values),
+                params=query,
+                headers={"Idempotency-Key": "k"},
+            )
+
+        failed = await post({**smallest(), "agent.json": {}})
+        first = await post(with_messages(20))
+        second = await post(with_messages(20))
+        other = await post(with_messages(21))
+        asked = await post(with_messages(20), name="b")
+        assert failed.status_code == 422  # and the key is free again
+        assert (first.status_code, second.status_code) == (201, 201)
+        assert second.content == first.content
+        assert second.headers["Idempotent-Replayed"] == "true"
+        assert (other.status_code, asked.status_code) == (409, 409)
+        assert rows(server)["agents"] == 1
+
+
+async def test_another_tenants_agent_is_not_exported_and_its_things_are_not_attached(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, talkative()) as server:
+        await server.operate()
+        agent = await lived(server)
+        content = await export(server, agent, vectors=True)
+        other = await server.create_tenant("other")
+        refused = await server.http.get(f"/v1/agents/{agent}/export", headers=other)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")
+        taken = await server.http.post(
+            "/v1/agents/import?keep_ids=true", content=content, headers=other
+        )
+        assert taken.status_code == 409
+        made = await server.http.post("/v1/agents/import", content=content, headers=other)
+        assert made.status_code == 201, made.text
+        assert [(each["kind"], each["name"]) for each in made.json()["not_carried"]] == [
+            ("collection", "rules")
+        ]
+        assert server.rows("SELECT tenant, count(*) FROM tools GROUP BY tenant ORDER BY 1") == [
+            ("default", 1),
+            ("other", 1),
+        ]
+        reader = await server.create_key(scopes=["read"])
+        may_not = await server.http.post("/v1/agents/import", content=content, headers=reader)
+        assert may_not.status_code == 403
+
+
+async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: OneDatabase) -> None:
+    values = smallest()
+    schema = {"type": "object", "properties": {}}
+    values["tools.jsonl"] = [
+        {"name": "archival_memory_insert", "attached": False},
+        {"name": "gone", "max_calls": 3},
+        {"name": "hook", "approval": True,
+         "definition": {"kind": "webhook", "description": "d", "parameters": schema,
+                        "url": "https://example.org/x", "retries": 1, "timeout": 5}},
+        {"name": "inside",
+         "definition": {"kind": "webhook", "description": "d", "parameters": schema,
+                        "url": "http://127.0.0.1/x"}},
+        {"name": "wiki_find",
+         "definition": {"kind": "mcp", "description": "d", "parameters": schema, "mcp_server": "wiki"}},
+    ]  # fmt: skip
+    async with serving(database, ScriptedModel()) as server:
+        made = (await take_in(server, closed(values))).json()
+        told = {each["name"]: each["reason"] for each in made["not_carried"]}
+        assert told.keys() == {"gone", "hook", "inside", "wiki_find"}
+        assert "secret" in told["hook"]
+        grants = server.rows(
+            "SELECT name, attached, approval, max_calls FROM agent_tools ORDER BY 1"
+        )
+        assert grants == [
+            ("archival_memory_insert", False, False, None),
+            ("gone", True, False, 3),
+            ("hook", True, True, None),
+        ]
+        again = opened(await export(server, made["agent"]["id"]))["tools.jsonl"]
+        assert again == [
+            each for each in values["tools.jsonl"] if each["name"] in {g[0] for g in grants}
+        ]
+
+
+async def test_what_waits_in_the_inbox_is_left_out_and_the_rest_is_whole(
+    database: OneDatabase,
+) -> None:
+    held = Held(say("late"), asyncio.Event())
+    answers = iter([say("first"), held])
+    async with serving(database, ScriptedModel(lambda _prompt, _tools: next(answers))) as server:
+        agent = await server.create_agent(name="sam")
+        await server.say(agent, "one")
+        waiting = asyncio.create_task(server.say(agent, "two"))
+        await held.reached.wait()
+        content = await export(server, agent)
+        held.release.set()
+        await waiting
+        texts = [each["text"] for each in opened(content)["messages.jsonl"]]
+        assert texts == ["one", "first"]
+        made = (await take_in(server, content, name="b")).json()
+        assert made["messages"] == 2
+
+
+async def test_twenty_thousand_messages_move_in_bounded_memory(database: OneDatabase) -> None:
+    values = with_messages(20_000)
+    for number, message in enumerate(values["messages.jsonl"]):
+        message["text"] = f"{number} " + "words " * 400
+    content = closed(values)
+    whole = sum(len(message["text"]) for message in values["messages.jsonl"])
+    assert whole > 48_000_000
+    assert len(content) < 4_000_000
+    del values
+    async with serving(database, ScriptedModel()) as server:
+        tracemalloc.start()
+        try:
+            made = await take_in(server, content)
+            assert made.status_code == 201, made.text
+            imported = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            out = await export(server, made.json()["agent"]["id"])
+            exported = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert made.json()["messages"] == 20_000
+        assert (await server.get(f"{made.json()['agent']['id']}/context"))["queue"] == []
+        assert len(opened(out)["messages.jsonl"]) == 20_000
+    assert imported < whole / 3
+    assert exported < whole / 3
