@@ -39,6 +39,8 @@ from memserver.storage.passages import NewPassage
 
 BATCH = 200
 """Records that are written together: what an import holds in memory."""
+LONG_BATCH = 4_000_000
+"""Characters after which a batch is long enough."""
 EMBEDDED_TOGETHER = 64
 
 
@@ -263,7 +265,14 @@ class _Writing:
 
 
 def _take(records: Iterator[Any], count: int) -> list[Any]:
-    return list(islice(records, count))
+    """The next records: so many, or fewer where their texts are long."""
+    taken, characters = [], 0
+    for record in islice(records, count):
+        taken.append(record)
+        characters += len(getattr(record, "text", ""))
+        if characters > LONG_BATCH:
+            break
+    return taken
 
 
 def _dumped(batch: Sequence[Record]) -> list[dict[str, Any]]:
