@@ -1,6 +1,7 @@
 """Agents move out as files and in again."""
 
 import asyncio
+import re
 import tracemalloc
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from memserver.embeddings.hashing import HashingEmbedder
 from memserver.errors import NotFound
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
 from memserver.moving.export import Contents, Export
+from memserver.moving.records import LISTS, AgentRecord, State
 from memserver.storage.api_keys import DEFAULT_TENANT
 from tests.api.agent_files import closed, members, opened, packed, smallest, with_messages
 from tests.support import OneDatabase, Server, serving
@@ -444,12 +446,17 @@ async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
         export_ = await Export.begin(
             server.services.database, DEFAULT_TENANT, UUID(agent), Contents()
         )
-        got = b""
-        with pytest.raises(NotFound):
-            async for piece in export_.pieces():
-                if not got:
-                    await server.http.delete(f"/v1/agents/{agent}")
+        pieces = export_.pieces()
+        got = await anext(pieces)
+        await server.http.delete(f"/v1/agents/{agent}")
+
+        async def read_on() -> None:
+            nonlocal got
+            async for piece in pieces:
                 got += piece
+
+        with pytest.raises(NotFound):
+            await read_on()
         answer = await take_in(server, got)
         assert answer.json()["error"]["code"] == "agent_file_corrupt"
 
@@ -463,3 +470,71 @@ async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDa
         assert waiting == [("collection_upkeep",)]
         listed = await server.get(f"{made['agent']['id']}/archival", limit=100)
         assert [each["text"] for each in listed["items"]] == [f"passage {n}" for n in range(100)]
+
+
+async def test_every_field_of_the_format_survives_an_import_and_an_export(
+    database: OneDatabase,
+) -> None:
+    at = [f"2025-0{month}-02T03:04:05.678901Z" for month in range(1, 10)]
+    values = with_messages(40, 2)
+    values["agent.json"] = {
+        "id": "019b0000-0000-7000-8000-000000000001", "name": "all", "model": "m", "system_prompt": "Be.",
+        "options": {"must_reply": False, "timezone": "Asia/Tokyo"}, "metadata": {"a": [1, None]},
+        "language": "german", "collection_description": "d", "collection_metadata": {"b": 2},
+        "collections": [], "created_at": at[0], "updated_at": at[1],
+        "state": {"done_turn": 4, "queue_start": 3000, "pressure_warned": True, "token_scale": 1.25,
+                  "token_scale_model": "m", "memory_edited_at": at[2], "stats_messages": 30,
+                  "stats_edited_at": at[3]},
+    }  # fmt: skip
+    values["sections.jsonl"] = [
+        {"name": "b", "text": "two", "limit": 9, "description": "x", "read_only": True, "version": 2,
+         "updated_at": at[4]},
+        {"name": "a", "text": "", "limit": 5, "updated_at": at[5]},
+    ]  # fmt: skip
+    values["edits.jsonl"] = [
+        {"section": "b", "version": 1, "text": "one", "actor": "api", "created_at": at[1]},
+        {"section": "b", "version": 2, "text": "two", "actor": "tool", "own": True, "position": 1001,
+         "restores": 1, "created_at": at[2]},
+        {"section": "a", "version": 1, "text": "", "actor": "import", "created_at": at[3]},
+    ]  # fmt: skip
+    values["summaries.jsonl"] = [
+        {"until": 2000, "text": "s", "tokens": 1, "evicted": 10, "method": "model", "created_at": at[4]},
+        {"until": 3000, "text": "It was about tea.", "tokens": 5, "evicted": 10, "method": "extractive",
+         "failure": "f", "created_at": at[5]},
+    ]  # fmt: skip
+    values["turns.jsonl"][1] = {
+        "turn": 2, "kind": "message", "state": "failed", "steps": 3, "attempts": 2, "stop_reason": "error",
+        "error": {"code": "model_error"}, "prompt_tokens": 1, "completion_tokens": 2, "cached_tokens": 3,
+        "idempotency_key": "k", "fingerprint": "f", "created_at": at[0], "started_at": at[1],
+        "finished_at": at[2],
+    }  # fmt: skip
+    values["messages.jsonl"][1] |= {
+        "thought": "hm",
+        "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
+                 "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
+                 "finished_at": at[4]},
+    }  # fmt: skip
+    values["passages.jsonl"][0] = {
+        "id": "019b0000-0000-7000-8000-000000000002", "text": "p", "tags": ["t", "ü"],
+        "metadata": {"deep": {"x": 1.5}}, "created_at": at[0], "updated_at": at[6],
+    }  # fmt: skip
+    values["passages.jsonl"][1] |= {
+        "id": "019b0000-0000-7000-8000-000000000003",
+        "updated_at": at[7],
+    }
+    async with serving(database, ScriptedModel()) as server:
+        made = await take_in(server, closed(values), keep_ids=True)
+        assert made.status_code == 201, made.text
+        agent = made.json()["agent"]["id"]
+        out = opened(await export(server, agent, history=True))
+        parts = (await server.get(f"{agent}/context"))["parts"]
+    assert list(out["messages.jsonl"][1]["call"]["arguments"]) == ["z", "a"]
+    for name in values.keys() - {"manifest.json"}:
+        assert out[name] == values[name], name
+    assert any("It was about tea." in part["text"] for part in parts)
+    used = {
+        name for record in (*LISTS.values(), AgentRecord, State) for name in record.model_fields
+    }
+    written = set(re.findall(r"'(\w+)': ", repr(out)))
+    assert used - written <= {"attached", "approval", "first", "terminal", "required", "max_calls",
+                              "definition", "vector"}  # fmt: skip
