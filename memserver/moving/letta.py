@@ -15,7 +15,7 @@ from memserver.errors import AgentFileCorrupt
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.messages import CallRecord, JsonObject, Message, ToolCall
 from memserver.moving.archive import validated
-from memserver.moving.letta_messages import History, read_history
+from memserver.moving.letta_messages import History, listed, read_history
 from memserver.moving.records import (
     LISTS,
     AgentRecord,
@@ -86,7 +86,7 @@ class LettaFile:
     def _pick(self, told: JsonObject) -> JsonObject:
         if "agents" not in told:
             return told
-        agents = [each for each in _listed(told["agents"]) if isinstance(each, dict)]
+        agents = [each for each in listed(told["agents"]) if isinstance(each, dict)]
         if not agents:
             raise AgentFileCorrupt("agents: there is none.")
         for other in agents[1:]:
@@ -99,7 +99,7 @@ class LettaFile:
         metadata = agent.get("metadata") or agent.get("metadata_") or {}
         kept = {
             "description": _text(agent.get("description")),
-            "tags": _listed(agent.get("tags")),
+            "tags": listed(agent.get("tags")),
             "agent_type": _text(agent.get("agent_type")),
         }
         system = _text(agent.get("system"))
@@ -195,7 +195,7 @@ class LettaFile:
 
     def _rules(self, agent: JsonObject) -> dict[str, JsonObject]:
         found: dict[str, JsonObject] = {}
-        for rule in _listed(agent.get("tool_rules")):
+        for rule in listed(agent.get("tool_rules")):
             if not isinstance(rule, dict):
                 continue
             name, kind = _text(rule.get("tool_name")), _text(rule.get("type"))
@@ -206,13 +206,13 @@ class LettaFile:
         return found
 
     def _read_passages(self, agent: JsonObject, told: JsonObject) -> None:
-        for given in (*_listed(told.get("passages")), *_listed(agent.get("passages"))):
+        for given in (*listed(told.get("passages")), *listed(agent.get("passages"))):
             text = _text(given.get("text")) if isinstance(given, dict) else ""
             if text.strip():
                 metadata = given.get("metadata") or {}
                 passage = PassageRecord(
                     text=text,
-                    tags=[_text(tag) for tag in _listed(given.get("tags"))],
+                    tags=[_text(tag) for tag in listed(given.get("tags"))],
                     metadata=metadata if isinstance(metadata, dict) else {},
                     created_at=time_of(given.get("created_at")) or datetime.now(UTC),
                 )
@@ -232,7 +232,7 @@ class LettaFile:
         for each in _referred(agent, told, "mcp_servers", ""):
             name = _text(each.get("server_name") or each.get("name"))
             self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
-        for each in (*_listed(told.get("files")), *_listed(told.get("sources"))):
+        for each in (*listed(told.get("files")), *listed(told.get("sources"))):
             name = (
                 _text(each.get("file_name") or each.get("name")) if isinstance(each, dict) else ""
             )
@@ -240,11 +240,12 @@ class LettaFile:
                 "file", name, "Files and their sources are not carried; send them as documents."
             )
         for key in ("tool_exec_environment_variables", "secrets"):
-            for name in agent.get(key) or ():
-                shown = name if isinstance(name, str) else _text(name.get("key"))
+            given = agent.get(key)
+            for each in given if isinstance(given, list | dict) else ():
+                shown = _text(each.get("key")) if isinstance(each, dict) else _text(each)
                 self._note("secret", shown, "Environment variables of tools are not carried.")
         for key in ("groups", "skills"):
-            if _listed(told.get(key)):
+            if listed(told.get(key)):
                 self._note(key, "", "There is nothing like it here.")
 
 
@@ -280,21 +281,21 @@ def time_of(value: object) -> datetime | None:
 
 
 def _blocks(agent: JsonObject, told: JsonObject) -> list[JsonObject]:
-    inline = [*_listed(agent.get("core_memory")), *_listed(agent.get("memory_blocks"))]
+    inline = [*listed(agent.get("core_memory")), *listed(agent.get("memory_blocks"))]
     found = [each for each in inline if isinstance(each, dict)]
     return [*found, *_referred(agent, told, "blocks", "block_ids")]
 
 
 def _referred(agent: JsonObject, told: JsonObject, kind: str, ids: str) -> list[JsonObject]:
     """The things of a kind that an agent names by ids, and those that it holds itself."""
-    within = [each for each in _listed(agent.get(kind)) if isinstance(each, dict)]
+    within = [each for each in listed(agent.get(kind)) if isinstance(each, dict)]
     if agent is told:
         return within
-    there = [each for each in _listed(told.get(kind)) if isinstance(each, dict)]
+    there = [each for each in listed(told.get(kind)) if isinstance(each, dict)]
     if not ids:
         return [*within, *there]
     by_id = {str(each.get("id")): each for each in there}
-    named = [by_id[str(each)] for each in _listed(agent.get(ids)) if str(each) in by_id]
+    named = [by_id[str(each)] for each in listed(agent.get(ids)) if str(each) in by_id]
     return [*within, *named]
 
 
@@ -317,7 +318,3 @@ def _section_name(label: str, taken: set[str]) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

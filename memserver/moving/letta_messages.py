@@ -69,7 +69,7 @@ class History:
 
 def read_history(agent: JsonObject) -> History:
     """The history of an agent of such a file."""
-    given = [each for each in agent.get("messages") or () if isinstance(each, dict)]
+    given = [each for each in listed(agent.get("messages")) if isinstance(each, dict)]
     results = _results(given)
     shown = _in_context(agent, given)
     history = History()
@@ -103,7 +103,7 @@ def _add(
     elif role == "system" and not first and text:  # the first is the prompt, which is made anew
         history.add("system", text, "", at, None, begins=False)
     elif role in ("assistant", "approval"):
-        calls = [each for each in message.get("tool_calls") or () if isinstance(each, dict)]
+        calls = [each for each in listed(message.get("tool_calls")) if isinstance(each, dict)]
         thought = "\n".join(each for each in (thought, text if calls else "") if each)
         if text and not calls:
             history.add("assistant", text, thought, at, None, begins=False)
@@ -153,16 +153,16 @@ def _results(messages: Sequence[JsonObject]) -> dict[str, tuple[str, bool]]:
     """What came of each call, by its id, and whether it succeeded."""
     found: dict[str, tuple[str, bool]] = {}
     for message in messages:
-        for given in message.get("tool_returns") or ():
+        for given in listed(message.get("tool_returns")):
             if isinstance(given, dict) and isinstance(given.get("tool_call_id"), str):
                 text = given.get("func_response")
-                done = given.get("status") in SUCCEEDED
+                done = str(given.get("status")) in SUCCEEDED
                 shown = text if isinstance(text, str) else json.dumps(text)
                 found[given["tool_call_id"]] = (shown, done)
         if message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str):
             text, _, _ = _content(message.get("content"))
             status = _object(text).get("status", "OK")
-            found.setdefault(message["tool_call_id"], (text, status in SUCCEEDED))
+            found.setdefault(message["tool_call_id"], (text, str(status) in SUCCEEDED))
     return found
 
 
@@ -182,13 +182,18 @@ def _content(content: object) -> tuple[str, str, int]:
     if isinstance(content, str):
         return content, "", 0
     texts, thoughts, dropped = [], [], 0
-    for part in content if isinstance(content, list) else ():
+    for part in listed(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif kind == "reasoning" and isinstance(part.get("reasoning"), str):
             thoughts.append(part["reasoning"])
-        elif kind not in ("redacted_reasoning", "omitted_reasoning", "tool_call", "tool_return"):
+        elif str(kind) not in (
+            "redacted_reasoning",
+            "omitted_reasoning",
+            "tool_call",
+            "tool_return",
+        ):
             dropped += 1
     return "\n".join(texts), "\n".join(thoughts), dropped
 
@@ -206,6 +211,11 @@ def _unwrapped(text: str) -> tuple[str, Role]:
     if kind == "system_alert" and isinstance(said, str):
         return said, "system"
     return text, "user"
+
+
+def listed(value: object) -> list[Any]:
+    """A list, or an empty one where there is something else."""
+    return value if isinstance(value, list) else []
 
 
 def _arguments(value: object) -> JsonObject:

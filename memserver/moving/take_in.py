@@ -119,8 +119,9 @@ class TakeIn:
                     await writing.history()
                     await writing.passages(spool, model, dimension)
                     await writing.state()
+                    agent = await get_agent(tx, writing.agent_id)
                 imported = Imported(
-                    await get_agent(tx, writing.agent_id),
+                    agent,
                     writing.counts,
                     embedded,
                     [*source.notes, *writing.notes, *notes],

@@ -200,7 +200,7 @@ def refusals() -> Iterator[None]:
         raise AgentFileCorrupt(f"The file has two {table} with the same key.") from error
     except (psycopg.IntegrityError, psycopg.DataError) as error:
         raise AgentFileCorrupt(
-            f"The database refuses what the file says: {error.diag.message_primary}."
+            f"The database refuses what the file says: {error.diag.message_primary or error}."
         ) from error
 
 

@@ -1,9 +1,15 @@
 """Agents of Letta's agent files, in the two forms that there are."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import pytest
+
+from memserver.errors import AgentFileCorrupt
 from memserver.llm.scripted import ScriptedModel, say
+from memserver.moving.letta import LettaFile
 from tests.support import OneDatabase, Server, serving
 
 AT = "2025-10-31T22:56:56.459100+00:00"
@@ -216,3 +222,27 @@ async def test_json_that_is_no_letta_file_is_an_error_with_a_code(database: OneD
         "agent_file_unsupported",
         "agent_file_corrupt",
     ]
+
+
+def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """The way to everything within a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places(item, *path, key)
+
+
+@pytest.mark.parametrize("odd", [None, 5, "x", True, [], {}, [5], [[]], {"x": 1}, 1e300], ids=repr)
+def test_whatever_stands_anywhere_in_a_letta_file_is_read_or_refused(odd: Any) -> None:
+    read = 0
+    for path in places(letta_file()):
+        changed: Any = letta_file()
+        place = changed
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = odd
+        with suppress(AgentFileCorrupt):
+            assert LettaFile(changed).agent.name
+            read += 1
+    assert read > 100
