@@ -1,4 +1,4 @@
-"""The command line: serve, chat, migrate, doctor, ingest, reembed, engine, models, keys, tenants."""
+"""The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants."""
 
 import asyncio
 import json
@@ -261,6 +261,47 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
         print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
     if not all(outcome.well for outcome in outcomes):
         raise typer.Exit(1)
+
+
+@app.command("export")
+def export_agent(
+    agent: Annotated[str, typer.Argument(help="Name or id.")],
+    file: Annotated[Path, typer.Argument(help="To be written, such as sam.zip.")],
+    history: Annotated[
+        bool, typer.Option(help="Every version of the working context, not only the last.")
+    ] = False,
+    vectors: Annotated[
+        bool, typer.Option(help="The passages' vectors, so that they need not be made anew.")
+    ] = False,
+    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+) -> None:
+    """Write an agent of a running server with its whole memory to a file."""
+    settings = _settings()
+    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    server.export(agent, file, history=history, vectors=vectors)
+    print(f"{file}: {file.stat().st_size} bytes")
+
+
+@app.command("import")
+def import_agent(
+    file: Annotated[Path, typer.Argument(help="Of `memserver export`, or Letta's (.af).")],
+    name: Annotated[str | None, typer.Option(help="Instead of the file's.")] = None,
+    keep_ids: Annotated[
+        bool, typer.Option(help="The agent and its passages keep the file's ids.")
+    ] = False,
+    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+) -> None:
+    """Make an agent of a file on a running server; all of it or nothing."""
+    settings = _settings()
+    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    made = server.take_in_agent(file, name=name, keep_ids=keep_ids)
+    counts = f"{made['messages']} messages, {made['passages']} passages"
+    print(f"{made['agent']['name']} ({made['agent']['id']}): {counts}")
+    for note in made["not_carried"]:
+        what = f"{note['kind']} {note['name']}".rstrip()
+        print(f"not carried: {what}: {note['reason']}")
 
 
 @app.command()

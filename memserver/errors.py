@@ -18,6 +18,11 @@ MemserverError
 │   ├── DocumentEncrypted        it needs a password
 │   ├── DocumentWithoutText      its pages are images
 │   └── DocumentTooCostly        it takes more time or memory than is allowed
+├── AgentFileError               an agent file that can't be imported
+│   ├── AgentFileUnsupported     it is no agent file
+│   ├── AgentFileCorrupt         it is damaged or cut off, or says what can't be
+│   ├── AgentFileNewer           its format is newer than this server
+│   └── AgentFileTooLarge        it is larger than the server takes
 ├── TurnTimeout                  a turn took longer than it may
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
 ├── ModelError                   the model behind the agent
@@ -168,6 +173,36 @@ class DocumentTooCostly(DocumentError):
     """Reading it takes more time or memory than is allowed."""
 
     code = "document_too_costly"
+
+
+class AgentFileError(MemserverError):
+    """An agent file that can't be imported; its kinds say why."""
+
+    code = "agent_file_error"
+
+
+class AgentFileUnsupported(AgentFileError):
+    """It is no agent file of a kind that is known here."""
+
+    code = "agent_file_unsupported"
+
+
+class AgentFileCorrupt(AgentFileError):
+    """It is damaged or cut off, or says what can't be."""
+
+    code = "agent_file_corrupt"
+
+
+class AgentFileNewer(AgentFileError):
+    """Its format is newer than this server knows."""
+
+    code = "agent_file_newer"
+
+
+class AgentFileTooLarge(AgentFileError):
+    """It, or what it unpacks to, is larger than the server takes."""
+
+    code = "agent_file_too_large"
 
 
 class TurnTimeout(MemserverError):

@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     """Requests that may come at once before rate_limit counts."""
     request_max_bytes: int = Field(default=64_000_000, ge=1)
     """Size of a request's body, at most."""
+    import_max_bytes: int = Field(default=10_000_000_000, ge=1)
+    """Size of an agent file that may be imported, as it is sent and unpacked; it waits on the server's disk."""
     cors_origins: list[str] = Field(default_factory=list)
     """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
     idempotency_seconds: float = Field(default=86_400, gt=0)

@@ -1,11 +1,17 @@
-"""Sends files to a running server and follows them until their passages are stored; `memserver ingest`."""
+"""Sends files to a running server, and fetches some: `memserver ingest`, `export` and `import`.
+
+Files that are ingested are followed until their passages are stored.
+"""
 
 import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
@@ -18,6 +24,8 @@ from memserver.errors import InvalidInput, MemserverError, NotFound, SetupError
 LOOK_SECONDS = 0.5
 """Between two questions of how far the files are."""
 ANSWER_SECONDS = 300
+IMPORT_SECONDS = 24 * 3600
+"""An import answers when all is stored."""
 UNFINISHED = {"waiting", "running"}
 
 
@@ -111,17 +119,69 @@ class RunningServer:
                 total=None if None in totals else sum(totals),
             )
 
+    def export(
+        self, agent: str, file: Path, *, history: bool = False, vectors: bool = False
+    ) -> None:
+        """Write an agent's file; it has its name only when it is whole.
+
+        Raises:
+            NotFound: there is no such agent.
+            InvalidInput: the file can't be written here.
+            SetupError: the server can't be reached, or the connection broke.
+        """
+        query = urlencode({"history": str(history).lower(), "vectors": str(vectors).lower()})
+        request = self._request(f"{self.place(agent, None)}/export?{query}")
+        part = file.with_name(f"{file.name}.part")
+        try:
+            with part.open("wb") as writing, self._answer(request, ANSWER_SECONDS) as answer:
+                shutil.copyfileobj(answer, writing)
+            part.replace(file)
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}.") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def take_in_agent(
+        self, file: Path, *, name: str | None = None, keep_ids: bool = False
+    ) -> dict[str, Any]:
+        """Make an agent of a file; what the server says of it.
+
+        Raises:
+            InvalidInput: the file can't be read here.
+            MemserverError: the server refused it, with the server's code.
+        """
+        query = {"keep_ids": str(keep_ids).lower(), **({"name": name} if name else {})}
+        try:
+            with file.open("rb") as reading:
+                request = self._request(f"agents/import?{urlencode(query)}", reading)
+                request.add_header("Content-Length", str(file.stat().st_size))
+                with self._answer(request, IMPORT_SECONDS) as answer:
+                    made: dict[str, Any] = json.load(answer)
+                    return made
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}.") from error
+
     def _ask(self, path: str, content: bytes | None = None) -> dict[str, Any]:
+        with self._answer(self._request(path, content), ANSWER_SECONDS) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+
+    def _request(self, path: str, content: bytes | IO[bytes] | None = None) -> Request:
         request = Request(f"{self.url.rstrip('/')}/v1/{path}", content)
         request.add_header("Content-Type", "application/octet-stream")
         if self.api_key is not None:
             request.add_header("Authorization", f"Bearer {self.api_key}")
+        return request
+
+    @contextmanager
+    def _answer(self, request: Request, seconds: float) -> Iterator[IO[bytes]]:
         try:
-            with urlopen(request, timeout=ANSWER_SECONDS) as response:
-                answer: dict[str, Any] = json.load(response)
-                return answer
+            with urlopen(request, timeout=seconds) as response:
+                yield response
         except HTTPError as error:
             raise _refusal(error) from error
+        except HTTPException as error:
+            raise SetupError(f"The answer of {self.url} broke off.", hint="Try again.") from error
         except (URLError, OSError, ValueError) as error:
             raise SetupError(
                 f"No memserver answers at {self.url}: {getattr(error, 'reason', error)}",

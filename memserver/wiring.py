@@ -95,6 +95,8 @@ class Services:
     mcp: McpServers
     networks: Networks
     """Private networks that webhooks and MCP servers may be in."""
+    import_max_bytes: int
+    """Size of an agent file."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -425,6 +427,7 @@ async def assemble(
                 idempotency=idempotency,
                 mcp=mcp,
                 networks=settings.tool_networks,
+                import_max_bytes=settings.import_max_bytes,
             )
     finally:
         await webhooks.aclose()

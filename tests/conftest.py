@@ -57,6 +57,12 @@ def database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
         yield made
 
 
+@pytest.fixture
+def other_database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
+    with _database(postgres) as made:
+        yield made
+
+
 @pytest.fixture(params=["reading", "trigrams"])
 def either_database(request: pytest.FixtureRequest) -> Iterator[OneDatabase]:
     """One without pg_trgm, as it comes inside, and one with it."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from starlette.datastructures import Headers
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
@@ -35,6 +36,8 @@ OPEN = frozenset(
 """Paths that need no key."""
 ADMIN = ("/v1/keys", "/v1/tenants")
 """Paths, with all below them, that need the scope admin."""
+IMPORT = "/v1/agents/import"
+"""Whose body is a file that is written to disk, and may be large."""
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 MAKE_A_KEY = "memserver keys create NAME makes a key."
 
@@ -69,15 +72,44 @@ def required_scope(method: str, path: str) -> KeyScope | None:
     return "read" if method in READING else "write"
 
 
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bytes that a request's body may have: of an import, and of every other."""
+
+    usual: int
+    imported: int
+
+    def of(self, path: str) -> int:
+        """For a request to this path."""
+        return self.imported if path == IMPORT else self.usual
+
+
+class BodyLimit:
+    """Ends a request whose body turns out to have more bytes than it may."""
+
+    def __init__(self, app: ASGIApp, most_bytes: BodyLimits) -> None:
+        self._usual = RequestBodyLimitMiddleware(app, most_bytes.usual)
+        self._imported = RequestBodyLimitMiddleware(app, most_bytes.imported)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on, counting."""
+        imported = scope["type"] == "http" and scope["path"] == IMPORT
+        await (self._imported if imported else self._usual)(scope, receive, send)
+
+
 class Access:
     """Lets a request through that may pass, with its Caller in `request.state.caller`."""
 
     def __init__(
-        self, app: ASGIApp, rate_limit: RateLimit, max_bytes: int, trusted_origins: list[str]
+        self,
+        app: ASGIApp,
+        rate_limit: RateLimit,
+        most_bytes: BodyLimits,
+        trusted_origins: list[str],
     ) -> None:
         self._app = app
         self._rate_limit = rate_limit
-        self._max_bytes = max_bytes
+        self._most_bytes = most_bytes
         self._trusted_origins = trusted_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,9 +144,10 @@ class Access:
                     hint=f"Ask again in {wait} s.",
                 )
             scope.setdefault("state", {})["caller"] = caller
+        most = self._most_bytes.of(scope["path"])
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._max_bytes:
-            raise too_large(self._max_bytes)
+        if length.isdecimal() and int(length) > most:
+            raise too_large(most)
 
     async def _find_caller(self, scope: Scope, headers: Headers) -> Caller:
         services = cast("Services | None", getattr(scope["app"].state, "services", None))
@@ -165,7 +198,7 @@ def too_large(most: int) -> RequestTooLarge:
     """The body is larger than the server takes."""
     return RequestTooLarge(
         f"The request's body is larger than {most} bytes.",
-        hint="Send it in parts, or raise MEMSERVER_REQUEST_MAX_BYTES.",
+        hint="Send it in parts, or raise MEMSERVER_REQUEST_MAX_BYTES (of an import: MEMSERVER_IMPORT_MAX_BYTES).",
     )
 
 

@@ -5,12 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.cors import CORSMiddleware
 
 import memserver
 from memserver.api import errors
-from memserver.api.access import Access
+from memserver.api.access import Access, BodyLimit, BodyLimits
 from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
@@ -27,6 +26,7 @@ from memserver.api.routes import (
     mcp_servers,
     memory,
     messages,
+    moving,
     sections,
     tenants,
     tools,
@@ -64,6 +64,7 @@ def create_app(
     openai_errors.install(app)
     v1 = APIRouter(prefix="/v1")
     for module in (
+        moving,
         agents,
         messages,
         working_context,
@@ -88,6 +89,7 @@ def create_app(
 
 def _middleware(settings: Settings) -> list[Middleware]:
     """What a request passes on its way to a route, outermost first."""
+    most_bytes = BodyLimits(settings.request_max_bytes, settings.import_max_bytes)
     limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
     cors = Middleware(
         CORSMiddleware,
@@ -98,7 +100,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         *([cors] if settings.cors_origins else []),
-        Middleware(Access, limit, settings.request_max_bytes, settings.cors_origins),
-        Middleware(RequestBodyLimitMiddleware, max_body_size=settings.request_max_bytes),
+        Middleware(Access, limit, most_bytes, settings.cors_origins),
+        Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),
     ]

@@ -90,7 +90,7 @@ class Idempotency:
         keys = services.idempotency
         claim = await keys.claim(tenant, key, _fingerprint(request, body))
         if isinstance(claim, KeptAnswer):
-            return _replayed(claim)
+            return replayed(claim)
         settled = False
         try:
             async with keys.held(claim), services.database.one_commit() as whole:
@@ -165,7 +165,8 @@ def _fingerprint(request: Request, body: bytes) -> bytes:
     return hashlib.sha256(where + body).digest()
 
 
-def _replayed(kept: KeptAnswer) -> Response:
+def replayed(kept: KeptAnswer) -> Response:
+    """The response that gives an answer again."""
     response = Response(kept.body, kept.status, {REPLAYED: "true"})
     if kept.content_type:
         response.headers["content-type"] = kept.content_type

@@ -76,6 +76,14 @@ class Database:
             yield connection
 
     @asynccontextmanager
+    async def snapshot(self, tenant: str) -> AsyncIterator[Transaction]:
+        """One transaction in a tenant's scope that only reads, and sees one moment in all its statements."""
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
+            yield connection
+
+    @asynccontextmanager
     async def across_tenants(self) -> AsyncIterator[Transaction]:
         """For the few functions that see every tenant; tables show nothing here."""
         async with self._connection() as connection, connection.transaction():

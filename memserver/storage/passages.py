@@ -39,18 +39,22 @@ class NewPassage:
     created_at: datetime | None = None
     id: UUID | None = None
     next_embedding: Sequence[float] | None = None
+    updated_at: datetime | None = None
 
 
 _COLUMNS = "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at"
 _INSERT = f"""
 WITH stored AS (
     INSERT INTO passages
-        (collection_id, id, tenant, content, tags, metadata, created_at, lexemes)
+        (collection_id, id, tenant, content, tags, metadata, created_at, updated_at,
+         lexemes)
     SELECT %(collection)s, n.id, %(tenant)s, n.content,
            ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
+           coalesce(n.changed_at, now()),
            lexemes_of(%(language)s, n.content)
     FROM unnest(%(ids)s::uuid[], %(texts)s::text[], %(tags)s::jsonb[], %(metadata)s::jsonb[],
-                %(times)s::timestamptz[]) AS n (id, content, tags, metadata, at)
+                %(times)s::timestamptz[], %(changed)s::timestamptz[])
+         AS n (id, content, tags, metadata, at, changed_at)
     ON CONFLICT DO NOTHING
     RETURNING *
 ), counted AS (
@@ -106,6 +110,7 @@ async def insert(
             "tags": [Jsonb(list(passage.tags)) for passage in passages],
             "metadata": [Jsonb(dict(passage.metadata or {})) for passage in passages],
             "times": [passage.created_at for passage in passages],
+            "changed": [passage.updated_at for passage in passages],
         },
     )
     stored = [passage_from_row(row) for row in await cursor.fetchall()]

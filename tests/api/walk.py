@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.api.agent_files import closed, smallest
+
 Json = dict[str, Any]
 NO_ID = "00000000-0000-7000-8000-000000000000"
 METHODS = ("post", "put", "patch", "get", "delete")
@@ -72,6 +74,8 @@ class Operation:
         }
         if "application/json" in self._bodies:
             arguments["json"] = self.example_body(ids)
+        elif "application/zip" in self._bodies:
+            arguments["content"] = closed(smallest())
         elif self._bodies:
             arguments["content"] = b"A text."
         return arguments

@@ -17,8 +17,10 @@ from memserver.client.blocking import Resource
 from memserver.client.events import EVENTS, Event, Reconnected
 from memserver.client.requests import Request
 
-ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models)\b")
-"""What OpenAI's own clients are for."""
+ELSEWHERE = re.compile(
+    r"^/v1/(chat/completions|responses|models|agents/import|agents/[^/]+/export)\b"
+)
+"""What OpenAI's own clients are for; and files of whole agents, which are curl's and the command line's."""
 SAMPLES: dict[str, Any] = {
     "agent": UUID(int=1),
     "collection": UUID(int=2),

@@ -1,0 +1,40 @@
+"""The API's resources around moving agents in and out."""
+
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from memserver.api.schemas import AgentOut
+from memserver.moving.take_in import Imported
+
+
+class NotCarried(BaseModel):
+    """Something of a file that could not be carried as it is."""
+
+    kind: str = Field(description="Such as tool, model, collection.")
+    name: str
+    reason: str
+
+
+class ImportOut(BaseModel):
+    """What an import made."""
+
+    agent: AgentOut
+    messages: int
+    passages: int
+    embedded: bool = Field(description="Whether passages were embedded anew.")
+    not_carried: list[NotCarried]
+
+    @classmethod
+    def read(cls, imported: Imported) -> Self:
+        """From what the import says."""
+        return cls(
+            agent=AgentOut.read(imported.agent),
+            messages=imported.counts["messages"],
+            passages=imported.counts["passages"],
+            embedded=imported.embedded,
+            not_carried=[
+                NotCarried(kind=note.kind, name=note.name, reason=note.reason)
+                for note in imported.notes
+            ],
+        )

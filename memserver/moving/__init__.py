@@ -1,0 +1,1 @@
+"""Moving agents in and out: the agent file, Letta's agent file, export and import."""

@@ -1,0 +1,214 @@
+"""The agent file's records. What they mean is written in docs/moving.md; a change of them is a new VERSION."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from memserver.messages import Role, WaitsFor
+from memserver.storage.sections import Actor
+from memserver.storage.tools import DefinitionKind
+
+FORMAT = "memserver-agent"
+VERSION = 1
+MANIFEST = "manifest.json"
+END = "end.json"
+
+Number = Annotated[int, Field(ge=0, lt=2**62)]
+Small = Annotated[int, Field(ge=0, lt=2**31)]
+SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+Time = AwareDatetime
+
+
+class Record(BaseModel):
+    """Base of them: an unknown field is one that this version doesn't know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Vectors(Record):
+    """Which embedding model the passages' vectors are of."""
+
+    model: str
+    dimension: Annotated[int, Field(ge=1, le=4000)]
+
+
+class Manifest(BaseModel):
+    """What kind of file it is. `version` is read before anything else is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    format: Literal["memserver-agent"]
+    version: Annotated[int, Field(ge=1)]
+    made_by: str = ""
+    exported_at: Time | None = None
+    vectors: Vectors | None = None
+
+
+class State(Record):
+    """Where the agent stands in its history."""
+
+    done_turn: Annotated[int, Field(ge=0, lt=2**50)]
+    queue_start: Number = 0
+    pressure_warned: bool = False
+    token_scale: Annotated[float, Field(gt=0, lt=1e6)] | None = None
+    token_scale_model: str | None = None
+    memory_edited_at: Time | None = None
+    stats_messages: Number = 0
+    stats_edited_at: Time | None = None
+
+
+class AgentRecord(Record):
+    """The agent; `collections` names those that are attached, `language` is its own collection's."""
+
+    id: UUID | None = None
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    model: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+    system_prompt: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    language: str = "english"
+    collection_description: str = ""
+    collection_metadata: dict[str, Any] = Field(default_factory=dict)
+    collections: list[str] = Field(default_factory=list)
+    created_at: Time | None = None
+    updated_at: Time | None = None
+    state: State
+
+
+class SectionRecord(Record):
+    """A section of the working context, in the agent's order."""
+
+    name: SectionName
+    text: str
+    limit: Annotated[int, Field(ge=1, le=100_000)]
+    description: str = ""
+    read_only: bool = False
+    version: Annotated[int, Field(ge=1, lt=2**62)] = 1
+    updated_at: Time | None = None
+
+
+class EditRecord(Record):
+    """One version of a section; `own`: this agent made it, or somebody through it."""
+
+    section: SectionName
+    version: Annotated[int, Field(ge=1, lt=2**62)]
+    text: str
+    actor: Actor
+    own: bool = False
+    position: Number | None = None
+    restores: Number | None = None
+    created_at: Time
+
+
+class DefinitionRecord(Record):
+    """A tool that the tenant registered. Secrets are not in the file."""
+
+    kind: DefinitionKind
+    description: str
+    parameters: dict[str, Any]
+    timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    url: str | None = None
+    retries: Annotated[int, Field(ge=0, le=10)] = 0
+    mcp_server: str | None = None
+
+
+class ToolRecord(Record):
+    """What the agent says of a tool; without `definition` the tool is the server's."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    attached: bool = True
+    approval: bool = False
+    first: bool = False
+    terminal: bool = False
+    required: bool = False
+    max_calls: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    definition: DefinitionRecord | None = None
+
+
+class SummaryRecord(Record):
+    """A version of the recursive summary: of what stands before position `until`."""
+
+    until: Number
+    text: str
+    tokens: Small
+    evicted: Small
+    method: Literal["model", "extractive"]
+    failure: str | None = None
+    created_at: Time
+
+
+class TurnRecord(Record):
+    """A turn that has ended."""
+
+    turn: Annotated[int, Field(ge=1, lt=2**50)]
+    kind: Literal["message", "import"]
+    state: Literal["done", "failed"]
+    steps: Small = 0
+    attempts: Small = 0
+    stop_reason: str | None = None
+    error: dict[str, Any] | None = None
+    prompt_tokens: Number = 0
+    completion_tokens: Number = 0
+    cached_tokens: Number = 0
+    idempotency_key: str | None = None
+    fingerprint: str | None = None
+    created_at: Time
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class CallPart(Record):
+    """The call that a message made, ended, with what came of it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    state: Literal["done", "failed", "interrupted"]
+    result: str
+    waits_for: WaitsFor | None = None
+    answer: dict[str, Any] | None = None
+    created_at: Time
+    finished_at: Time | None = None
+
+
+class MessageRecord(Record):
+    """One entry of the history, which is recall storage."""
+
+    position: Number
+    role: Role
+    text: str
+    thought: str = ""
+    tokens: Small
+    created_at: Time
+    call: CallPart | None = None
+
+
+class PassageRecord(Record):
+    """A passage of the agent's own collection; `vector`: little-endian 16-bit floats in base64."""
+
+    id: UUID | None = None
+    text: Annotated[str, StringConstraints(min_length=1)]
+    tags: list[str] = Field(default_factory=list)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    created_at: Time
+    updated_at: Time | None = None
+    vector: str | None = None
+
+
+LISTS: dict[str, type[Record]] = {
+    "sections": SectionRecord,
+    "edits": EditRecord,
+    "tools": ToolRecord,
+    "summaries": SummaryRecord,
+    "turns": TurnRecord,
+    "messages": MessageRecord,
+    "passages": PassageRecord,
+}
+"""The lists of a file in their order; each is a member NAME.jsonl."""
+
+
+class End(Record):
+    """The last member: how many lines each list has."""
+
+    lines: dict[str, Number]
