@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
 from memserver.api.message_schemas import Answer, TurnOut
-from memserver.api.routes.messages import respond
+from memserver.api.routes.messages import IdempotencyKey, respond
 from memserver.api.tool_schemas import (
     ApprovalIn,
     CallResultIn,
@@ -43,34 +43,48 @@ async def list_waiting_calls(
     "/agents/{agent_id}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED
 )
 async def decide_call(
-    agent_id: UUID, call_id: PathText, said: ApprovalIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    call_id: PathText,
+    said: ApprovalIn,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Approve or deny a call. The turn goes on, and the answer is what follows in it.
 
     It goes on even if this request breaks off.
     """
     answer = CallAnswer("approval", said.approve, said.reason)
-    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
     return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
 
 
 @router.post("/agents/{agent_id}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
 async def give_result(
-    agent_id: UUID, call_id: PathText, given: CallResultIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    call_id: PathText,
+    given: CallResultIn,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
     text = cut(given.text(), services.faculties.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
-    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
     return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
 
 
 @router.post("/agents/{agent_id}/turns/{turn}/cancel")
 async def cancel_turn(
-    agent_id: UUID, turn: int, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    turn: int,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> TurnOut:
     """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
-    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62))
+    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62), key=key)
     await services.conversation.result(tenant, found)
     async with services.database.tenant(tenant) as tx:
         return TurnOut.read(await inbox.get_turn(tx, agent_id, found.turn))
