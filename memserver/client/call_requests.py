@@ -11,10 +11,10 @@ from memserver.client.requests import Id, PageRequest, Request, given, new_key, 
 
 
 def list_waiting_calls(
-    *, after: Id | None = None, limit: int = 50
+    agent: Id | None = None, *, after: Id | None = None, limit: int = 50
 ) -> PageRequest[WaitingCall, UUID]:
-    """List the calls of all agents that wait for an answer; an agent has at most one."""
-    query = {"after": after, "limit": limit}
+    """List the calls that wait for an answer, of one agent or of all; an agent has at most one."""
+    query = {"agent_id": agent, "after": after, "limit": limit}
     return PageRequest("GET", "/calls/waiting", Page[WaitingCall, UUID].model_validate, query=query)
 
 

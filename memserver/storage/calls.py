@@ -32,14 +32,17 @@ _COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c
     c.created_at"""
 
 
-async def list_waiting(tx: Transaction, *, after: UUID | None, limit: int) -> list[WaitingCall]:
+async def list_waiting(
+    tx: Transaction, *, agent_id: UUID | None = None, after: UUID | None, limit: int
+) -> list[WaitingCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM tool_calls c
             WHERE c.state = 'waiting' AND c.answer IS NULL
+              AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)
               AND (%(after)s::uuid IS NULL OR c.agent_id > %(after)s)
             ORDER BY c.agent_id LIMIT %(limit)s""",
-        {"after": after, "limit": limit},
+        {"agent_id": agent_id, "after": after, "limit": limit},
     )
     return [_waiting(row) for row in await cursor.fetchall()]
 

@@ -15,7 +15,7 @@ from memserver.api.tool_schemas import (
     WaitingCallOut,
     WaitingCallPage,
 )
-from memserver.storage import calls, inbox
+from memserver.storage import agents, calls, inbox
 from memserver.tools.foreign import cut
 
 router = APIRouter(tags=["calls"])
@@ -29,12 +29,15 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 async def list_waiting_calls(
     services: ServicesDep,
     tenant: TenantDep,
+    agent_id: Annotated[UUID | None, Query(description="Left out: of all agents.")] = None,
     after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
     limit: Limit = 50,
 ) -> WaitingCallPage:
-    """The calls of all agents that wait for an answer; an agent has at most one."""
+    """The calls that wait for an answer; an agent has at most one."""
     async with services.database.tenant(tenant) as tx:
-        found = await calls.list_waiting(tx, after=after, limit=limit + 1)
+        if agent_id is not None:
+            await agents.get(tx, agent_id)
+        found = await calls.list_waiting(tx, agent_id=agent_id, after=after, limit=limit + 1)
     more = found[limit - 1].agent_id if len(found) > limit else None
     return WaitingCallPage(items=[WaitingCallOut.read(call) for call in found[:limit]], next=more)
 
