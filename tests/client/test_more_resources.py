@@ -23,7 +23,7 @@ async def test_sections_are_added_shared_renamed_moved_and_taken_back(
         agent, other = await client.agents.create("a"), await client.agents.create("b")
         context = client.working_context
         mine = await context.add(agent.id, "notes", text="One.", place=1)
-        assert [each.name for each in (await context.get(agent.id)).sections][0] == "notes"
+        assert (await context.get(agent.id)).sections[0].name == "notes"
         shared = await context.attach(other.id, "theirs", mine.id, read_only=True)
         assert (shared.text, shared.read_only, shared.readers) == ("One.", True, 2)
         renamed = await context.edit(agent.id, "notes", name="log", place=3, text="Two.")
