@@ -21,6 +21,8 @@ from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.memory.text import clean
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
+from memserver.storage.calls import WaitingCall
+from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 
 POLL_SECONDS = 2.0
@@ -188,19 +190,27 @@ class Conversation:
                         return
 
     async def answer(
-        self, tenant: str, agent_id: UUID, call_id: str, answer: CallAnswer
+        self,
+        tenant: str,
+        agent_id: UUID,
+        call_id: str,
+        answer: CallAnswer,
+        *,
+        key: str | None = None,
     ) -> tuple[Turn, int]:
         """Store what was answered to a call that waits; its turn goes on with `follow`.
+
+        With a key the same answer may come again: it finds the turn as the first one left it.
 
         Returns:
             The turn, and the position behind which lies what the answer brings.
 
         Raises:
             NotFound: no such call.
-            Conflict: it doesn't wait, or for another kind of answer.
+            Conflict: it doesn't wait, or for another kind of answer; or the key came with another one.
         """
         async with self._database.tenant(tenant) as tx:
-            call = await calls.lock(tx, agent_id, call_id)
+            call = await calls.lock(tx, agent_id, call_id, key=key)
             waits_for = call.record.waits_for
             if waits_for != answer.to:
                 raise Conflict(
@@ -208,10 +218,12 @@ class Conversation:
                     + ("an approval." if waits_for == "approval" else "its result."),
                     hint="POST …/approval approves or denies one, POST …/result gives the other's result.",
                 )
-            turn = await calls.answer(tx, call, answer.stored(), self._worker.name)
+            turn = await self._answered(tx, call, answer.stored(), key)
             return turn, call.position - 1
 
-    async def cancel(self, tenant: str, agent_id: UUID, turn: int) -> Turn:
+    async def cancel(
+        self, tenant: str, agent_id: UUID, turn: int, *, key: str | None = None
+    ) -> Turn:
         """End a turn that waits for an answer, without one; it ends with `follow`.
 
         Raises:
@@ -220,8 +232,22 @@ class Conversation:
         """
         async with self._database.tenant(tenant) as tx:
             await inbox.get_turn(tx, agent_id, turn)
-            call = await calls.lock_of_turn(tx, agent_id, turn)
-            return await calls.answer(tx, call, {"cancelled": True}, self._worker.name)
+            call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
+            return await self._answered(tx, call, {"cancelled": True}, key)
+
+    async def _answered(
+        self, tx: Transaction, call: WaitingCall, given: JsonObject, key: str | None
+    ) -> Turn:
+        """Store an answer with its key, or find that it is stored."""
+        stored = given if key is None else {**given, "key": key}
+        if call.record.answer is None:
+            return await calls.answer(tx, call, stored, self._worker.name)
+        if call.record.answer != stored:
+            raise Conflict(
+                f"The idempotency key {key!r} was used with another request.",
+                hint="Take a fresh key for every new request.",
+            )
+        return await inbox.get_turn(tx, call.agent_id, call.turn)
 
     async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
         while True:

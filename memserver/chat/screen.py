@@ -92,7 +92,7 @@ class TerminalDisplay(Display):
             case Thought(text=text):
                 self._aside(f"  ∙ {text}", italic=True)
             case ToolCalled(name=name, arguments=arguments) if name != SPOKEN:
-                told = {key: value for key, value in arguments.items() if key not in _PLUMBING}
+                told = {key: value for key, value in arguments.items() if key not in PLUMBING}
                 self._aside(f"  → {name}({_arguments(told)})")
             case ToolReturned(state=state, result=result) if result and result != "None":
                 self._aside(f"  {_STATES.get(state, '←')} {result}")
@@ -166,7 +166,8 @@ class TerminalDisplay(Display):
         self._waiting.start()
 
 
-_PLUMBING = ("inner_thought", "request_heartbeat")
+PLUMBING = ("inner_thought", "request_heartbeat")
+"""Arguments that every tool has."""
 
 
 def one_line(text: str, most: int = MOST_OF_A_LINE) -> str:

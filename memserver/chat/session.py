@@ -19,9 +19,10 @@ from memserver.chat.screen import (
     error_text,
     fullness,
 )
+from memserver.chat.waiting import Undecided, settle, waiting_call
 from memserver.client import Client
 from memserver.client.blocking import Stream
-from memserver.client.events import TurnEnded
+from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded
 from memserver.client.models import Agent
 from memserver.errors import MemserverError, NotFound
 
@@ -99,6 +100,7 @@ class _Session:
     def talk(self) -> None:
         """Read lines from a person until they leave."""
         self._greet()
+        self._settle_first()
         interrupted = False
         while True:
             try:
@@ -124,6 +126,15 @@ class _Session:
                 self._console.print()
                 self._aside("Cancelled.")
 
+    def _settle_first(self) -> None:
+        """Ask for what has waited since another time."""
+        try:
+            self._settle()
+        except Undecided:
+            self._aside("The call waits on. Your first message asks again.")
+        except MemserverError as error:
+            self._console.print(error_text(error))
+
     @property
     def _console(self) -> Console:
         return self._place.console
@@ -135,26 +146,76 @@ class _Session:
         if text.startswith("/") and not text.startswith("//"):
             commands.run(self._place, text)
             return
-        self._read_on()
-        self._follow(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
+        try:
+            self._read_on()
+            self._settle()
+        except Undecided:
+            self._aside(
+                "The call waits on, and your message was not sent. The next one asks again."
+            )
+            return
+        self._converse(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
 
     def _read_on(self) -> None:
-        """Show what came of a message that was not waited for."""
+        """Show what came of a message that was not waited for. Raises Undecided."""
         if self._left is not None:
             try:
-                self._follow(self._left.resumed())
+                self._show(self._left.resumed())
             except MemserverError as error:
                 self._console.print(error_text(error))
             self._left = None
 
-    def _follow(self, stream: Stream) -> None:
-        """Show a turn to its end, or until the user doesn't want to wait any longer."""
+    def _settle(self) -> None:
+        """Settle a call that waits, since behind it every message would wait. Raises Undecided."""
+        call = waiting_call(self._place)
+        if call is not None:
+            following = settle(self._place, call)
+            if following is not None:
+                self._show(following, told=call.position)
+
+    def _converse(self, stream: Stream) -> None:
+        """Show a turn as far as the person wants it to go."""
+        try:
+            self._show(stream)
+        except Undecided:
+            self._aside("The call waits on. Your next message asks again.")
+
+    def _show(self, stream: Stream, *, told: int | None = None) -> None:
+        """Show a turn to its end, through all calls that wait. Raises Undecided.
+
+        Args:
+            stream: its events.
+            told: the position of the call that they begin with, which was shown already.
+        """
+        following: Stream | None = stream
+        while following is not None:
+            paused = self._follow(following, told)
+            if paused is None:
+                return
+            call = waiting_call(self._place)
+            if call is None:  # somebody else was quicker
+                following = self._client.turns.events(
+                    self._place.agent.id, paused.turn, after=paused.position - 1
+                )
+            else:
+                following = settle(self._place, call)
+            told = paused.position
+
+    def _follow(self, stream: Stream, told: int | None = None) -> ActionRequired | None:
+        """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
+
+        Returns:
+            What it waits for.
+        """
         steps: int | None = None
         self._display.begin()
         try:
             with stream:
                 for event in stream:
-                    self._display.show(event)
+                    if isinstance(event, ActionRequired):
+                        return event
+                    if not (isinstance(event, Thought | ToolCalled) and event.position == told):
+                        self._display.show(event)
                     if isinstance(event, TurnEnded):
                         steps = event.steps
         except KeyboardInterrupt:
@@ -166,10 +227,11 @@ class _Session:
                 f"Not waiting any longer. {self._place.agent.name} goes on, and the answer is shown with "
                 "the next one."
             )
-            return
+            return None
         finally:
             self._display.end()
         self._show_fullness(steps)
+        return None
 
     def _show_fullness(self, steps: int | None) -> None:
         if self._place.display is None:

@@ -1,6 +1,6 @@
 """The Python client of memserver's API: `Client` waits, `AsyncClient` is awaited.
 
-Both send the requests of `agent_requests` and `memory_requests`, return the values of `models`, stream
+Both send the requests of the modules named `…_requests`, return the values of `models`, stream
 the events of `events`, and raise the exceptions of `memserver.errors` by the server's stable codes.
 """
 

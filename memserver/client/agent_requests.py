@@ -1,4 +1,4 @@
-"""The requests for agents, messages and turns, each once, for both clients."""
+"""The requests for agents and for the server itself, each once, for both clients."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -6,13 +6,10 @@ from uuid import UUID
 from memserver.client.models import (
     Agent,
     AgentOptions,
-    Answer,
     ContextView,
     Health,
-    Message,
     Page,
     Readiness,
-    Turn,
 )
 from memserver.client.requests import (
     UNSET,
@@ -124,100 +121,6 @@ def get_context(agent: Id) -> Request[ContextView]:
     return Request(
         "GET", "/agents/{agent_id}/context", ContextView.model_validate, {"agent_id": agent}
     )
-
-
-# --- messages and turns
-
-
-def send_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[Answer]:
-    """Say something to the agent and get its answer.
-
-    Args:
-        agent: whose.
-        text: what is said.
-        idempotency_key: give your own to send the same message again later, from another process too,
-            without its being stored twice. Retries within this call have one anyway.
-    """
-    return Request(
-        "POST",
-        "/agents/{agent_id}/messages",
-        Answer.model_validate,
-        {"agent_id": agent},
-        body={"text": text},
-        key=idempotency_key or new_key(),
-        keyed=True,
-    )
-
-
-def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[None]:
-    """Say something to the agent and follow the turn as events."""
-    return Request(
-        "POST",
-        "/agents/{agent_id}/messages",
-        nothing,
-        {"agent_id": agent},
-        body={"text": text, "stream": True},
-        key=idempotency_key or new_key(),
-        keyed=True,
-    )
-
-
-def list_messages(
-    agent: Id, *, after: int | None = None, before: int | None = None, limit: int = 50
-) -> PageRequest[Message, int]:
-    """The history: newest first, or, with `after`, oldest first behind that position."""
-    return PageRequest(
-        "GET",
-        "/agents/{agent_id}/messages",
-        Page[Message, int].model_validate,
-        {"agent_id": agent},
-        {"after": after, "before": before, "limit": limit},
-        cursor="before" if after is None else "after",
-    )
-
-
-def import_messages(
-    agent: Id,
-    messages: Sequence[JsonObject],
-    *,
-    wait: bool = True,
-    idempotency_key: str | None = None,
-) -> Request[Turn]:
-    """Store past messages, oldest first, without replies.
-
-    Args:
-        agent: whose.
-        messages: up to 10,000 objects with `role` (user or assistant), `text` and, as wanted,
-            `created_at` (a datetime with a zone).
-        wait: answer when all is worked in; else at once, with the turn to ask for.
-        idempotency_key: as of a message.
-    """
-    return Request(
-        "POST",
-        "/agents/{agent_id}/messages/import",
-        Turn.model_validate,
-        {"agent_id": agent},
-        {"wait": wait},
-        {"messages": list(messages)},
-        key=idempotency_key or new_key(),
-        keyed=True,
-    )
-
-
-def get_turn(agent: Id, turn: int) -> Request[Turn]:
-    """How a turn stands: a message's, or an import's."""
-    return Request(
-        "GET",
-        "/agents/{agent_id}/turns/{turn}",
-        Turn.model_validate,
-        {"agent_id": agent, "turn": turn},
-    )
-
-
-def turn_events(agent: Id, turn: int) -> Request[None]:
-    """A turn as events, from its beginning or behind an event's id."""
-    ids = {"agent_id": agent, "turn": turn}
-    return Request("GET", "/agents/{agent_id}/turns/{turn}/events", nothing, ids)
 
 
 def _only_agent(body: object) -> Agent | None:

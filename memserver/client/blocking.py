@@ -16,7 +16,7 @@ from memserver.client.retries import Retries, read
 
 P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C", bound=UUID | int)
+C = TypeVar("C", bound=UUID | int | str)
 
 
 class Transport:

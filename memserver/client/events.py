@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from memserver.client.models import Message, Record, Usage
+from memserver.client.models import Message, Record, Usage, WaitsFor
 
 
 class TurnStarted(Record):
@@ -66,6 +66,19 @@ class UsageCounted(Usage):
     """The turn's tokens."""
 
 
+class ActionRequired(Record):
+    """The last event, for now: the turn waits, stored, for an approval of a call or for its result.
+
+    The call itself came before, as `ToolCalled`; `calls` of the client gives the answer to it.
+    """
+
+    turn: int
+    steps: int
+    position: int
+    call_id: str
+    waits_for: WaitsFor
+
+
 class TurnEnded(Record):
     """The last event."""
 
@@ -93,6 +106,7 @@ Event = (
     | SystemNote
     | MemoryChanged
     | UsageCounted
+    | ActionRequired
     | TurnEnded
     | Reconnected
 )
@@ -107,6 +121,7 @@ EVENTS: dict[str, type[Event]] = {
     "system_note": SystemNote,
     "memory_changed": MemoryChanged,
     "usage": UsageCounted,
+    "action_required": ActionRequired,
     "turn_ended": TurnEnded,
 }
 """By their names on the wire; those of a newer server that are not among them are skipped."""

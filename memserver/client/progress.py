@@ -4,9 +4,16 @@ import json
 
 import httpx2
 
-from memserver.client.agent_requests import turn_events
-from memserver.client.events import EVENTS, Event, MessageDelta, TurnEnded, TurnStarted
+from memserver.client.events import (
+    EVENTS,
+    ActionRequired,
+    Event,
+    MessageDelta,
+    TurnEnded,
+    TurnStarted,
+)
 from memserver.client.failures import OtherError, error_of
+from memserver.client.message_requests import turn_events
 from memserver.client.requests import JsonObject, Request
 
 ANY_STEP = -1
@@ -35,8 +42,12 @@ class Progress:
 
     @property
     def request(self) -> Request[None]:
-        """What to ask for now: the turn behind the last event, or, before it is known, the same again."""
-        if self.turn is None or "turn" in self._first.ids:
+        """What to ask for now: the turn behind the last event, or, before there is one, the same again.
+
+        What answers a call begins in the middle of a turn, so the turn alone doesn't say where.
+        """
+        unplaced = "call_id" in self._first.ids and self.last_event_id is None
+        if self.turn is None or unplaced or "turn" in self._first.ids:
             return self._first
         return turn_events(self._first.ids["agent_id"], self.turn)  # type: ignore[arg-type]
 
@@ -86,7 +97,7 @@ class Progress:
             self._parts.clear()
         if isinstance(event, TurnStarted):
             self.turn = event.turn
-        self.ended = isinstance(event, TurnEnded)
+        self.ended = isinstance(event, TurnEnded | ActionRequired)
         return event
 
     @property

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from memserver.client.models import Page
 
 T = TypeVar("T")
-C = TypeVar("C", bound=UUID | int)
+C = TypeVar("C", bound=UUID | int | str)
 
 JsonObject = Mapping[str, Any]
 Id = UUID | str
-"""Of an agent, a collection or a passage."""
+"""Of an agent, a collection or the like."""
 Date = date | datetime | str
 """A date, a datetime (without a zone it is UTC), `today`, `yesterday` or `now`."""
 
@@ -44,8 +44,9 @@ class Request(Generic[T]):
         ids: what stands in the path.
         query: its parameters; None is left out.
         body: JSON.
-        key: the idempotency key, on every POST.
-        keyed: whether the server does a repeated POST with this key once.
+        file: sent instead of JSON.
+        raw: whether `parse` takes the answer's bytes, not its JSON.
+        key: the idempotency key: what is sent again with it is done once. Every POST has one.
         answers: statuses other than 2xx that are an answer and no error.
     """
 
@@ -55,8 +56,9 @@ class Request(Generic[T]):
     ids: Mapping[str, Id | int] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
+    file: bytes | None = None
+    raw: bool = False
     key: str | None = None
-    keyed: bool = False
     answers: frozenset[int] = frozenset()
 
     @property
@@ -79,7 +81,7 @@ class Request(Generic[T]):
     def content(self) -> bytes | None:
         """The body as it is sent."""
         if self.body is None:
-            return None
+            return self.file
         return json.dumps(self.body, default=_as_json, ensure_ascii=False).encode(
             errors="surrogatepass"
         )
@@ -87,13 +89,16 @@ class Request(Generic[T]):
     @property
     def headers(self) -> dict[str, str]:
         """Those of this request alone."""
-        found = {} if self.body is None else {"Content-Type": "application/json"}
+        found = {}
+        if self.content is not None:
+            kind = "json" if self.file is None else "octet-stream"
+            found["Content-Type"] = f"application/{kind}"
         return found if self.key is None else {**found, "Idempotency-Key": self.key}
 
     @property
     def repeatable(self) -> bool:
         """Whether it may be sent again though the first one may have been carried out."""
-        return self.method != "POST" or self.keyed
+        return self.method != "POST" or self.key is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ def read(request: Request[T], answer: httpx2.Response) -> T:
     if not answer.is_success and answer.status_code not in request.answers:
         raise error_in(answer)
     try:
+        if request.raw:
+            return request.parse(answer.content)
         return request.parse(answer.json() if answer.content else None)
     except (ValueError, ValidationError) as error:
         raise _unexpected(answer) from error

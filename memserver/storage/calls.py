@@ -32,20 +32,27 @@ _COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c
     c.created_at"""
 
 
-async def list_waiting(tx: Transaction, *, after: UUID | None, limit: int) -> list[WaitingCall]:
+async def list_waiting(
+    tx: Transaction, *, agent_id: UUID | None = None, after: UUID | None, limit: int
+) -> list[WaitingCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM tool_calls c
             WHERE c.state = 'waiting' AND c.answer IS NULL
+              AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)
               AND (%(after)s::uuid IS NULL OR c.agent_id > %(after)s)
             ORDER BY c.agent_id LIMIT %(limit)s""",
-        {"after": after, "limit": limit},
+        {"agent_id": agent_id, "after": after, "limit": limit},
     )
     return [_waiting(row) for row in await cursor.fetchall()]
 
 
-async def lock(tx: Transaction, agent_id: UUID, call_id: str) -> WaitingCall:
+async def lock(
+    tx: Transaction, agent_id: UUID, call_id: str, *, key: str | None = None
+) -> WaitingCall:
     """A call that waits for an answer; until the transaction ends nobody else answers it.
+
+    With a key it may also be one that was answered under that key.
 
     Raises:
         NotFound: the agent has made no such call.
@@ -60,7 +67,10 @@ async def lock(tx: Transaction, agent_id: UUID, call_id: str) -> WaitingCall:
     if row is None:
         raise NotFound(f"The agent has made no call {call_id}.")
     call = _waiting(row)
-    if call.record.state != "waiting" or call.record.answer is not None:
+    given = call.record.answer
+    if given is not None and key is not None and given.get("key") == key:
+        return call
+    if call.record.state != "waiting" or given is not None:
         raise Conflict(
             f"The call {call_id} waits for no answer.",
             hint="GET /v1/agents/{agent_id}/messages tells what came of it.",
@@ -68,8 +78,12 @@ async def lock(tx: Transaction, agent_id: UUID, call_id: str) -> WaitingCall:
     return call
 
 
-async def lock_of_turn(tx: Transaction, agent_id: UUID, turn: int) -> WaitingCall:
+async def lock_of_turn(
+    tx: Transaction, agent_id: UUID, turn: int, *, key: str | None = None
+) -> WaitingCall:
     """The call with which a turn waits; until the transaction ends nobody else answers it.
+
+    With a key it may also be the call of the turn that was answered under that key.
 
     Raises:
         Conflict: the turn doesn't wait for an answer.
@@ -78,8 +92,9 @@ async def lock_of_turn(tx: Transaction, agent_id: UUID, turn: int) -> WaitingCal
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM tool_calls c
             WHERE c.agent_id = %s AND c.position BETWEEN %s AND %s
-              AND c.state = 'waiting' AND c.answer IS NULL""",
-        [agent_id, turn * PLACES_PER_TURN, (turn + 1) * PLACES_PER_TURN - 1],
+              AND (c.state = 'waiting' AND c.answer IS NULL OR c.answer->>'key' = %s)
+            ORDER BY c.answer IS NULL LIMIT 1""",
+        [agent_id, turn * PLACES_PER_TURN, (turn + 1) * PLACES_PER_TURN - 1, key],
     )
     row = await cursor.fetchone()
     if row is None:

@@ -17,11 +17,23 @@ from memserver.errors import EmbeddingError
 from memserver.llm.scripted import ScriptedModel
 from memserver.storage.database import OneCommit
 from memserver.storage.idempotency import IdempotencyKeys
-from tests.api.test_tenants_apart import content, furnish, model, names_for
+from tests.api.test_tenants_apart import content, furnish, model, names_for, request_of
 from tests.api.walk import operations
 from tests.support import OneDatabase, Server, serving
+from tests.tools.test_mcp_tools import HERE
 
 REPLAYED = "Idempotent-Replayed"
+CANCEL = "/turns/{turn}/cancel"
+KEY_OF_A_TURN = (
+    "/messages",
+    "/messages/import",
+    "/approval",
+    "/result",
+    CANCEL,
+    "/chat/completions",
+    "/responses",
+)
+"""Routes where the turn has the key, or its call."""
 PASSAGES = {"passages": [{"text": "a passage"}]}
 
 
@@ -58,7 +70,7 @@ def key(name: str = "k") -> dict[str, str]:
 
 
 def other(request: dict[str, Any]) -> dict[str, Any]:
-    """The same request with another last text or number in its body, or another query."""
+    """The same request with another last value in its body, or another query."""
     changed: dict[str, Any] = copy.deepcopy(request)
     if not _change(changed.get("json", {})):
         changed["params"]["another"] = "1"
@@ -68,7 +80,12 @@ def other(request: dict[str, Any]) -> dict[str, Any]:
 def _change(value: Any) -> bool:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for name, item in reversed(list(items)):
-        if isinstance(item, str) or type(item) is int:
+        if name == "role":
+            continue  # it has a few values only
+        if isinstance(item, bool):
+            value[name] = not item
+            return True
+        if isinstance(item, str | int):
             value[name] = item + type(item)(2)
             return True
         if isinstance(item, dict | list) and _change(item):
@@ -85,17 +102,19 @@ def count(server: Server, table: str) -> int:
     return number
 
 
-async def test_every_post_is_done_once_and_answered_alike(database: OneDatabase) -> None:
-    async with serving(database, model()) as server:
+async def test_every_post_is_done_once_and_answered_alike(
+    database: OneDatabase, mcp_url: str
+) -> None:
+    async with serving(database, model(), tool_networks=HERE) as server:
         await server.operate()
         operator = dict(server.http.headers)
-        admin, ids = await furnish(server, "acme", run_jobs=False)
+        admin, ids = await furnish(server, "acme", mcp_url, run_jobs=False)
         document = (await server.http.get("/openapi.json")).json()
         posts = [each for each in operations(document) if each.method == "post"]
         for number, operation in enumerate(posts):
             caller = operator if operation.path == "/v1/tenants" else admin
             headers = {**caller, **key(f"key {number}")}
-            request = operation.request(names_for(operation, ids))
+            request = request_of(operation, names_for(operation, ids))
             first = await server.http.request(**request, headers=headers)
             assert first.status_code < 300, f"{operation.name}: {first.text}"
             done = content(database, "acme"), content(database, "example")
@@ -108,10 +127,12 @@ async def test_every_post_is_done_once_and_answered_alike(database: OneDatabase)
                 assert shown[1] is None
             else:
                 assert second.content == first.content, operation.name
-            if operation.path.startswith("/v1/agents/{agent_id}/messages"):
-                assert REPLAYED not in second.headers  # the turn has the key
+            if operation.path.endswith(KEY_OF_A_TURN):
+                assert REPLAYED not in second.headers, operation.name
             else:
                 assert second.headers[REPLAYED] == "true", operation.name
+            if operation.path.endswith(CANCEL):
+                continue  # all that it says is the turn
             misused = await server.http.request(**other(request), headers=headers)
             assert misused.status_code == 409, f"{operation.name}: {misused.text}"
             assert "used with another request" in misused.json()["error"]["message"]

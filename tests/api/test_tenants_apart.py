@@ -1,7 +1,8 @@
 """What is one tenant's is not there for another, on every route that there is."""
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 from uuid import UUID
@@ -9,21 +10,41 @@ from uuid import UUID
 import httpx2
 import psycopg
 
-from memserver.llm.scripted import ScriptedModel, say
-from tests.api.walk import Operation, operations
+from memserver.llm.scripted import Call, ScriptedModel, Step, say
+from memserver.llm.scripted_rules import last_user_text
+from memserver.messages import PromptMessage, ToolSpec
+from tests.api.walk import Json, Operation, operations
 from tests.support import OneDatabase, Server, serving
+from tests.tools.test_mcp_tools import HERE
 
 Ids = dict[str, str]
 NUMBERS_AND_NAMES = {"turn": "1", "section": "human"}
 """Parameters that name a thing only within another one."""
+WAITING = {"/approval": "approved", "/result": "ran", "/turns/{turn}/cancel": "cancelled"}
+"""Each of these wants a call that waits: an agent of its own."""
+OPENAI = {"POST /v1/chat/completions", "POST /v1/responses"}
+"""Here the body names an agent, as a model."""
+FILTERS = {"name"}
+"""Queries that lists filter by: what is another's is not found, and no error either."""
+NOT_SHOWN = {"own_passage_id", "mcp_url"}
+APPEND = "working_context_append"
 
 
 def model() -> ScriptedModel:
-    return ScriptedModel(lambda _prompt, _tools: say("hello"))
+    """Says hello, except where it is asked for a tool."""
+
+    def step(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
+        asked = re.search(r"Call (\w+)!", last_user_text(prompt))
+        if asked is None or prompt[-1].role != "user":
+            return say("hello")
+        append = {"section": "human", "content": "x"}
+        return Call(asked[1], append if asked[1] == APPEND else {})
+
+    return ScriptedModel(step)
 
 
 async def furnish(
-    server: Server, tenant: str, *, run_jobs: bool = True
+    server: Server, tenant: str, mcp_url: str, *, run_jobs: bool = True
 ) -> tuple[dict[str, str], Ids]:
     """A tenant that has one of everything: its admin's header, and what its things are called."""
     admin = await server.create_tenant(tenant)
@@ -36,6 +57,13 @@ async def furnish(
     async def post(path: str, body: object) -> dict[str, Any]:
         made: dict[str, Any] = (await send("POST", path, body)).json()
         return made
+
+    async def waiting(kind: str, tool: str, *, approval: bool = False) -> Ids:
+        agent = (await post("agents", {"name": f"{kind} of {tenant}"}))["id"]
+        await send("PUT", f"agents/{agent}/tools/{tool}", {"approval": approval})
+        paused = await post(f"agents/{agent}/messages", {"text": f"Call {tool}!"})
+        call = paused["messages"][-1]["tool_call"]
+        return {f"{kind}_agent_id": agent, f"{kind}_call_id": call["id"]}
 
     agent = (await post("agents", {"name": f"of {tenant}"}))["id"]
     collection = (await post("collections", {"name": f"of {tenant}"}))["id"]
@@ -53,6 +81,15 @@ async def furnish(
     )
     section = (await post("sections", {"name": f"of_{tenant}"}))["id"]
     await send("PATCH", f"sections/{section}", {"text": f"of {tenant}"})
+    tool = "tool_of_" + tenant.replace("-", "_")
+    await post("tools", {"kind": "client", "name": tool, "description": f"of {tenant}"})
+    await send("PUT", f"agents/{agent}/tools/{tool}", {})
+    mcp_server = await post("mcp-servers", {"name": "wiki", "url": mcp_url})
+    calls = {
+        **await waiting("approved", APPEND, approval=True),
+        **await waiting("ran", tool),
+        **await waiting("cancelled", tool),
+    }
     if run_jobs:
         await server.run_jobs()
     # Every parameter of a path that names somebody's thing, wherever it occurs.
@@ -64,14 +101,34 @@ async def furnish(
         "passage_id": shared["items"][0]["id"],
         "key_id": (await post("keys", {"name": "spare"}))["id"],
         "tenant": tenant,
+        "name": tool,
+        "server_id": mcp_server["id"],
+        "call_id": calls["approved_call_id"],
+        "model": agent,
+        "response_id": f"resp_{UUID(agent).hex}_1",
+        **calls,
     }
-    return admin, {**ids, "own_passage_id": own["items"][0]["id"]}
+    return admin, {**ids, "own_passage_id": own["items"][0]["id"], "mcp_url": mcp_url}
 
 
 def names_for(operation: Operation, ids: Ids) -> Ids:
     if operation.path.startswith("/v1/agents/"):
         ids = {**ids, "passage_id": ids["own_passage_id"]}
+    for end, kind in WAITING.items():
+        if operation.path.endswith(end):
+            ids = {**ids, "agent_id": ids[f"{kind}_agent_id"], "call_id": ids[f"{kind}_call_id"]}
     return NUMBERS_AND_NAMES | ids
+
+
+def request_of(operation: Operation, names: Ids) -> Json:
+    """The request, with what the document can't know."""
+    request = operation.request(names)
+    if operation.name == "POST /v1/mcp-servers":
+        request["json"]["url"] = names["mcp_url"]
+    if operation.name in OPENAI:
+        said = {name: value for name, value in request["json"].items() if name != "model"}
+        request["json"] = {"model": names["model"], **said}
+    return request
 
 
 def pick(ids: Ids, names: Iterable[str]) -> Ids:
@@ -94,60 +151,65 @@ def content(database: OneDatabase, tenant: str) -> dict[str, str]:
     return found
 
 
-async def test_what_is_anothers_is_not_found_on_any_route(database: OneDatabase) -> None:
-    async with serving(database, model()) as server:
+async def test_what_is_anothers_is_not_found_on_any_route(
+    database: OneDatabase, mcp_url: str
+) -> None:
+    async with serving(database, model(), tool_networks=HERE) as server:
         await server.operate()
-        mine, my_ids = await furnish(server, "mine")
-        yours, your_ids = await furnish(server, "yours")
+        mine, my_ids = await furnish(server, "mine", mcp_url)
+        yours, your_ids = await furnish(server, "yours", mcp_url)
         document = (await server.http.get("/openapi.json")).json()
         walked = [each for each in operations(document) if each.needs_key]
         before = content(database, "yours")
 
         for operation in walked:
             named = [name for name in operation.ids if name not in NUMBERS_AND_NAMES]
+            named += ["model"] if operation.name in OPENAI else []
             unknown = set(named) - my_ids.keys()
             assert not unknown, f"{operation.name}: furnish() has to make what {unknown} names"
             wanted = names_for(operation, my_ids)
             theirs = names_for(operation, your_ids)
             some = [each for size in range(len(named)) for each in combinations(named, size + 1)]
-            requests = {each: operation.request(wanted | pick(theirs, each)) for each in some}
-            for name in set(operation.queries) & my_ids.keys():
-                requests[name,] = operation.request(wanted)
+            requests = {each: request_of(operation, wanted | pick(theirs, each)) for each in some}
+            for name in set(operation.queries) & my_ids.keys() - FILTERS:
+                requests[name,] = request_of(operation, wanted)
                 requests[name,]["params"][name] = theirs[name]
             for others, request in requests.items():
                 answer = await server.http.request(**request, headers=mine)
                 case = f"{operation.name} with another's {others}: {answer.text}"
                 assert answer.status_code == 404, case
-                assert answer.json()["error"]["code"] == "not_found", case
+                assert answer.json()["error"]["code"] in {"not_found", "model_not_found"}, case
         assert content(database, "yours") == before
 
         # The same requests find their things where they are the caller's own.
         for number, operation in enumerate(walked):
             if operation.method == "delete":  # what another one deleted may have gone with it
-                yours, your_ids = await furnish(server, f"yours-{number}")
+                yours, your_ids = await furnish(server, f"yours-{number}", mcp_url)
             ids = names_for(operation, your_ids)
-            answer = await server.http.request(**operation.request(ids), headers=yours)
+            answer = await server.http.request(**request_of(operation, ids), headers=yours)
             assert answer.status_code < 500, f"{operation.name}: {answer.text}"
             assert answer.status_code != 404, f"{operation.name}: {answer.text}"
 
 
-async def test_no_list_and_no_search_shows_what_is_anothers(database: OneDatabase) -> None:
-    async with serving(database, model()) as server:
+async def test_no_list_and_no_search_shows_what_is_anothers(
+    database: OneDatabase, mcp_url: str
+) -> None:
+    async with serving(database, model(), tool_networks=HERE) as server:
         await server.operate()
-        mine, my_ids = await furnish(server, "mine")
-        _, your_ids = await furnish(server, "yours")
+        mine, my_ids = await furnish(server, "mine", mcp_url)
+        _, your_ids = await furnish(server, "yours", mcp_url)
         document = (await server.http.get("/openapi.json")).json()
         shown = ""
         for operation in operations(document):
             if operation.method == "get" and operation.needs_key:
                 ids = names_for(operation, my_ids)
-                answer = await server.http.request(**operation.request(ids), headers=mine)
+                answer = await server.http.request(**request_of(operation, ids), headers=mine)
                 assert answer.status_code == 200, f"{operation.name}: {answer.text}"
                 shown += answer.text
-    for name in my_ids.keys() - {"own_passage_id"}:
+    for name in my_ids.keys() - NOT_SHOWN:
         assert my_ids[name] in shown, name
-    for name, theirs in your_ids.items():
-        assert theirs not in shown, name
+    for name in your_ids.keys() - NOT_SHOWN:
+        assert your_ids[name] not in shown, name
     assert "of yours" not in shown
 
 

@@ -100,8 +100,9 @@ class Operation:
         for key in ("default", "const"):
             if key in schema:
                 return schema[key]
-        if "anyOf" in schema:
-            return self._example(schema["anyOf"][0], ids, name)
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return self._example(schema[key][0], ids, name)
         return ids[name] if schema.get("format") == "uuid" else self._of_type(schema, ids)
 
     def _of_type(self, schema: Json, ids: Mapping[str, str]) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memserver.client import Client
+from memserver.client.models import Agent
 from memserver.errors import ModelUnavailable, ProtocolViolation
 from memserver.llm.scripted import Broken, Call, Held, ScriptedModel, Step, say
 from memserver.llm.scripted_rules import echo, last_user_text
@@ -195,6 +196,111 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path, database: OneDat
         answer = shown.wait_for("2 steps")
         assert "the connection was lost" in answer
         assert answer.count("Hello, Ada.") == 1
+
+
+def asking(client: Client, *, tool: str = "working_context_append") -> Agent:
+    """An agent whose calls of a tool wait."""
+    agent = client.agents.create("sam")
+    if tool == "open_file":
+        client.tools.create_client_tool(tool, "Open a file.")
+    client.tools.attach(agent.id, tool, approval=tool != "open_file")
+    return agent
+
+
+def test_a_call_that_waits_is_shown_and_approved_or_refused_with_a_reason(
+    tmp_path: Path, database: OneDatabase
+):
+    model = ScriptedModel([NOTE, NOTE, say("I did it once.")])
+    with served(database, model) as server, Client(server.url) as client:
+        agent = asking(client)
+        with terminal(tmp_path, "chat", "sam", "--url", server.url) as shown:
+            shown.wait_for(ASK)
+            shown.type("I am Ada.\n")
+            question = shown.wait_for("Approve? [y/n] ")
+            assert "working_context_append waits for your approval" in question
+            assert '"content": "Name: Ada."' in question
+            shown.type("perhaps\n")
+            shown.wait_for("Approve? [y/n] ")
+            shown.type("y\n")
+            between = shown.wait_for("Approve? [y/n] ")
+            assert between.count("Worth keeping.") == 1, "the second call's thought alone"
+            shown.type("no\n")
+            shown.wait_for("Why not? ")
+            shown.type("Once is enough.\n")
+            assert "A person refused this: Once is enough." in shown.wait_for("I did it once.")
+            shown.wait_for("3 steps")
+        assert client.working_context.get(agent.id)["human"].text == "Name: Ada."
+
+
+def test_a_call_nobody_decided_waits_on_and_is_asked_for_before_anything_else_is_sent(
+    tmp_path: Path, database: OneDatabase
+):
+    model = ScriptedModel([NOTE, say("Noted."), say("Hello again.")])
+    with served(database, model) as server, Client(server.url) as client:
+        agent = asking(client)
+        arguments = ("chat", "sam", "--url", server.url)
+        with terminal(tmp_path, *arguments) as shown:
+            shown.wait_for(ASK)
+            shown.type("I am Ada.\n")
+            shown.wait_for("Approve? [y/n] ")
+            shown.interrupt()
+            shown.wait_for("The call waits on.")
+            shown.wait_for(ASK)
+            shown.type("Hello?\n")
+            shown.wait_for("Approve? [y/n] ")
+            shown.type("\x04")
+            shown.wait_for("your message was not sent")
+            shown.wait_for(ASK)
+        refused = piped(tmp_path, "Hello?\n", *arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "working_context_append waits for an approval" in refused.stderr
+        with terminal(tmp_path, *arguments) as shown:
+            shown.wait_for("Approve? [y/n] ")
+            shown.type("yes\n")
+            shown.wait_for("sam > Noted.")
+            shown.wait_for(ASK)
+            shown.type("Hello?\n")
+            shown.wait_for("sam > Hello again.")
+        said = [each.text for each in client.messages.all(agent.id) if each.role == "user"]
+        assert said == ["Hello?", "I am Ada."]
+
+
+def test_a_call_that_somebody_else_approved_first_is_no_hindrance(
+    tmp_path: Path, database: OneDatabase
+):
+    model = ScriptedModel([NOTE, say("Noted."), say("Hello again.")])
+    with served(database, model) as server, Client(server.url) as client:
+        agent = asking(client)
+        with terminal(tmp_path, "chat", "sam", "--url", server.url) as shown:
+            shown.wait_for(ASK)
+            shown.type("I am Ada.\n")
+            shown.wait_for("Approve? [y/n] ")
+            [call] = client.calls.all(agent.id)
+            assert client.calls.approve(agent.id, call.call_id).text == "Noted."
+            shown.type("y\n")
+            shown.wait_for("waits for no answer")
+            shown.wait_for(ASK)
+            shown.type("Hello?\n")
+            shown.wait_for("sam > Hello again.")
+
+
+def test_a_turn_whose_tool_can_not_be_run_here_is_cancelled(tmp_path: Path, database: OneDatabase):
+    model = ScriptedModel([Call("open_file"), say("Hello."), Call("open_file")])
+    with served(database, model) as server, Client(server.url) as client:
+        agent = asking(client, tool="open_file")
+        arguments = ("chat", "sam", "--url", server.url)
+        with terminal(tmp_path, *arguments) as shown:
+            shown.wait_for(ASK)
+            shown.type("Open it!\n")
+            shown.wait_for("The turn was cancelled.")
+            shown.wait_for(ASK)
+            shown.type("Hello?\n")
+            shown.wait_for("sam > Hello.")
+        assert client.turns.get(agent.id, 1).stop_reason == "cancelled"
+        done = piped(tmp_path, "Open it!\n", *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "open_file is run by the program that asks" in done.stderr
+        assert client.turns.get(agent.id, 3).stop_reason == "cancelled"
 
 
 def test_lines_through_a_pipe_are_messages_and_commands(tmp_path: Path, database: OneDatabase):

@@ -18,6 +18,8 @@ from memserver.wiring import assemble
 from tests.llm.serving import serving
 from tests.support import FixedModels, OneDatabase
 
+STREAMS = {"stream", "events", "stream_decision", "stream_result"}
+
 
 @dataclass
 class Line:
@@ -83,7 +85,7 @@ class Awaitable:
             return Awaitable(value)
         if isinstance(type(self._inner).__dict__.get(name), Items):
             return lambda *args, **kwargs: _stepped(value(*args, **kwargs))
-        if name in {"stream", "events"}:
+        if name in STREAMS:
             return lambda *args, **kwargs: AwaitableStream(value(*args, **kwargs))
 
         async def method(*args: Any, **kwargs: Any) -> Any:

@@ -47,6 +47,48 @@ def test_a_chat_completion_has_text_usage_and_the_turn(database: OneDatabase):
             assert turn.usage.prompt_tokens == answer.usage.prompt_tokens
 
 
+NOTE = Call("working_context_append", {"section": "human", "content": "Ada."})
+
+
+@pytest.mark.parametrize("api", ["chat", "chat stream", "response", "response stream"])
+def test_an_answer_whose_call_waits_stops_and_tells_of_it(database: OneDatabase, api: str):
+    with speaking(database, NOTE, say("Noted.")) as (sdk, server), Client(server.url) as client:
+        agent = client.agents.find("sam")
+        assert agent is not None
+        client.tools.attach(agent.id, "working_context_append", approval=True)
+        reason, extra = asked_for(sdk, api)
+        [waiting] = client.calls.all()
+        assert reason in {"stop", "completed"}
+        assert (extra["stop_reason"], extra["call_id"]) == ("requires_action", waiting.call_id)
+        if api.startswith("response"):
+            paused = sdk.responses.retrieve(f"resp_{agent.id.hex}_1")
+            assert (paused.model_extra or {})["memserver"]["call_id"] == waiting.call_id
+        assert client.calls.approve(agent.id, waiting.call_id).text == "Noted."
+        ended = sdk.responses.retrieve(f"resp_{agent.id.hex}_1")
+        assert ended.output_text == "Noted."
+        extra = (ended.model_extra or {})["memserver"]
+        assert (extra["stop_reason"], extra["call_id"]) == ("message_sent", None)
+
+
+def asked_for(sdk: openai.OpenAI, api: str) -> tuple[Any, dict[str, Any]]:
+    """Says hi by one of OpenAI's APIs; why the answer ended, and what memserver adds to it."""
+    if api == "chat stream":
+        said: Any = [{"role": "user", "content": "Hi"}]
+        *_, last = sdk.chat.completions.create(model="sam", messages=said, stream=True)
+        return last.choices[0].finish_reason, (last.model_extra or {})["memserver"]
+    if api == "chat":
+        said = [{"role": "user", "content": "Hi"}]
+        whole = sdk.chat.completions.create(model="sam", messages=said)
+        return whole.choices[0].finish_reason, (whole.model_extra or {})["memserver"]
+    if api == "response":
+        response = sdk.responses.create(model="sam", input="Hi")
+    else:
+        *_, end = sdk.responses.create(model="sam", input="Hi", stream=True)
+        assert end.type == "response.completed"
+        response = end.response
+    return response.status, (response.model_extra or {})["memserver"]
+
+
 def test_a_chat_completion_is_streamed(database: OneDatabase):
     with speaking(database, SEARCH, say("Hello, dear Ada.")) as (sdk, _):
         chunks = list(

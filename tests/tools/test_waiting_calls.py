@@ -265,6 +265,49 @@ async def test_a_repeated_request_gives_how_the_turn_stands(database: OneDatabas
     assert (third["text"], third["stop_reason"]) == ("Paid.", "message_sent")
 
 
+async def test_an_answer_that_is_sent_again_with_its_key_counts_once_and_gets_the_same(
+    database: OneDatabase,
+) -> None:
+    ran: list[str] = []
+    held = Held(say("Paid."), asyncio.Event())
+    model = ScriptedModel([Call("pay", {"euros": 5}), held])
+    async with serving(database, model, [counting(ran)]) as server:
+        agent, call = await asked(server)
+        url, key = f"/v1/agents/{agent}/calls/{call}/approval", {"Idempotency-Key": "k"}
+        first = asyncio.create_task(server.http.post(url, json={"approve": True}, headers=key))
+        await held.reached.wait()
+        again = asyncio.create_task(server.http.post(url, json={"approve": True}, headers=key))
+        other = await server.http.post(url, json={"approve": False}, headers=key)
+        cancelled = await server.http.post(f"/v1/agents/{agent}/turns/1/cancel", headers=key)
+        keyless = await server.http.post(url, json={"approve": True})
+        held.release.set()
+        answers = [await first, await again]
+        late = await server.http.post(url, json={"approve": True, "stream": True}, headers=key)
+    assert ran == ["5"]
+    assert [each.json()["text"] for each in answers] == ["Paid."] * 2
+    assert answers[0].content == answers[1].content
+    assert [each.status_code for each in (other, cancelled, keyless)] == [409] * 3
+    assert "used with another request" in other.text
+    assert "used with another request" in cancelled.text
+    assert "event: turn_ended" in late.text
+
+
+async def test_a_turn_that_is_cancelled_again_with_its_key_is_cancelled_once(
+    database: OneDatabase,
+) -> None:
+    model = ScriptedModel([Call("pay", {"euros": 5})])
+    async with serving(database, model, [counting([])]) as server:
+        agent, _ = await asked(server)
+        url = f"/v1/agents/{agent}/turns/1/cancel"
+        first, again = [
+            await server.http.post(url, headers={"Idempotency-Key": "k"}) for _ in range(2)
+        ]
+        keyless = await server.http.post(url)
+    assert first.json()["stop_reason"] == "cancelled"
+    assert first.content == again.content
+    assert keyless.status_code == 409
+
+
 async def test_no_prompt_shows_a_call_without_its_result(database: OneDatabase) -> None:
     async with serving(
         database, ScriptedModel([Call("pay", {"euros": 5})]), [counting([])]

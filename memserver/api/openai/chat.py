@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from memserver.agent.events import End
+from memserver.agent.events import End, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
@@ -43,12 +43,23 @@ class Extra(BaseModel):
     agent_id: str
     turn: int
     unused: list[str]
+    stop_reason: str | None = Field(
+        default=None,
+        description="Why the turn ended, or requires_action: a call waits for an answer; null before.",
+    )
+    call_id: str | None = Field(default=None, description="Of the call that waits.")
 
     @classmethod
     def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
         """For an answer."""
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
+
+    def at(self, end: End) -> "Extra":
+        """At the end of an answer."""
+        call = end.message.call if isinstance(end, TurnPaused) else None
+        update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
+        return self.model_copy(update=update)
 
 
 class CompletionMessage(BaseModel):
@@ -146,7 +157,7 @@ async def create_completion(
         model=request.model,
         choices=[Choice(message=message, finish_reason=finish_reason(result.ended))],
         usage=CompletionUsage.of(result.ended.usage),
-        memserver=extra,
+        memserver=extra.at(result.ended),
     )
     return Response(completion.model_dump_json(), media_type="application/json")
 
@@ -156,6 +167,7 @@ class _Chunks:
 
     def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
+        self._extra = extra
         self._head: JsonObject = {
             "id": turn_id("chatcmpl-", turn),
             "object": "chat.completion.chunk",
@@ -174,6 +186,7 @@ class _Chunks:
                 yield frame(turn_failed(piece.error).body)
                 return
             else:
+                self._head["memserver"] = self._extra.at(piece).model_dump()
                 yield self._chunk({}, finish_reason(piece))
                 if self._counted:
                     usage = CompletionUsage.of(piece.usage).model_dump()

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from memserver.agent.events import End, TurnEnded
+from memserver.agent.events import End, TurnEnded, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.chat import STREAM_HEADERS, Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response, turn_failed
@@ -175,6 +175,9 @@ async def get_response(
         messages = await recall.queue(
             tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
         )
+    if turn.state == "requires_action" and messages:
+        paused = TurnPaused(turn.turn, turn.steps, turn.usage, messages[-1])
+        return answer.ended(text_of(messages), paused)
     if not turn.ended:
         return answer.begun()
     stop = turn.stop_reason or ""
@@ -226,6 +229,7 @@ class _Answer:
 
     def ended(self, text: str, ended: End) -> ResponseObject:
         """With the answer, or with what went wrong."""
+        self._extra = self._extra.at(ended)
         output = [self.message(text)] if text else []
         usage = ResponseUsage.of(ended.usage)
         if ended.error is not None:

@@ -117,7 +117,7 @@ def text_of(messages: Sequence[Message]) -> str:
 
 
 def finish_reason(ended: End) -> str:
-    """Why the answer ends, as a chat completion says it."""
+    """Why the answer ends, as a chat completion says it; `Extra.stop_reason` has more to say."""
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 

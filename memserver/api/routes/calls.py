@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Response
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
 from memserver.api.message_schemas import Answer, TurnOut
-from memserver.api.routes.messages import respond
+from memserver.api.routes.messages import IdempotencyKey, respond
 from memserver.api.tool_schemas import (
     ApprovalIn,
     CallResultIn,
     WaitingCallOut,
     WaitingCallPage,
 )
-from memserver.storage import calls, inbox
+from memserver.storage import agents, calls, inbox
 from memserver.tools.foreign import cut
 
 router = APIRouter(tags=["calls"])
@@ -29,12 +29,15 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 async def list_waiting_calls(
     services: ServicesDep,
     tenant: TenantDep,
+    agent_id: Annotated[UUID | None, Query(description="Left out: of all agents.")] = None,
     after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
     limit: Limit = 50,
 ) -> WaitingCallPage:
-    """The calls of all agents that wait for an answer; an agent has at most one."""
+    """The calls that wait for an answer; an agent has at most one."""
     async with services.database.tenant(tenant) as tx:
-        found = await calls.list_waiting(tx, after=after, limit=limit + 1)
+        if agent_id is not None:
+            await agents.get(tx, agent_id)
+        found = await calls.list_waiting(tx, agent_id=agent_id, after=after, limit=limit + 1)
     more = found[limit - 1].agent_id if len(found) > limit else None
     return WaitingCallPage(items=[WaitingCallOut.read(call) for call in found[:limit]], next=more)
 
@@ -43,34 +46,48 @@ async def list_waiting_calls(
     "/agents/{agent_id}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED
 )
 async def decide_call(
-    agent_id: UUID, call_id: PathText, said: ApprovalIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    call_id: PathText,
+    said: ApprovalIn,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Approve or deny a call. The turn goes on, and the answer is what follows in it.
 
     It goes on even if this request breaks off.
     """
     answer = CallAnswer("approval", said.approve, said.reason)
-    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
     return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
 
 
 @router.post("/agents/{agent_id}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
 async def give_result(
-    agent_id: UUID, call_id: PathText, given: CallResultIn, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    call_id: PathText,
+    given: CallResultIn,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
     text = cut(given.text(), services.faculties.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
-    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer)
+    turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
     return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
 
 
 @router.post("/agents/{agent_id}/turns/{turn}/cancel")
 async def cancel_turn(
-    agent_id: UUID, turn: int, services: ServicesDep, tenant: TenantDep
+    agent_id: UUID,
+    turn: int,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
 ) -> TurnOut:
     """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
-    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62))
+    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62), key=key)
     await services.conversation.result(tenant, found)
     async with services.database.tenant(tenant) as tx:
         return TurnOut.read(await inbox.get_turn(tx, agent_id, found.turn))

@@ -1,8 +1,8 @@
-"""The requests for working context, recall storage, passages and collections, each once, for both clients."""
+"""The requests for passages and collections, each once, for both clients."""
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from memserver.client.models import (
@@ -12,10 +12,7 @@ from memserver.client.models import (
     Page,
     Passage,
     Passages,
-    RecallResults,
     SearchMode,
-    Section,
-    WorkingContext,
 )
 from memserver.client.requests import (
     Date,
@@ -30,60 +27,6 @@ from memserver.client.requests import (
 
 NewPassage = str | JsonObject
 """A passage's text, or an object with `text` and, as wanted, `tags`, `metadata` and `created_at`."""
-
-
-# --- working context and recall storage
-
-
-def get_working_context(agent: Id) -> Request[WorkingContext]:
-    """The sections of the working context."""
-    return Request(
-        "GET",
-        "/agents/{agent_id}/working-context",
-        WorkingContext.model_validate,
-        {"agent_id": agent},
-    )
-
-
-def edit_section(
-    agent: Id, section: str, *, text: str | None = None, limit: int | None = None
-) -> Request[Section]:
-    """Give a section a new text or limit (characters). A running turn sees it at its next step."""
-    return Request(
-        "PATCH",
-        "/agents/{agent_id}/working-context/{section}",
-        Section.model_validate,
-        {"agent_id": agent, "section": section},
-        body=given(text=text, limit=limit),
-    )
-
-
-def search_recall(
-    agent: Id,
-    query: str | None = None,
-    *,
-    ignore_case: bool = False,
-    start_date: Date | None = None,
-    end_date: Date | None = None,
-    role: Literal["user", "assistant"] | None = None,
-    page: int = 1,
-) -> Request[RecallResults]:
-    """Search what was said: by a literal substring, by date (both ends included), by role."""
-    parameters = {
-        "query": query,
-        "ignore_case": ignore_case,
-        "start_date": start_date,
-        "end_date": end_date,
-        "role": role,
-        "page": page,
-    }
-    return Request(
-        "GET",
-        "/agents/{agent_id}/recall/search",
-        RecallResults.model_validate,
-        {"agent_id": agent},
-        parameters,
-    )
 
 
 # --- an agent's archival storage

@@ -1,0 +1,186 @@
+"""The requests for messages, turns and recall storage, each once, for both clients."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from memserver.client.models import Answer, FoundMessage, Message, Page, RecallResults, Turn
+from memserver.client.requests import (
+    Date,
+    Id,
+    JsonObject,
+    PageRequest,
+    Request,
+    new_key,
+    nothing,
+)
+
+
+def send_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[Answer]:
+    """Say something to the agent and get its answer.
+
+    Args:
+        agent: whose.
+        text: what is said.
+        idempotency_key: give your own to send the same message again later, from another process too,
+            without its being stored twice. Retries within this call have one anyway.
+    """
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages",
+        Answer.model_validate,
+        {"agent_id": agent},
+        body={"text": text},
+        key=idempotency_key or new_key(),
+    )
+
+
+def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[None]:
+    """Say something to the agent and follow the turn as events."""
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages",
+        nothing,
+        {"agent_id": agent},
+        body={"text": text, "stream": True},
+        key=idempotency_key or new_key(),
+    )
+
+
+def list_messages(
+    agent: Id, *, after: int | None = None, before: int | None = None, limit: int = 50
+) -> PageRequest[Message, int]:
+    """The history: newest first, or, with `after`, oldest first behind that position."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/messages",
+        Page[Message, int].model_validate,
+        {"agent_id": agent},
+        {"after": after, "before": before, "limit": limit},
+        cursor="before" if after is None else "after",
+    )
+
+
+def import_messages(
+    agent: Id,
+    messages: Sequence[JsonObject],
+    *,
+    wait: bool = True,
+    idempotency_key: str | None = None,
+) -> Request[Turn]:
+    """Store past messages, oldest first, without replies.
+
+    Args:
+        agent: whose.
+        messages: up to 10,000 objects with `role` (user or assistant), `text` and, as wanted,
+            `created_at` (a datetime with a zone).
+        wait: answer when all is worked in; else at once, with the turn to ask for.
+        idempotency_key: as of a message.
+    """
+    return Request(
+        "POST",
+        "/agents/{agent_id}/messages/import",
+        Turn.model_validate,
+        {"agent_id": agent},
+        {"wait": wait},
+        {"messages": list(messages)},
+        key=idempotency_key or new_key(),
+    )
+
+
+def get_turn(agent: Id, turn: int) -> Request[Turn]:
+    """How a turn stands: a message's, or an import's."""
+    return Request(
+        "GET",
+        "/agents/{agent_id}/turns/{turn}",
+        Turn.model_validate,
+        {"agent_id": agent, "turn": turn},
+    )
+
+
+def turn_events(agent: Id, turn: int) -> Request[None]:
+    """A turn as events, from its beginning or behind an event's id."""
+    ids = {"agent_id": agent, "turn": turn}
+    return Request("GET", "/agents/{agent_id}/turns/{turn}/events", nothing, ids)
+
+
+def search_recall(
+    agent: Id,
+    query: str | None = None,
+    *,
+    ignore_case: bool = False,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    role: Literal["user", "assistant"] | None = None,
+    meaning: str | None = None,
+    page: int = 1,
+    after: str | None = None,
+    limit: int = 10,
+) -> Request[RecallResults]:
+    """Search what was said.
+
+    Args:
+        agent: whose.
+        query: a literal substring.
+        ignore_case: of it.
+        start_date: when it was said, at the earliest.
+        end_date: and at the latest.
+        role: who said it.
+        meaning: what it should mean; only of agents with the option embed_recall. Best first.
+        page: from 1.
+        after: instead of a page, the `next` of the one before; not in a search by meaning.
+        limit: messages on a page.
+    """
+    parameters = {
+        **_recall_filter(query, ignore_case, start_date, end_date, role),
+        "meaning": meaning,
+        "page": None if after is not None else page,
+        "after": after,
+        "limit": limit,
+    }
+    return Request(
+        "GET",
+        "/agents/{agent_id}/recall/search",
+        RecallResults.model_validate,
+        {"agent_id": agent},
+        parameters,
+    )
+
+
+def recall_matches(
+    agent: Id,
+    query: str | None = None,
+    *,
+    ignore_case: bool = False,
+    start_date: Date | None = None,
+    end_date: Date | None = None,
+    role: Literal["user", "assistant"] | None = None,
+    limit: int = 50,
+) -> PageRequest[FoundMessage, str]:
+    """All that a search of what was said finds; the arguments are those of `search_recall`."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/recall/search",
+        _matches,
+        {"agent_id": agent},
+        {**_recall_filter(query, ignore_case, start_date, end_date, role), "limit": limit},
+    )
+
+
+def _matches(body: object) -> Page[FoundMessage, str]:
+    return Page[FoundMessage, str].model_validate(body)
+
+
+def _recall_filter(
+    query: str | None,
+    ignore_case: bool,
+    start_date: Date | None,
+    end_date: Date | None,
+    role: str | None,
+) -> dict[str, Any]:
+    return {
+        "query": query,
+        "ignore_case": ignore_case,
+        "start_date": start_date,
+        "end_date": end_date,
+        "role": role,
+    }

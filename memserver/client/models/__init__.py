@@ -1,0 +1,100 @@
+"""What the API answers, as frozen values. A field that a newer server adds is ignored.
+
+The names and meanings are those of the API's own schema; a test compares the two.
+"""
+
+from memserver.client.models.agents import (
+    Agent,
+    AgentOptions,
+    Component,
+    ContextPart,
+    ContextView,
+    Health,
+    Readiness,
+)
+from memserver.client.models.archival import (
+    AgentCollections,
+    ArchivalResults,
+    Collection,
+    FoundPassage,
+    Passage,
+    Passages,
+    SearchMode,
+    Source,
+)
+from memserver.client.models.base import ErrorDetails, Page, Record
+from memserver.client.models.documents import Document, DocumentText
+from memserver.client.models.keys import ApiKey, CreatedKey, Scope, Tenant
+from memserver.client.models.messages import (
+    Answer,
+    Coverage,
+    FoundMessage,
+    Message,
+    RecallResults,
+    ToolCall,
+    Turn,
+    Usage,
+    WaitsFor,
+)
+from memserver.client.models.sections import (
+    Reader,
+    Section,
+    SectionByItself,
+    SectionVersion,
+    WorkingContext,
+)
+from memserver.client.models.tools import (
+    AgentTool,
+    AgentTools,
+    McpServer,
+    Tool,
+    ToolKind,
+    WaitingCall,
+)
+
+__all__ = [
+    "Agent",
+    "AgentCollections",
+    "AgentOptions",
+    "AgentTool",
+    "AgentTools",
+    "Answer",
+    "ApiKey",
+    "ArchivalResults",
+    "Collection",
+    "Component",
+    "ContextPart",
+    "ContextView",
+    "Coverage",
+    "CreatedKey",
+    "Document",
+    "DocumentText",
+    "ErrorDetails",
+    "FoundMessage",
+    "FoundPassage",
+    "Health",
+    "McpServer",
+    "Message",
+    "Page",
+    "Passage",
+    "Passages",
+    "Reader",
+    "Readiness",
+    "RecallResults",
+    "Record",
+    "Scope",
+    "SearchMode",
+    "Section",
+    "SectionByItself",
+    "SectionVersion",
+    "Source",
+    "Tenant",
+    "Tool",
+    "ToolCall",
+    "ToolKind",
+    "Turn",
+    "Usage",
+    "WaitingCall",
+    "WaitsFor",
+    "WorkingContext",
+]

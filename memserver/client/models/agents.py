@@ -1,0 +1,100 @@
+"""Agents, what their prompts hold, and the server itself."""
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from memserver.client.models.base import Record
+from memserver.client.models.messages import Message
+
+
+class AgentOptions(Record):
+    """An agent's own settings; what it leaves out is the server's setting.
+
+    Attributes:
+        context_window: tokens of prompt and output.
+        max_output_tokens: tokens kept free for one step's output.
+        max_steps: model steps in one turn.
+        must_reply: whether a message is answered before the turn ends.
+        prompt_order: whether the working context comes before the messages or behind them.
+        embed_recall: whether its messages can be searched by meaning.
+        timezone: of dates without a zone, an IANA name.
+    """
+
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    max_steps: int | None = None
+    must_reply: bool = True
+    prompt_order: Literal["working_context_first", "working_context_last"] | None = None
+    embed_recall: bool = False
+    timezone: str = "UTC"
+
+
+class Agent(Record):
+    """An agent; `model` and `system_prompt` are None where they are the server's."""
+
+    id: UUID
+    name: str
+    model: str | None
+    system_prompt: str | None
+    options: AgentOptions
+    metadata: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+
+class ContextPart(Record):
+    """One part of a prompt, with its size in tokens."""
+
+    name: str
+    tokens: int
+    text: str
+
+
+class ContextView(Record):
+    """What an agent's prompt holds now; all sizes are tokens as the model counts them.
+
+    Attributes:
+        window: of prompt and output together.
+        reserved: kept free for the output.
+        used: of the prompt.
+        token_scale: the model's tokens for each one of the server's own count.
+        parts: the prompt, part by part.
+        queue: the messages in it.
+        summary_failure: why the newest summary is an extract and not the model's, if so.
+    """
+
+    window: int
+    reserved: int
+    used: int
+    token_scale: float
+    parts: list[ContextPart]
+    queue: list[Message]
+    summary_failure: str | None
+
+    @property
+    def fullness(self) -> float:
+        """How much of what a prompt may hold is used: 0 is empty, 1 is full."""
+        return self.used / max(1, self.window - self.reserved)
+
+
+class Health(Record):
+    """The server answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Component(Record):
+    """One thing that the server needs."""
+
+    name: str
+    ready: bool
+    detail: str
+
+
+class Readiness(Record):
+    """Whether turns can be answered now, and what is missing if not."""
+
+    ready: bool
+    components: list[Component]

@@ -1,0 +1,118 @@
+"""Messages, turns and recall storage."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from memserver.client.models.base import ErrorDetails, Record
+
+WaitsFor = Literal["approval", "client"]
+"""A person's approval, or the result from the caller who runs the tool."""
+
+
+class ToolCall(Record):
+    """A call that the agent made, and what came of it.
+
+    Attributes:
+        waits_for: whose answer it waits or has waited for, if any.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
+    waits_for: WaitsFor | None = None
+    result: str | None
+    finished_at: datetime | None
+
+
+class Message(Record):
+    """One entry of the history; `position` identifies it within its agent and orders the history."""
+
+    position: int
+    role: Literal["user", "assistant", "system"]
+    text: str
+    thought: str
+    tool_call: ToolCall | None
+    tokens: int
+    created_at: datetime
+
+
+class Usage(Record):
+    """Tokens of a turn's model calls, as the endpoint counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class Answer(Record):
+    """What came of a message: `text` is all that the agent said, `messages` every step behind it.
+
+    Its `stop_reason` is `requires_action` where the last call waits; `calls` gives the answer to it.
+    """
+
+    turn: int
+    text: str
+    stop_reason: str
+    steps: int
+    usage: Usage
+    messages: list[Message]
+
+    @property
+    def waiting(self) -> ToolCall | None:
+        """The call with which the turn waits for an approval or a result, if it does."""
+        last = self.messages[-1].tool_call if self.messages else None
+        return last if last is not None and self.stop_reason == "requires_action" else None
+
+
+class Turn(Record):
+    """A message, or an import, and what became of it."""
+
+    turn: int
+    kind: Literal["message", "import"]
+    state: Literal["waiting", "running", "requires_action", "done", "failed"]
+    steps: int
+    stop_reason: str | None
+    error: ErrorDetails | None
+    usage: Usage
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class FoundMessage(Message):
+    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+
+    score: float | None = None
+
+
+class Coverage(Record):
+    """How much of an agent's history can be found by meaning.
+
+    Attributes:
+        embedded: messages that have been embedded.
+        messages: that there are.
+        complete: whether all of turns that have ended are embedded.
+    """
+
+    embedded: int
+    messages: int
+    complete: bool
+
+
+class RecallResults(Record):
+    """One page of a recall search. Behind a cursor nothing is counted: total, page and pages are None.
+
+    Attributes:
+        total: how many match; by meaning alone, how many are ordered.
+        total_is_exact: False: there are more than `total`, and than `pages`.
+        next: the cursor of what follows, for `after`; None: nothing does.
+        coverage: in a search by meaning.
+    """
+
+    items: list[FoundMessage]
+    total: int | None = None
+    total_is_exact: bool = True
+    page: int | None = None
+    pages: int | None = None
+    next: str | None = None
+    coverage: Coverage | None = None
