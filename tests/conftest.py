@@ -43,7 +43,12 @@ def _server(package: PostgresPackage) -> Iterator[EmbeddedPostgres]:
     # Not pytest's own folder: as root the server runs as another account, which may not pass there.
     home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
     home.chmod(0o711)
-    fast = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+    fast = {
+        "fsync": "off",
+        "full_page_writes": "off",
+        "synchronous_commit": "off",
+        "shared_buffers": "128MB",
+    }
     with EmbeddedPostgres(home / "postgres", settings=fast, package=package) as server:
         prepare_embedded(server.url(), TEMPLATE)
         migrate(server.url(TEMPLATE, OWNER_ROLE))

@@ -41,6 +41,11 @@ OLD_BACKENDS_RUN = "pre-existing shared memory block"
 INITIAL_SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "fsync": "on"}
 """Written into a new cluster's postgresql.conf, so that ALTER SYSTEM and an editor can change them."""
 
+MEGABYTE = 1024 * 1024
+CACHE = (128 * MEGABYTE, 4096 * MEGABYTE)
+CACHE_SHARE = 4
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
 OWN_SETTINGS = frozenset({"listen_addresses", "unix_socket_directories", "port", "data_directory"})
 """Decided by the launcher alone."""
 
@@ -112,6 +117,25 @@ def locate_cluster(root: Path, system_home: Path, package: PostgresPackage = SHI
     return Cluster(place, account, socket_directory(place), package)
 
 
+def cache_size(memory: int) -> int:
+    """Bytes of shared_buffers: a quarter of the memory, as Postgres' manual advises, within bounds.
+
+    A page takes real memory only once it is used. An index over a million vectors has more than a
+    gigabyte, and a search reads some thousand pages of it: each that is not in this cache costs a system call.
+    """
+    smallest, largest = CACHE
+    return max(smallest, min(largest, memory // CACHE_SHARE))
+
+
+def memory_size(limit: Path = MEMORY_LIMIT) -> int:
+    """Bytes of memory that this process may use: the machine's, or less where a container limits it."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(machine, int(limit.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no such limit, or "max"
+        return machine
+
+
 def log_tail(log: Path, lines: int) -> str:
     """The last lines of a log; empty if there is none."""
     size = log.stat().st_size if log.exists() else 0
@@ -150,9 +174,16 @@ def _create(cluster: Cluster, binaries: PostgresBinaries, settings: Mapping[str,
             f"The database could not be created in {cluster.place}:\n{outcome.stdout[-2000:].strip()}",
             hint="Mend what initdb names (often a full or a read-only disk) and start again.",
         )
+    _set_cache(work / "postgresql.conf")
     if maker != cluster.account:
         _give(work, cluster.account)
     work.rename(cluster.data)
+
+
+def _set_cache(settings: Path) -> None:
+    """Only now: initdb starts Postgres some times, each slower with a larger cache."""
+    with settings.open("a", encoding="utf-8") as file:
+        file.write(f"shared_buffers = {cache_size(memory_size()) // MEGABYTE}MB\n")
 
 
 def _give(tree: Path, account: Account | None) -> None:

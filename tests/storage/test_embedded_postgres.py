@@ -14,6 +14,7 @@ import pytest
 from memserver.errors import SetupError
 from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.postgres_account import socket_directory
+from memserver.storage.postgres_cluster import MEGABYTE, cache_size, memory_size
 from memserver.storage.postgres_process import wait_until_gone
 from tests.storage.embedded import (
     HOLDER,
@@ -42,6 +43,36 @@ def test_it_listens_on_a_private_socket_only(root: Path) -> None:
         assert rows(server.url(), "SHOW listen_addresses") == [("",)]
         assert (root / "run").stat().st_mode & 0o077 == 0
         assert (root / "data").stat().st_mode & 0o077 == 0
+
+
+def test_its_cache_is_a_quarter_of_the_memory_and_an_editor_of_its_settings_wins(
+    root: Path,
+) -> None:
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        (cache,) = rows(server.url(), "SELECT pg_size_bytes(current_setting('shared_buffers'))")
+        expected = cache_size(memory_size())
+        assert expected - MEGABYTE < cache[0] <= expected
+        run(server.url(), "ALTER SYSTEM SET shared_buffers = '77MB'")
+    with EmbeddedPostgres(root, settings=UNSAFE) as server:
+        assert rows(server.url(), "SHOW shared_buffers") == [("77MB",)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "cache"), [(256, 128), (2048, 512), (16_384, 4096), (262_144, 4096)]
+)
+def test_the_cache_has_bounds(memory: int, cache: int) -> None:
+    assert cache_size(memory * MEGABYTE) == cache * MEGABYTE
+
+
+def test_a_containers_limit_is_its_memory(tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+    machine = memory_size(limit)
+    limit.write_text(f"{64 * MEGABYTE}\n")
+    assert memory_size(limit) == 64 * MEGABYTE
+    limit.write_text("max\n")
+    assert memory_size(limit) == machine
+    limit.write_text(f"{2**60}\n")
+    assert memory_size(limit) == machine
 
 
 def test_text_search_takes_foreign_letters_for_letters_and_dashes_for_dashes(root: Path) -> None:
