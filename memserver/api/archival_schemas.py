@@ -182,9 +182,3 @@ class CollectionPage(BaseModel):
 
     items: list[CollectionOut]
     next: UUID | None
-
-
-class AgentCollections(BaseModel):
-    """What an agent searches: its own collection first, then those attached to it."""
-
-    items: list[CollectionOut]

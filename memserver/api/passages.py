@@ -14,7 +14,7 @@ from memserver.api.archival_schemas import (
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import PageNumber
+from memserver.api.dependencies import Listing, PageNumber
 from memserver.errors import InvalidInput
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
@@ -120,10 +120,10 @@ async def insert(
     return PassagesOut(items=[PassageOut.read(passage) for passage in stored])
 
 
-def as_page(found: list[Passage], limit: int) -> PassagePage:
-    """The first `limit` of what was found, and where the rest begins."""
-    more = UUID(found[limit - 1].id) if len(found) > limit else None
-    return PassagePage(items=[PassageOut.read(passage) for passage in found[:limit]], next=more)
+def as_page(found: list[Passage], listing: Listing) -> PassagePage:
+    """What was found as a page."""
+    items, more = listing.split(found, lambda passage: UUID(passage.id))
+    return PassagePage(items=[PassageOut.read(passage) for passage in items], next=more)
 
 
 def _metadata(text: str | None) -> JsonObject:

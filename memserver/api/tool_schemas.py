@@ -177,10 +177,11 @@ class AgentToolOut(ToolRules):
         )
 
 
-class AgentTools(BaseModel):
-    """What an agent can call, in the order in which the model sees it."""
+class AgentToolPage(BaseModel):
+    """A page of an agent's tools; `next` is the cursor of the following page, or null."""
 
     items: list[AgentToolOut]
+    next: str | None
 
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]

@@ -15,6 +15,7 @@ from memserver.client.requests import (
     UNSET,
     Id,
     JsonObject,
+    Order,
     PageRequest,
     Request,
     Unset,
@@ -72,10 +73,10 @@ def create_agent(
 
 
 def list_agents(
-    *, name: str | None = None, after: Id | None = None, limit: int = 50
+    *, name: str | None = None, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Agent, UUID]:
-    """List agents, oldest first. `after` is the `next` of the page before."""
-    query = {"name": name, "after": after, "limit": limit}
+    """List agents. `after` is the `next` of the page before."""
+    query = {"name": name, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/agents", Page[Agent, UUID].model_validate, query=query)
 
 

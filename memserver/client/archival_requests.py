@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from memserver.client.models import (
-    AgentCollections,
     ArchivalResults,
     Collection,
     Page,
@@ -18,6 +17,7 @@ from memserver.client.requests import (
     Date,
     Id,
     JsonObject,
+    Order,
     PageRequest,
     Request,
     given,
@@ -54,14 +54,20 @@ def list_archival(
     end_date: Date | None = None,
     after: Id | None = None,
     limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[Passage, UUID]:
-    """List the passages of the agent's own collection, oldest first; the filter is that of a search."""
+    """List the passages of the agent's own collection; the filter is that of a search."""
     return PageRequest(
         "GET",
         "/agents/{agent_id}/archival",
         Page[Passage, UUID].model_validate,
         {"agent_id": agent},
-        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+        {
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "after": after,
+            "limit": limit,
+            "order": order,
+        },
     )
 
 
@@ -126,10 +132,10 @@ def create_collection(
 
 
 def list_collections(
-    *, name: str | None = None, after: Id | None = None, limit: int = 50
+    *, name: str | None = None, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Collection, UUID]:
-    """List the shared collections, oldest first."""
-    query = {"name": name, "after": after, "limit": limit}
+    """List the shared collections."""
+    query = {"name": name, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/collections", Page[Collection, UUID].model_validate, query=query)
 
 
@@ -162,10 +168,17 @@ def delete_collection(collection: Id) -> Request[None]:
     return Request("DELETE", "/collections/{collection_id}", nothing, ids)
 
 
-def agent_collections(agent: Id) -> Request[AgentCollections]:
-    """What the agent searches: its own collection, then those attached to it."""
-    ids = {"agent_id": agent}
-    return Request("GET", "/agents/{agent_id}/collections", AgentCollections.model_validate, ids)
+def agent_collections(
+    agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[Collection, UUID]:
+    """List what the agent searches: its own collection, then those attached to it."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/collections",
+        Page[Collection, UUID].model_validate,
+        {"agent_id": agent},
+        {"after": after, "limit": limit, "order": order},
+    )
 
 
 def attach_collection(agent: Id, collection: Id) -> Request[None]:
@@ -202,14 +215,20 @@ def list_passages(
     end_date: Date | None = None,
     after: Id | None = None,
     limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[Passage, UUID]:
-    """List a collection's passages, oldest first; the filter is that of a search."""
+    """List a collection's passages; the filter is that of a search."""
     return PageRequest(
         "GET",
         "/collections/{collection_id}/passages",
         Page[Passage, UUID].model_validate,
         {"collection_id": collection},
-        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+        {
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "after": after,
+            "limit": limit,
+            "order": order,
+        },
     )
 
 

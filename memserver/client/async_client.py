@@ -151,6 +151,7 @@ class AsyncArchival(AsyncResource):
     search = AsyncMethod(archival.search_archival)
     delete = AsyncMethod(archival.delete_archival)
     collections = AsyncMethod(archival.agent_collections)
+    all_collections = AsyncItems(archival.agent_collections)
     attach = AsyncMethod(archival.attach_collection)
     detach = AsyncMethod(archival.detach_collection)
 
@@ -206,6 +207,7 @@ class AsyncTools(AsyncResource):
     update = AsyncMethod(tools.update_tool)
     delete = AsyncMethod(tools.delete_tool)
     of_agent = AsyncMethod(tools.agent_tools)
+    all_of_agent = AsyncItems(tools.agent_tools)
     attach = AsyncMethod(tools.attach_tool)
     detach = AsyncMethod(tools.detach_tool)
 

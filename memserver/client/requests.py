@@ -20,6 +20,8 @@ C = TypeVar("C", bound=UUID | int | str)
 JsonObject = Mapping[str, Any]
 Id = UUID | str
 """Of an agent, a collection or the like."""
+Order = Literal["asc", "desc"]
+"""Of a list: as its items were made, or by name; or the other way round."""
 Date = date | datetime | str
 """A date, a datetime (without a zone it is UTC), `today`, `yesterday` or `now`."""
 
@@ -103,19 +105,13 @@ class Request(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest(Request[Page[T, C]], Generic[T, C]):
-    """A request for one page of a list.
-
-    Attributes:
-        cursor: the parameter that the following page's cursor goes into.
-    """
-
-    cursor: str = "after"
+    """A request for one page of a list."""
 
     def following(self, page: Page[T, C]) -> Self | None:
         """The request for the page behind this one, or None if it was the last."""
         if page.next is None:
             return None
-        return replace(self, query={**self.query, self.cursor: page.next})
+        return replace(self, query={**self.query, "after": page.next})
 
 
 def new_key() -> str:

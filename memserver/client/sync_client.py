@@ -145,6 +145,7 @@ class Archival(Resource):
     search = Method(archival.search_archival)
     delete = Method(archival.delete_archival)
     collections = Method(archival.agent_collections)
+    all_collections = Items(archival.agent_collections)
     attach = Method(archival.attach_collection)
     detach = Method(archival.detach_collection)
 
@@ -200,6 +201,7 @@ class Tools(Resource):
     update = Method(tools.update_tool)
     delete = Method(tools.delete_tool)
     of_agent = Method(tools.agent_tools)
+    all_of_agent = Items(tools.agent_tools)
     attach = Method(tools.attach_tool)
     detach = Method(tools.detach_tool)
 

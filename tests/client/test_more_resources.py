@@ -129,7 +129,9 @@ async def test_tools_are_registered_attached_with_rules_and_taken_away(
         assert (await client.tools.list(limit=1)).items[0].name == min(names)
         attached = await client.tools.attach(agent.id, "weather", approval=True, max_calls=2)
         assert (attached.approval, attached.terminal, attached.max_calls) == (True, False, 2)
-        assert (await client.tools.of_agent(agent.id))["weather"] == attached
+        assert attached in (await client.tools.of_agent(agent.id)).items
+        had = [each.name async for each in client.tools.all_of_agent(agent.id, limit=3)]
+        assert had == [each.name for each in (await client.tools.of_agent(agent.id)).items]
         await client.tools.detach(agent.id, "weather")
         await client.tools.delete("weather")
         with pytest.raises(NotFound):

@@ -13,7 +13,6 @@ from memserver.client.models.agents import (
     Readiness,
 )
 from memserver.client.models.archival import (
-    AgentCollections,
     ArchivalResults,
     Collection,
     FoundPassage,
@@ -45,7 +44,6 @@ from memserver.client.models.sections import (
 )
 from memserver.client.models.tools import (
     AgentTool,
-    AgentTools,
     McpServer,
     Tool,
     ToolKind,
@@ -54,10 +52,8 @@ from memserver.client.models.tools import (
 
 __all__ = [
     "Agent",
-    "AgentCollections",
     "AgentOptions",
     "AgentTool",
-    "AgentTools",
     "Answer",
     "ApiKey",
     "ArchivalResults",

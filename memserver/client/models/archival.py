@@ -76,9 +76,3 @@ class Collection(Record):
     passage_count: int
     created_at: datetime
     edited_at: datetime
-
-
-class AgentCollections(Record):
-    """What an agent searches: its own collection first, then those attached to it."""
-
-    items: list[Collection]
