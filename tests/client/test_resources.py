@@ -64,7 +64,9 @@ async def test_messages_are_sent_imported_listed_and_searched(connect, database:
         assert answer.messages[0].tool_call.name == "send_message"
         assert (await client.turns.get(agent.id, answer.turn)).stop_reason == "message_sent"
         newest = [message.text async for message in client.messages.all(agent.id, limit=1)]
-        oldest = [message.text async for message in client.messages.all(agent.id, order="asc", limit=3)]
+        oldest = [
+            message.text async for message in client.messages.all(agent.id, order="asc", limit=3)
+        ]
         assert newest == oldest[::-1] == ["Hello, Ada.", "I am Ada.", "Long ago.", "Before."]
         found = await client.recall.search(agent.id, "ADA", ignore_case=True, role="user")
         assert [message.text for message in found.items] == ["I am Ada."]

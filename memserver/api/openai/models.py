@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.errors import RESPONSES
@@ -19,9 +19,9 @@ router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
 class Model(BaseModel):
     """An agent; `id` is its name."""
 
-    id: str
+    id: str = Field(examples=["sam"])
     object: Literal["model"] = "model"
-    created: int
+    created: int = Field(examples=[1770465600])
     owned_by: str = "memserver"
 
     @classmethod

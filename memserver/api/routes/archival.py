@@ -22,7 +22,7 @@ router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])
 
 
 @router.post("/archival", status_code=201)
-async def insert_passages(
+async def insert_archival(
     agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
     """Insert passages into the agent's own collection, all or none."""
@@ -31,7 +31,7 @@ async def insert_passages(
 
 
 @router.get("/archival")
-async def list_passages(
+async def list_archival(
     agent_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
@@ -56,7 +56,7 @@ async def search_archival(
 
 
 @router.delete("/archival/{passage_id}", status_code=204)
-async def delete_passage(
+async def delete_archival(
     agent_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Delete a passage of the agent's own collection."""

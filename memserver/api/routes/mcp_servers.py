@@ -12,7 +12,7 @@ from memserver.storage import tools
 from memserver.storage.tools import NewMcpServer
 from memserver.wiring import Services
 
-router = APIRouter(prefix="/mcp-servers", tags=["mcp"])
+router = APIRouter(prefix="/mcp-servers", tags=["MCP servers"])
 
 
 @router.post("", status_code=201)
