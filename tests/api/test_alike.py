@@ -112,8 +112,7 @@ def a_list_is_called_one(document: Json) -> Iterator[str]:
         name for name, _, _, spec in ours(document) if spec["operationId"].startswith("list_")
     }
     called |= {name for name, _, _, spec in ours(document) if "_history" in spec["operationId"]}
-    for name in called ^ {name for name, _, _ in lists(document)}:
-        yield name
+    yield from called ^ {name for name, _, _ in lists(document)}
 
 
 def searches_are_alike(document: Json) -> Iterator[str]:
