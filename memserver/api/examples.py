@@ -4,6 +4,7 @@ A field without an example of its own shows its default, its first allowed value
 A request leaves out what may be left out, unless its field has an example.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from memserver.messages import JsonObject
@@ -41,7 +42,7 @@ def example(schema: JsonObject, document: JsonObject, *, sent: bool, name: str =
             return schema[key]
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
-            return example(schema[key][0], document, sent=sent, name=name)
+            return _first(schema[key], document, sent=sent, name=name)
     if schema.get("type") == "object":
         return {
             field: example(part, document, sent=sent, name=field)
@@ -51,6 +52,16 @@ def example(schema: JsonObject, document: JsonObject, *, sent: bool, name: str =
     if schema.get("type") == "array":
         return [example(schema["items"], document, sent=sent, name=name)]
     return _of_kind(schema, name)
+
+
+def _first(choices: Sequence[JsonObject], document: JsonObject, *, sent: bool, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Of the first one; but null, where that is another one, rather than something made up."""
+    try:
+        return example(choices[0], document, sent=sent, name=name)
+    except NoExample:
+        if {"type": "null"} in choices:
+            return None
+        raise
 
 
 def _of_kind(schema: JsonObject, name: str) -> str | bool | None:
