@@ -71,7 +71,7 @@ async def test_every_route_answers_as_it_is_documented(
             }
         file = tmp_path / "things.json"
         file.write_text(json.dumps(things), encoding="utf-8")
-        log = (tmp_path / "log.txt").open("w+b")
+        log = os.open(tmp_path / "log.txt", os.O_CREAT | os.O_WRONLY)
         run = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
             *("--checks", ",".join(CHECKS), "--phases", PHASES, "--continue-on-failure"),
@@ -88,5 +88,7 @@ async def test_every_route_answers_as_it_is_documented(
             },
         )
         await run.wait()
+        os.close(log)
     sys.stdout.write((tmp_path / "log.txt").read_text(encoding="utf-8"))
+    sys.stdout.write(f"ended with {run.returncode}")
     assert run.returncode == 0
