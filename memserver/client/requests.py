@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -13,6 +14,9 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from memserver.client.models import Page
+
+PIECE = 1_000_000
+"""Bytes of a file that are in memory at once."""
 
 T = TypeVar("T")
 C = TypeVar("C", bound=UUID | int | str)
@@ -46,7 +50,7 @@ class Request(Generic[T]):
         ids: what stands in the path.
         query: its parameters; None is left out.
         body: JSON.
-        file: sent instead of JSON.
+        file: sent instead of JSON; one that is named by its path is read piece by piece, while it is sent.
         raw: whether `parse` takes the answer's bytes, not its JSON.
         key: the idempotency key: what is sent again with it is done once. Every POST has one.
         answers: statuses other than 2xx that are an answer and no error.
@@ -58,7 +62,7 @@ class Request(Generic[T]):
     ids: Mapping[str, Id | int] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    file: bytes | None = None
+    file: bytes | Path | None = None
     raw: bool = False
     key: str | None = None
     answers: frozenset[int] = frozenset()
@@ -81,9 +85,9 @@ class Request(Generic[T]):
 
     @property
     def content(self) -> bytes | None:
-        """The body as it is sent."""
+        """The body as it is sent, unless it is read from a path."""
         if self.body is None:
-            return self.file
+            return None if isinstance(self.file, Path) else self.file
         return json.dumps(self.body, default=_as_json, ensure_ascii=False).encode(
             errors="surrogatepass"
         )
@@ -92,9 +96,11 @@ class Request(Generic[T]):
     def headers(self) -> dict[str, str]:
         """Those of this request alone."""
         found = {}
-        if self.content is not None:
+        if self.body is not None or self.file is not None:
             kind = "json" if self.file is None else "octet-stream"
             found["Content-Type"] = f"application/{kind}"
+        if isinstance(self.file, Path):
+            found["Content-Length"] = str(self.file.stat().st_size)
         return found if self.key is None else {**found, "Idempotency-Key": self.key}
 
     @property

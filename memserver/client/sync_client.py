@@ -1,5 +1,6 @@
 """The client whose methods wait. Its tables are those of `async_client`; a test compares them."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import httpx2
@@ -30,6 +31,14 @@ class Agents(Resource):
     update = Method(agents.update_agent)
     delete = Method(agents.delete_agent)
     context = Method(agents.get_context)
+    import_file = Method(agents.import_agent)
+
+    def export(
+        self, agent: Id, file: Path, *, history: bool = False, vectors: bool = False
+    ) -> None:
+        """Write the agent with its whole memory to a file, which has its name only when it is whole."""
+        request = agents.export_agent(agent, history=history, vectors=vectors)
+        self.transport.save(request, file)
 
 
 class Messages(Resource):

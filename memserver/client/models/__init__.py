@@ -10,6 +10,8 @@ from memserver.client.models.agents import (
     ContextPart,
     ContextView,
     Health,
+    ImportedAgent,
+    NotCarried,
     Readiness,
 )
 from memserver.client.models.archival import (
@@ -69,8 +71,10 @@ __all__ = [
     "FoundMessage",
     "FoundPassage",
     "Health",
+    "ImportedAgent",
     "McpServer",
     "Message",
+    "NotCarried",
     "Page",
     "Passage",
     "Passages",
