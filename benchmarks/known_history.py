@@ -39,7 +39,7 @@ READ = """SELECT position FROM messages
 """How the whole history is read for some texts."""
 FILL = """INSERT INTO messages (agent_id, position, tenant, role, content, tokens)
     SELECT %(agent)s, n * 1000, %(tenant)s, CASE n %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END,
-           n || ' ' || repeat(md5(n::text) || ' ', 1 + n %% 7), 20
+           n || ' ' || repeat(md5(n::text) || ' ', (1 + n %% 7)::int), 20
     FROM generate_series(%(first)s::bigint, %(last)s::bigint) n"""
 CHUNK = 50_000
 WARM_UP = 2

@@ -17,7 +17,7 @@ from memserver.api.dependencies import Listing, PageNumber
 from memserver.api.uploads import parse_metadata
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
+from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
@@ -79,10 +79,11 @@ class Asked:
             SearchMode | None, Query(description="What finds passages; left out: the server's.")
         ] = None,
         page: PageNumber = 1,
+        limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
     ) -> None:
         self._query = clean(query)
         self._mode = mode
-        self._page = Page(page)
+        self._page = Page(page, limit)
 
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters

@@ -82,6 +82,7 @@ def search_archival(
     start_date: Date | None = None,
     end_date: Date | None = None,
     page: int = 1,
+    limit: int = 10,
 ) -> Request[ArchivalResults]:
     """Search the agent's own collection and those attached to it, best first.
 
@@ -95,6 +96,7 @@ def search_archival(
         start_date: when it was made, at the earliest.
         end_date: and at the latest.
         page: from 1.
+        limit: passages on a page.
     """
     return Request(
         "GET",
@@ -106,6 +108,7 @@ def search_archival(
             "mode": mode,
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "page": page,
+            "limit": limit,
         },
     )
 
@@ -275,6 +278,7 @@ def search_collection(
     start_date: Date | None = None,
     end_date: Date | None = None,
     page: int = 1,
+    limit: int = 10,
 ) -> Request[ArchivalResults]:
     """Search one collection, best first; the arguments are those of an agent's archival search."""
     return Request(
@@ -287,6 +291,7 @@ def search_collection(
             "mode": mode,
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "page": page,
+            "limit": limit,
         },
     )
 

@@ -119,7 +119,7 @@ def searches_are_alike(document: Json) -> Iterator[str]:
     for name, method, path, spec in ours(document):
         if method == "get" and SEARCHES.search(path):
             page = resolved(dict(answers(spec))["200"]["schema"], document)
-            if missing := {"query", "page", "start_date", "end_date"} - set(
+            if missing := {"query", "page", "limit", "start_date", "end_date"} - set(
                 parameters(spec, "query")
             ):
                 yield f"{name} takes no {missing}"
