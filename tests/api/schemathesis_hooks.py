@@ -20,7 +20,7 @@ EVERY = 4
 """Of so many cases one keeps what was made up."""
 
 
-@schemathesis.hook  # type: ignore[untyped-decorator]
+@schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Put ids into the case."""
     route = f"{case.method.upper()} {case.operation.path}"
