@@ -45,6 +45,8 @@ async def test_a_list_is_read_page_by_page_or_whole(connect, database: OneDataba
         assert first.items == made[:2]
         assert (await client.agents.list(limit=2, after=first.next)).items == made[2:4]
         assert [agent async for agent in client.agents.all(limit=2)] == made
+        newest_first = [agent async for agent in client.agents.all(limit=2, order="desc")]
+        assert newest_first == made[::-1]
 
 
 async def test_messages_are_sent_imported_listed_and_searched(connect, database: OneDatabase):
