@@ -171,12 +171,14 @@ class CollectionOut(BaseModel):
     dimension: int = Field(examples=[384])
     passage_count: int = Field(examples=[1])
     created_at: datetime
-    edited_at: datetime
+    updated_at: datetime = Field(description="Of it or of its passages.")
 
     @classmethod
     def read(cls, collection: Collection) -> Self:
         """From a stored collection."""
-        return cls(**{name: getattr(collection, name) for name in cls.model_fields})
+        names = set(cls.model_fields) - {"updated_at"}
+        values = {name: getattr(collection, name) for name in names}
+        return cls(**values, updated_at=collection.edited_at)
 
 
 class CollectionPage(BaseModel):

@@ -157,7 +157,7 @@ async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any
     try:
         cursor = await tx.execute(
             f"""UPDATE collections SET name = %(name)s, description = %(description)s,
-                    metadata = %(metadata)s
+                    metadata = %(metadata)s, edited_at = now()
                 WHERE id = %(id)s RETURNING {_COLUMNS}""",
             {**values, "metadata": Jsonb(values["metadata"]), "id": collection_id},
         )

@@ -25,6 +25,10 @@ IDS_OF_OTHERS = {
     "response_id": "OpenAI's ids begin with resp_",
 }
 """Ids that are no UUIDs, and why."""
+TIMES = {
+    *("created_at", "updated_at", "started_at", "finished_at"),
+    *("expires_at", "revoked_at", "last_used_at", "listed_at"),
+}
 VERB_FIRST = re.compile(r"[a-z]+(_[a-z]+)+")
 SEARCHES = re.compile(r"/search$")
 
@@ -150,7 +154,8 @@ def times_are_named_and_formed_alike(document: Json) -> Iterator[str]:
     for model, schema in document["components"]["schemas"].items():
         for field, part in schema.get("properties", {}).items():
             is_time = any(each.get("format") == "date-time" for each in part.get("anyOf", [part]))
-            if is_time != field.endswith("_at") and not _is_openais(model):
+            named = field in TIMES if is_time else not field.endswith("_at")
+            if not named and not _is_openais(model):
                 yield f"{model}.{field}"
 
 

@@ -75,4 +75,4 @@ class Collection(Record):
     dimension: int
     passage_count: int
     created_at: datetime
-    edited_at: datetime
+    updated_at: datetime
