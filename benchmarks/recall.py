@@ -241,12 +241,12 @@ async def _times(
     for (agent, query), vector in zip(tries, vectors.make(len(tries)).tolist(), strict=True):
         start = time.perf_counter()
         async with pool.tenant(TENANT) as tx:
-            before = _cpu_ms(tx.info.backend_pid)
+            before = server_cpu_ms(tx.info.backend_pid)
             if kind.meaning:
                 total = (await _by_meaning(tx, agent, query, kind.page, vector)).total
             else:
                 total = (await recall.search(tx, agent, query, Page(kind.page))).total
-            after = _cpu_ms(tx.info.backend_pid)
+            after = server_cpu_ms(tx.info.backend_pid)
         took.append(1000 * (time.perf_counter() - start))
         if before is not None and after is not None:
             cpu.append(after - before)
@@ -265,7 +265,7 @@ def _p95(values: Sequence[float]) -> float:
     return round(statistics.quantiles(values, n=20, method="inclusive")[-1], 2)
 
 
-def _cpu_ms(pid: int) -> float | None:
+def server_cpu_ms(pid: int) -> float | None:
     """What a server's process has computed so far; None if it isn't one of this machine that we may see."""
     try:
         if not (PROC / str(pid) / "comm").read_text().startswith("postgres"):

@@ -149,7 +149,7 @@ def make_history(
             raise RuntimeError(
                 "The database is not empty: this would be measured too, and deleted."
             )
-        agents = _make_agents(connection)
+        agents = make_agents(connection, AGENTS)
         # As it would be after a restore; one by one costs ten times as much.
         connection.execute("DROP INDEX IF EXISTS messages_trigrams")
         speaker = Speaker(seed)
@@ -176,8 +176,9 @@ def clear(owner_url: str) -> None:
         connection.execute("TRUNCATE agents, collections CASCADE")
 
 
-def _make_agents(connection: psycopg.Connection) -> list[UUID]:
-    agents = [new_id() for _ in range(AGENTS)]
+def make_agents(connection: psycopg.Connection, count: int) -> list[UUID]:
+    """Agents with nothing in their memories."""
+    agents = [new_id() for _ in range(count)]
     connection.execute(
         """WITH given AS (SELECT * FROM unnest(%(agents)s::uuid[], %(collections)s::uuid[])
                           AS g (agent, collection)),

@@ -297,11 +297,11 @@ def import_agent(
     settings = _settings()
     server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
     made = server.take_in_agent(file, name=name, keep_ids=keep_ids)
-    counts = f"{made['messages']} messages, {made['passages']} passages"
-    print(f"{made['agent']['name']} ({made['agent']['id']}): {counts}")
-    for note in made["not_carried"]:
-        what = f"{note['kind']} {note['name']}".rstrip()
-        print(f"not carried: {what}: {note['reason']}")
+    counts = f"{made.messages} messages, {made.passages} passages"
+    print(f"{made.agent.name} ({made.agent.id}): {counts}")
+    for note in made.not_carried:
+        what = f"{note.kind} {note.name}".rstrip()
+        print(f"not carried: {what}: {note.reason}")
 
 
 @app.command()

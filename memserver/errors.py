@@ -110,7 +110,7 @@ class RateLimited(MemserverError):
 
     code = "rate_limited"
 
-    def __init__(self, message: str, *, retry_after: int, hint: str = "") -> None:
+    def __init__(self, message: str, *, retry_after: int = 1, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
 

@@ -21,6 +21,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.storage import agents
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
+from memserver.storage.listing import Cut
 from memserver.tools.agent_memory import AgentMemory
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
@@ -78,7 +79,7 @@ class Memories:
             if self.only is not None:
                 found = [await self._agent(self.only)]
             else:
-                found = await agents.list_page(tx, after=None, limit=MOST_AGENTS)
+                found = await agents.list_page(tx, Cut(MOST_AGENTS))
         return [AgentInfo(name=agent.name, id=agent.id) for agent in found]
 
     async def working_context_read(self, agent: AgentName = None) -> list[SectionInfo]:
@@ -146,7 +147,7 @@ class Memories:
         if name is None:
             raise InvalidInput("Name the agent whose memory is meant; list_agents lists them.")
         async with self.database.tenant(self.tenant) as tx:
-            named = await agents.list_page(tx, after=None, limit=1, name=name)
+            named = await agents.list_page(tx, Cut(1), name=name)
             if named:
                 return named[0]
             try:

@@ -3,22 +3,20 @@
 Files that are ingested are followed until their passages are stored.
 """
 
-import json
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode
-from urllib.request import Request, urlopen
 from uuid import UUID
 
+from httpx2 import InvalidURL
 from rich.progress import Progress
 
+from memserver.client import Client
+from memserver.client.failures import ServerUnreachable, UnexpectedAnswer
+from memserver.client.models import Document, ImportedAgent
+from memserver.client.retries import Retries
 from memserver.errors import InvalidInput, MemserverError, NotFound, SetupError
 
 LOOK_SECONDS = 0.5
@@ -26,6 +24,8 @@ LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 300
 IMPORT_SECONDS = 24 * 3600
 """An import answers when all is stored."""
+RETRIES = Retries(most=2)
+"""Somebody waits, and may have given a wrong address."""
 UNFINISHED = {"waiting", "running"}
 
 
@@ -38,14 +38,22 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where files go: to an agent's own collection, or to another one."""
+
+    id: UUID
+    is_agent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunningServer:
     """A server by its address, such as http://127.0.0.1:8283, and the key by which it is asked."""
 
     url: str
     api_key: str | None = None
 
-    def place(self, agent: str | None, collection: str | None) -> str:
-        """The path of an agent or of a collection, each by id or name.
+    def place(self, agent: str | None, collection: str | None) -> Place:
+        """The place of an agent or of a collection, each by id or name.
 
         Raises:
             InvalidInput: neither is given, or both.
@@ -53,35 +61,25 @@ class RunningServer:
         """
         if (agent is None) == (collection is None):
             raise InvalidInput("Name an agent or a collection.", hint="--agent sam")
-        kind, given = ("agents", agent) if agent is not None else ("collections", collection)
+        given = agent if agent is not None else collection
         assert given is not None
         try:
-            return f"{kind}/{UUID(given)}"
+            return Place(UUID(given), agent is not None)
         except ValueError:
-            found = self._ask(f"{kind}?{urlencode({'name': given})}")["items"]
-        if not found:
-            raise NotFound(f"There is no {kind[:-1]} named {given!r}.")
-        return f"{kind}/{found[0]['id']}"
-
-    def post(
-        self, place: str, file: Path, *, tags: Sequence[str] = (), unique: bool = False
-    ) -> dict[str, Any]:
-        """Send a file; the document that it became.
-
-        Raises:
-            InvalidInput: the file can't be read here.
-            MemserverError: the server refused it, with the server's code.
-        """
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{error.strerror}.") from error
-        query = [("name", file.name), ("unique", str(unique).lower()), *(("tags", t) for t in tags)]
-        return self._ask(f"{place}/documents?{urlencode(query)}", content)
+            pass
+        with self._asking() as client:
+            if agent is not None:
+                ids = [each.id for each in client.agents.list(name=given).items]
+            else:
+                ids = [each.id for each in client.collections.list(name=given).items]
+        if not ids:
+            kind = "agent" if agent is not None else "collection"
+            raise NotFound(f"There is no {kind} named {given!r}.")
+        return Place(ids[0], agent is not None)
 
     def take_in(
         self,
-        place: str,
+        place: Place,
         files: Sequence[Path],
         progress: Progress,
         *,
@@ -94,30 +92,19 @@ class RunningServer:
             SetupError: the server can't be reached.
         """
         outcomes, documents = [], []
-        for file in files:
-            try:
-                documents.append(self.post(place, file, tags=tags, unique=unique))
-            except SetupError:
-                raise
-            except MemserverError as error:
-                outcomes.append(Outcome(f"{file}: {error.message} {error.hint}".rstrip(), False))
-        self._follow(documents, progress)
+        with self._asking() as client:
+            upload = client.documents.upload_to_agent if place.is_agent else client.documents.upload
+            for file in files:
+                try:
+                    content = _content(file)
+                    documents.append(upload(place.id, content, file.name, tags=tags, unique=unique))
+                except (ServerUnreachable, UnexpectedAnswer):
+                    raise
+                except MemserverError as error:
+                    line = f"{file}: {error.message} {error.hint}".rstrip()
+                    outcomes.append(Outcome(line, False))
+            _follow(client, documents, progress)
         return [*outcomes, *map(_outcome, documents)]
-
-    def _follow(self, documents: list[dict[str, Any]], progress: Progress) -> None:
-        """Wait until the documents have ended; their entries are kept up to date."""
-        task = progress.add_task("storing passages", total=None)
-        while any(each["state"] in UNFINISHED for each in documents):
-            time.sleep(LOOK_SECONDS)
-            for at, document in enumerate(documents):
-                if document["state"] in UNFINISHED:
-                    documents[at] = self._ask(f"documents/{quote(document['id'])}")
-            totals = [each["chunks_total"] for each in documents if each["state"] != "failed"]
-            progress.update(
-                task,
-                completed=sum(each["chunks_done"] for each in documents),
-                total=None if None in totals else sum(totals),
-            )
 
     def export(
         self, agent: str, file: Path, *, history: bool = False, vectors: bool = False
@@ -129,76 +116,68 @@ class RunningServer:
             InvalidInput: the file can't be written here.
             SetupError: the server can't be reached, or the connection broke.
         """
-        query = urlencode({"history": str(history).lower(), "vectors": str(vectors).lower()})
-        request = self._request(f"{self.place(agent, None)}/export?{query}")
-        part = file.with_name(f"{file.name}.part")
-        try:
-            with part.open("wb") as writing, self._answer(request, ANSWER_SECONDS) as answer:
-                shutil.copyfileobj(answer, writing)
-            part.replace(file)
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}.") from error
-        finally:
-            part.unlink(missing_ok=True)
+        found = self.place(agent, None)
+        with self._asking() as client:
+            try:
+                client.agents.export(found.id, file, history=history, vectors=vectors)
+            except OSError as error:
+                raise InvalidInput(f"{file}: {error.strerror}.") from error
 
     def take_in_agent(
         self, file: Path, *, name: str | None = None, keep_ids: bool = False
-    ) -> dict[str, Any]:
+    ) -> ImportedAgent:
         """Make an agent of a file; what the server says of it.
 
         Raises:
             InvalidInput: the file can't be read here.
             MemserverError: the server refused it, with the server's code.
         """
-        query = {"keep_ids": str(keep_ids).lower(), **({"name": name} if name else {})}
-        try:
-            with file.open("rb") as reading:
-                request = self._request(f"agents/import?{urlencode(query)}", reading)
-                request.add_header("Content-Length", str(file.stat().st_size))
-                with self._answer(request, IMPORT_SECONDS) as answer:
-                    made: dict[str, Any] = json.load(answer)
-                    return made
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}.") from error
-
-    def _ask(self, path: str, content: bytes | None = None) -> dict[str, Any]:
-        with self._answer(self._request(path, content), ANSWER_SECONDS) as response:
-            answer: dict[str, Any] = json.load(response)
-            return answer
-
-    def _request(self, path: str, content: bytes | IO[bytes] | None = None) -> Request:
-        request = Request(f"{self.url.rstrip('/')}/v1/{path}", content)
-        request.add_header("Content-Type", "application/octet-stream")
-        if self.api_key is not None:
-            request.add_header("Authorization", f"Bearer {self.api_key}")
-        return request
+        with self._asking(IMPORT_SECONDS) as client:
+            try:
+                return client.agents.import_file(file, name=name, keep_ids=keep_ids)
+            except OSError as error:
+                raise InvalidInput(f"{file}: {error.strerror}.") from error
 
     @contextmanager
-    def _answer(self, request: Request, seconds: float) -> Iterator[IO[bytes]]:
+    def _asking(self, seconds: float = ANSWER_SECONDS) -> Iterator[Client]:
         try:
-            with urlopen(request, timeout=seconds) as response:
-                yield response
-        except HTTPError as error:
-            raise _refusal(error) from error
-        except HTTPException as error:
-            raise SetupError(f"The answer of {self.url} broke off.", hint="Try again.") from error
-        except (URLError, OSError, ValueError) as error:
+            with Client(self.url, api_key=self.api_key, timeout=seconds, retries=RETRIES) as client:
+                yield client
+        except (ServerUnreachable, UnexpectedAnswer, InvalidURL) as error:
             raise SetupError(
-                f"No memserver answers at {self.url}: {getattr(error, 'reason', error)}",
+                f"No memserver answers at {self.url}: {error}",
                 hint="Start it by `memserver serve`, or name its address: --url http://host:8283",
             ) from error
 
 
-def _outcome(document: dict[str, Any]) -> Outcome:
-    if document["state"] == "done":
-        return Outcome(f"{document['name']}: {document['chunks_done']} passages", True)
-    error = document["error"] or {"message": document["state"], "hint": ""}
-    return Outcome(f"{document['name']}: {error['message']} {error['hint']}".rstrip(), False)
-
-
-def _refusal(error: HTTPError) -> MemserverError:
+def _content(file: Path) -> bytes:
     try:
-        told = json.load(error)["error"]
-        return MemserverError(told["message"], hint=told["hint"])
-    except (ValueError, KeyError, TypeError):
-        return MemserverError(f"The server answered {error.code}.")
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{error.strerror}.") from error
+
+
+def _follow(client: Client, documents: list[Document], progress: Progress) -> None:
+    """Wait until the documents have ended; their entries are kept up to date."""
+    task = progress.add_task("storing passages", total=None)
+    while any(each.state in UNFINISHED for each in documents):
+        time.sleep(LOOK_SECONDS)
+        for at, document in enumerate(documents):
+            if document.state in UNFINISHED:
+                documents[at] = client.documents.get(document.id)
+        totals = [each.chunks_total for each in documents if each.state != "failed"]
+        known = [total for total in totals if total is not None]
+        progress.update(
+            task,
+            completed=sum(each.chunks_done for each in documents),
+            total=sum(known) if len(known) == len(totals) else None,
+        )
+
+
+def _outcome(document: Document) -> Outcome:
+    if document.state == "done":
+        return Outcome(f"{document.name}: {document.chunks_done} passages", True)
+    if document.error is None:
+        return Outcome(f"{document.name}: {document.state}", False)
+    told = f"{document.error.message} {document.error.hint}".rstrip()
+    return Outcome(f"{document.name}: {told}", False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import psycopg
+from fastapi import FastAPI
 
 from memserver.agent.faculties import Clock, ModelSource, utc_now
 from memserver.api.app import create_app
@@ -57,6 +58,7 @@ class Server:
     services: Services
     model: ScriptedModel
     database: OneDatabase
+    app: FastAPI
 
     async def create_agent(self, **fields: Any) -> str:
         answer = await self.http.post("/v1/agents", json=fields)
@@ -138,7 +140,7 @@ async def serving(
             transport=transport, base_url="http://localhost", timeout=60
         ) as http:
             try:
-                yield Server(http, app.state.services, model, database)
+                yield Server(http, app.state.services, model, database, app)
             finally:
                 if isinstance(models, Models):
                     await models.aclose()

@@ -8,15 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 PromptOrder = Literal["working_context_first", "working_context_last"]
 """Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
 
+MOST_TOKENS = 100_000_000
+"""More than any model has, and a number that arithmetic stays exact with."""
+
 
 class AgentOptions(BaseModel):
     """What an agent may set for itself; what it leaves out is the server's setting."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    context_window: int | None = Field(default=None, ge=512)
+    context_window: int | None = Field(default=None, ge=512, le=MOST_TOKENS, examples=[8192])
     """Tokens of prompt and output; never more than the model has."""
-    max_output_tokens: int | None = Field(default=None, ge=16)
+    max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
     """Tokens kept free for one step's output."""
     max_steps: int | None = Field(default=None, ge=1, le=100)
     """Model steps in one turn."""
@@ -35,6 +38,6 @@ class AgentOptions(BaseModel):
     def _known(cls, name: str) -> str:
         try:
             ZoneInfo(name)
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, OSError) as error:
             raise ValueError(f"{name!r} is no IANA time zone, such as Europe/Berlin") from error
         return name

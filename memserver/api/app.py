@@ -13,7 +13,7 @@ from memserver.api.access import Access, BodyLimit, BodyLimits
 from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
-from memserver.api.openapi import DocumentedApp
+from memserver.api.openapi import DocumentedApp, operation_id
 from memserver.api.rate_limit import RateLimit
 from memserver.api.routes import (
     agents,
@@ -58,6 +58,7 @@ def create_app(
         description=DESCRIPTION,
         lifespan=lifespan,
         responses=errors.DOCUMENTED,
+        generate_unique_id_function=operation_id,
         middleware=_middleware(settings),
     )
     errors.install(app)

@@ -5,12 +5,11 @@ from typing import Any, Self
 from uuid import UUID
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     Field,
 )
 
-from memserver.api.schemas import LongText, Name, Request
+from memserver.api.schemas import LongText, Moment, Name, Request
 from memserver.memory.archival import ArchivalPage, SearchMode
 from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage.collections import Collection
@@ -19,10 +18,10 @@ from memserver.storage.collections import Collection
 class PassageIn(Request):
     """A passage for archival storage."""
 
-    text: LongText
-    tags: list[Name] = Field(default_factory=list, max_length=100)
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    created_at: AwareDatetime | None = None
+    text: LongText = Field(examples=["The cello is called Hugo."])
+    tags: list[Name] = Field(default_factory=list, max_length=100, examples=[["strings"]])
+    metadata: dict[str, Any] = Field(default_factory=dict, examples=[{"year": 2024}])
+    created_at: Moment | None = None
 
 
 class PassagesIn(Request):
@@ -36,9 +35,9 @@ class PassageOut(BaseModel):
 
     id: UUID
     collection_id: UUID
-    text: str
-    tags: list[str]
-    metadata: dict[str, Any]
+    text: str = Field(examples=["The cello is called Hugo."])
+    tags: list[str] = Field(examples=[["strings"]])
+    metadata: dict[str, Any] = Field(examples=[{"year": 2024}])
     created_at: datetime
     updated_at: datetime
 
@@ -52,14 +51,16 @@ class SourceOut(BaseModel):
     """Which retriever found a passage, at which place, with what score of its own."""
 
     retriever: Retriever
-    rank: int
-    score: float = Field(description="Of vector: cosine similarity, -1 to 1. Of text: unbounded.")
+    rank: int = Field(examples=[1])
+    score: float = Field(
+        description="Of vector: cosine similarity, -1 to 1. Of text: unbounded.", examples=[0.83]
+    )
 
 
 class FoundPassageOut(PassageOut):
     """A passage that a search found, with its score and where that comes from."""
 
-    score: float
+    score: float = Field(examples=[0.33])
     sources: list[SourceOut]
 
     @classmethod
@@ -106,11 +107,12 @@ class ArchivalResults(BaseModel):
     items: list[FoundPassageOut]
     total: int = Field(
         description="The passages that can be found. A search by words alone finds those that hold one; "
-        "any other all that the filter lets through, of which 10,000 are counted."
+        "any other all that the filter lets through, of which 10,000 are counted.",
+        examples=[1],
     )
-    reachable: int = Field(description="How many of them, the best, can be paged.")
-    page: int
-    pages: int
+    reachable: int = Field(description="How many of them, the best, can be paged.", examples=[1])
+    page: int = Field(examples=[1])
+    pages: int = Field(examples=[1])
     mode: SearchMode
 
     @classmethod
@@ -129,16 +131,16 @@ class ArchivalResults(BaseModel):
 class PassagePatch(Request):
     """A change of a passage; what is left out stays. `tags` and `metadata` are replaced as a whole."""
 
-    text: LongText | None = None
-    tags: list[Name] | None = Field(default=None, max_length=100)
-    metadata: dict[str, Any] | None = None
+    text: LongText | None = Field(default=None, examples=["The cello is called Hugo."])
+    tags: list[Name] | None = Field(default=None, max_length=100, examples=[["strings"]])
+    metadata: dict[str, Any] | None = Field(default=None, examples=[{"year": 2024}])
 
 
 class CollectionIn(Request):
     """A new collection that agents can share."""
 
-    name: Name = Field(description="Unique among the shared collections.")
-    description: str = Field(default="", max_length=10_000)
+    name: Name = Field(description="Unique among the shared collections.", examples=["instruments"])
+    description: str = Field(default="", max_length=10_000, examples=["Who plays what."])
     metadata: dict[str, Any] = Field(default_factory=dict)
     language: str = Field(
         default="english",
@@ -151,30 +153,32 @@ class CollectionIn(Request):
 class CollectionPatch(Request):
     """A change of a collection; what is left out stays. `metadata` is replaced as a whole."""
 
-    name: Name | None = None
-    description: str | None = Field(default=None, max_length=10_000)
-    metadata: dict[str, Any] | None = None
+    name: Name | None = Field(default=None, examples=["instruments"])
+    description: str | None = Field(default=None, max_length=10_000, examples=["Who plays what."])
+    metadata: dict[str, Any] | None = Field(default=None, examples=[{"source": "diary"}])
 
 
 class CollectionOut(BaseModel):
     """A collection."""
 
     id: UUID
-    name: str
+    name: str = Field(examples=["instruments"])
     own: bool = Field(description="Whether it is an agent's own.")
-    description: str
+    description: str = Field(examples=["Who plays what."])
     metadata: dict[str, Any]
-    language: str
-    embedding_model: str
-    dimension: int
-    passage_count: int
+    language: str = Field(examples=["english"])
+    embedding_model: str = Field(examples=["all-MiniLM-L6-v2"])
+    dimension: int = Field(examples=[384])
+    passage_count: int = Field(examples=[1])
     created_at: datetime
-    edited_at: datetime
+    updated_at: datetime = Field(description="Of it or of its passages.")
 
     @classmethod
     def read(cls, collection: Collection) -> Self:
         """From a stored collection."""
-        return cls(**{name: getattr(collection, name) for name in cls.model_fields})
+        names = set(cls.model_fields) - {"updated_at"}
+        values = {name: getattr(collection, name) for name in names}
+        return cls(**values, updated_at=collection.edited_at)
 
 
 class CollectionPage(BaseModel):
@@ -182,9 +186,3 @@ class CollectionPage(BaseModel):
 
     items: list[CollectionOut]
     next: UUID | None
-
-
-class AgentCollections(BaseModel):
-    """What an agent searches: its own collection first, then those attached to it."""
-
-    items: list[CollectionOut]

@@ -1,14 +1,22 @@
 """What routes ask for: the services, and whose request it is."""
 
-from typing import Annotated, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar, cast
+from uuid import UUID
 
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator
 
 from memserver.api.access import Caller
-from memserver.errors import Conflict
+from memserver.errors import Conflict, InvalidInput
 from memserver.memory.text import clean
+from memserver.storage.api_keys import TENANT_PATTERN
+from memserver.storage.listing import Cut
 from memserver.wiring import Services
+
+Item = TypeVar("Item")
+Cursor = TypeVar("Cursor")
 
 
 async def _services(request: Request) -> Services:
@@ -32,9 +40,93 @@ TenantDep = Annotated[str, Depends(_tenant)]
 PathText = Annotated[str, AfterValidator(clean)]
 """A text in a path or a query, without what Postgres can't take."""
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
-Before = Annotated[
-    int | None, Query(description="The `next` of the page before.", ge=-(2**62), le=2**62)
+Order = Annotated[
+    Literal["asc", "desc"],
+    Query(description="asc: as they were made, or by name; desc: the other way round."),
 ]
+_AFTER = "The `next` of the page before, of a request with the same order and filters."
 PageNumber = Annotated[
     int, Query(description="From 1; a page that does not exist is empty.", ge=-(2**53), le=2**53)
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page of a list, as a request asks for it: `limit`, `after` and `order` are the same for all lists.
+
+    Attributes:
+        cut: what is to be read: one item more than the page has, which tells whether another page follows.
+    """
+
+    cut: Cut
+
+    @classmethod
+    def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
+        """From a request's parameters."""
+        return cls(Cut(limit + 1, after, order == "desc"))
+
+    def is_behind(self, name: str) -> bool:
+        """Whether a name comes behind `after`."""
+        if self.cut.after is None:
+            return True
+        after: str = self.cut.after
+        return name < after if self.cut.descending else name > after
+
+    def split(
+        self, found: Sequence[Item], cursor: Callable[[Item], Cursor]
+    ) -> tuple[Sequence[Item], Cursor | None]:
+        """The page's items, of those that were read, and where the next page begins, if there is one."""
+        limit = self.cut.limit - 1
+        return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
+
+    def cut_out(
+        self, whole: Sequence[Item], cursor: Callable[[Item], Cursor]
+    ) -> tuple[Sequence[Item], Cursor | None]:
+        """The same of a list that is short and was read as a whole. Raises InvalidInput."""
+        found = list(reversed(whole)) if self.cut.descending else list(whole)
+        if self.cut.after is not None:
+            places = [place for place, each in enumerate(found) if cursor(each) == self.cut.after]
+            if not places:
+                raise InvalidInput("after: the list has no such item.", hint="Begin anew.")
+            found = found[places[0] + 1 :]
+        return self.split(found, cursor)
+
+
+def _by_id(
+    after: Annotated[UUID | None, Query(description=_AFTER)] = None,
+    limit: Limit = 50,
+    order: Order = "asc",
+) -> Listing:
+    return Listing.of(after, limit, order)
+
+
+def _by_name(
+    after: Annotated[str | None, Query(max_length=200, description=_AFTER)] = None,
+    limit: Limit = 50,
+    order: Order = "asc",
+) -> Listing:
+    return Listing.of(clean(after) if after is not None else None, limit, order)
+
+
+def _by_tenant(
+    after: Annotated[str | None, Query(pattern=TENANT_PATTERN, description=_AFTER)] = None,
+    limit: Limit = 50,
+    order: Order = "asc",
+) -> Listing:
+    return Listing.of(after, limit, order)
+
+
+def _newest_first(
+    after: Annotated[int | None, Query(ge=0, le=2**62, description=_AFTER)] = None,
+    limit: Limit = 50,
+    order: Order = "desc",
+) -> Listing:
+    return Listing.of(after, limit, order)
+
+
+ById = Annotated[Listing, Depends(_by_id)]
+"""A list in the order in which its items were made."""
+ByName = Annotated[Listing, Depends(_by_name)]
+ByTenant = Annotated[Listing, Depends(_by_tenant)]
+NewestFirst = Annotated[Listing, Depends(_newest_first)]
+"""A history: by numbers, from the newest on unless it is asked for the other way round."""

@@ -15,22 +15,27 @@ class DocumentOut(BaseModel):
 
     id: UUID
     collection_id: UUID
-    name: str
+    name: str = Field(examples=["manual.pdf"])
     kind: Literal["text", "markdown", "html", "pdf", "docx", "jsonl"] = Field(
-        description="What the content was found to be."
+        description="What the content was found to be.", examples=["pdf"]
     )
-    bytes: int
-    tags: list[str]
+    bytes: int = Field(examples=[48213])
+    tags: list[str] = Field(examples=[["manual"]])
     metadata: dict[str, Any]
-    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    state: Literal["waiting", "running", "done", "failed", "cancelled"] = Field(examples=["done"])
     error: ErrorBody | None = Field(
-        description="Why it failed; while it is running, what went wrong last and is tried again."
+        description="Why it failed; while it is running, what went wrong last and is tried again.",
+        examples=[None],
     )
-    warnings: list[str] = Field(description="What in the file could not be read.")
-    pages: int | None = Field(description="Of a PDF, once it has been read.")
-    characters: int | None = Field(description="Of its text, once it has been read.")
-    chunks_done: int = Field(description="Passages that are stored.")
-    chunks_total: int | None = Field(description="Passages that it becomes, once it has been read.")
+    warnings: list[str] = Field(description="What in the file could not be read.", examples=[[]])
+    pages: int | None = Field(description="Of a PDF, once it has been read.", examples=[12])
+    characters: int | None = Field(
+        description="Of its text, once it has been read.", examples=[21034]
+    )
+    chunks_done: int = Field(description="Passages that are stored.", examples=[31])
+    chunks_total: int | None = Field(
+        description="Passages that it becomes, once it has been read.", examples=[31]
+    )
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -54,7 +59,7 @@ class DocumentPage(BaseModel):
 class DocumentText(BaseModel):
     """What was read in a document; its passages' `start` and `end` count this text's characters."""
 
-    text: str
+    text: str = Field(examples=["How to tune a cello."])
 
     @classmethod
     def read(cls, text: Text) -> Self:

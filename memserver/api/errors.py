@@ -54,6 +54,24 @@ STATUS: dict[str, int] = {
     errors.MemserverError.code: 500,
 }
 
+CODES: dict[int, str] = {
+    400: "invalid_json",
+    401: errors.MissingApiKey.code,
+    403: errors.Forbidden.code,
+    404: errors.NotFound.code,
+    405: "method_not_allowed",
+    409: errors.Conflict.code,
+    413: errors.RequestTooLarge.code,
+    415: errors.UnsupportedDocument.code,
+    422: errors.InvalidInput.code,
+    429: errors.RateLimited.code,
+    500: errors.MemserverError.code,
+    502: errors.ModelError.code,
+    503: errors.ModelUnavailable.code,
+    504: errors.ModelTimeout.code,
+}
+"""Of each status that is documented, the code that it mostly has."""
+
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
     for status, text in {
@@ -81,13 +99,7 @@ def body(code: str, message: str, hint: str = "") -> dict[str, Any]:
 def answer(error: errors.MemserverError | HTTPException) -> JSONResponse:
     """The response that tells of an error."""
     if isinstance(error, HTTPException):
-        codes = {
-            404: "not_found",
-            405: "method_not_allowed",
-            400: "invalid_json",
-            413: errors.RequestTooLarge.code,
-        }
-        code = codes.get(error.status_code, "http_error")
+        code = CODES.get(error.status_code, "http_error")
         told = body(code, str(error.detail))
         return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
     told = body(error.code, error.message, error.hint)

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from memserver.api.schemas import Name, Request
+from memserver.api.schemas import Moment, Name, Request
 from memserver.storage.api_keys import TENANT_PATTERN, ApiKey, Scope, Tenant
 
 TenantName = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]
@@ -22,7 +22,7 @@ class KeyIn(Request):
         max_length=3,
         description="read: GET; write: everything else; admin: keys and tenants, and all of these.",
     )
-    expires_at: AwareDatetime | None = Field(default=None, description="Left out: never.")
+    expires_at: Moment | None = Field(default=None, description="Left out: never.", examples=[None])
     tenant: TenantName | None = Field(
         default=None, description="Left out: your own. Another one's only for the operator."
     )
@@ -32,14 +32,16 @@ class KeyOut(BaseModel):
     """An API key, without its secret."""
 
     id: UUID
-    tenant: str
-    name: str
-    prefix: str = Field(description="The beginning of its secret, to recognise it by.")
-    scopes: list[Scope]
+    tenant: str = Field(examples=["acme"])
+    name: str = Field(examples=["chat app"])
+    prefix: str = Field(
+        description="The beginning of its secret, to recognise it by.", examples=["msk_3fZk9"]
+    )
+    scopes: list[Scope] = Field(examples=[["read", "write"]])
     created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None = Field(description="To the minute.")
+    expires_at: datetime | None = Field(examples=[None])
+    revoked_at: datetime | None = Field(examples=[None])
+    last_used_at: datetime | None = Field(description="To the minute.", examples=[None])
 
     @classmethod
     def read(cls, key: ApiKey) -> Self:
@@ -52,7 +54,8 @@ class KeyCreated(KeyOut):
 
     key: str | None = Field(
         description="The secret, shown this once. Null where the request is repeated with its "
-        "Idempotency-Key: the secret is stored nowhere. Revoke the key then, and create another one."
+        "Idempotency-Key: the secret is stored nowhere. Revoke the key then, and create another one.",
+        examples=["msk_3fZk9…"],
     )
 
     @classmethod
@@ -71,13 +74,15 @@ class KeyPage(BaseModel):
 class TenantIn(Request):
     """A new tenant."""
 
-    tenant: TenantName = Field(description="Its name, by which it is known for ever.")
+    tenant: TenantName = Field(
+        description="Its name, by which it is known for ever.", examples=["acme"]
+    )
 
 
 class TenantOut(BaseModel):
     """A tenant."""
 
-    tenant: str
+    tenant: str = Field(examples=["acme"])
     created_at: datetime
 
     @classmethod
@@ -90,7 +95,7 @@ class TenantPage(BaseModel):
     """A page of tenants; `next` is the cursor of the following page, or null."""
 
     items: list[TenantOut]
-    next: str | None
+    next: str | None = Field(examples=[None])
 
 
 def _fields(key: ApiKey) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Any, Literal, Self
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     Field,
 )
 
 from memserver.agent.events import TurnEnded, TurnPaused
-from memserver.api.schemas import ErrorBody, LongText, Request
+from memserver.api.schemas import ErrorBody, LongText, Moment, Request
 from memserver.memory.recall import RecallPage
 from memserver.memory.recall_meaning import MeaningPage
 from memserver.messages import Message, Usage, WaitsFor
@@ -28,26 +27,29 @@ class MessageIn(Request):
 class ToolCallOut(BaseModel):
     """A call that the agent made, and what came of it."""
 
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
-    waits_for: WaitsFor | None = Field(
-        description="Of a call that waits or has waited: for approval, or for the caller's result."
+    id: str = Field(examples=["call_7c1f"])
+    name: str = Field(examples=["send_message"])
+    arguments: dict[str, Any] = Field(examples=[{"message": "Hello Ada!"}])
+    state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"] = Field(
+        examples=["done"]
     )
-    result: str | None
+    waits_for: WaitsFor | None = Field(
+        description="Of a call that waits or has waited: for approval, or for the caller's result.",
+        examples=[None],
+    )
+    result: str | None = Field(examples=["Sent."])
     finished_at: datetime | None
 
 
 class MessageOut(BaseModel):
     """One entry of the history. `position` identifies it within its agent and orders the history."""
 
-    position: int
-    role: Literal["user", "assistant", "system"]
-    text: str
-    thought: str
+    position: int = Field(examples=[1001])
+    role: Literal["user", "assistant", "system"] = Field(examples=["assistant"])
+    text: str = Field(examples=["Hello Ada!"])
+    thought: str = Field(examples=["She tells me her name."])
     tool_call: ToolCallOut | None
-    tokens: int
+    tokens: int = Field(examples=[23])
     created_at: datetime
 
     @classmethod
@@ -79,15 +81,15 @@ class MessagePage(BaseModel):
     """A page of the history; `next` is the cursor of the following page, or null."""
 
     items: list[MessageOut]
-    next: int | None
+    next: int | None = Field(examples=[None])
 
 
 class UsageOut(BaseModel):
     """Tokens of a turn's model calls, as the endpoint counted them."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
+    prompt_tokens: int = Field(examples=[1520])
+    completion_tokens: int = Field(examples=[41])
+    cached_tokens: int = Field(examples=[1408])
 
     @classmethod
     def read(cls, usage: Usage) -> Self:
@@ -102,15 +104,18 @@ class UsageOut(BaseModel):
 class TurnOut(BaseModel):
     """A turn: one message (or one import) and what became of it."""
 
-    turn: int
+    turn: int = Field(examples=[1])
     kind: Literal["message", "import"]
-    state: Literal["waiting", "running", "requires_action", "done", "failed"]
-    steps: int
+    state: Literal["waiting", "running", "requires_action", "done", "failed"] = Field(
+        examples=["done"]
+    )
+    steps: int = Field(examples=[1])
     stop_reason: str | None = Field(
         description="message_sent, terminal_tool, no_heartbeat, max_steps, cancelled, imported or error; "
-        "null before the end."
+        "null before the end.",
+        examples=["message_sent"],
     )
-    error: ErrorBody | None
+    error: ErrorBody | None = Field(examples=[None])
     usage: UsageOut
     created_at: datetime
     finished_at: datetime | None
@@ -134,12 +139,16 @@ class TurnOut(BaseModel):
 class Answer(BaseModel):
     """What came of a message: the agent's text, and every step behind it."""
 
-    turn: int
-    text: str = Field(description="What the agent said; several messages are joined by newlines.")
-    stop_reason: str = Field(
-        description="As of a turn; requires_action if the last message's call waits for an answer."
+    turn: int = Field(examples=[1])
+    text: str = Field(
+        description="What the agent said; several messages are joined by newlines.",
+        examples=["Hello Ada!"],
     )
-    steps: int
+    stop_reason: str = Field(
+        description="As of a turn; requires_action if the last message's call waits for an answer.",
+        examples=["message_sent"],
+    )
+    steps: int = Field(examples=[1])
     usage: UsageOut
     messages: list[MessageOut]
 
@@ -163,10 +172,8 @@ class PastMessage(Request):
     """A message from before, with its own time."""
 
     role: Literal["user", "assistant"]
-    text: LongText
-    created_at: AwareDatetime | None = Field(
-        default=None, description="With a zone; left out: now."
-    )
+    text: LongText = Field(examples=["I moved to Graz."])
+    created_at: Moment | None = Field(default=None, description="With a zone; left out: now.")
 
 
 class ImportIn(Request):
@@ -184,8 +191,8 @@ class FoundMessage(MessageOut):
 class CoverageOut(BaseModel):
     """How much of an agent's history can be found by meaning."""
 
-    embedded: int = Field(description="Messages that have been embedded.")
-    messages: int = Field(description="Messages that there are.")
+    embedded: int = Field(description="Messages that have been embedded.", examples=[240])
+    messages: int = Field(description="Messages that there are.", examples=[242])
     complete: bool = Field(description="Whether all of turns that have ended are embedded.")
 
 
@@ -194,13 +201,15 @@ class RecallResults(BaseModel):
 
     items: list[FoundMessage]
     total: int | None = Field(
-        default=None, description="How many match; by meaning alone, how many are ordered."
+        default=None,
+        description="How many match; by meaning alone, how many are ordered.",
+        examples=[1],
     )
     total_is_exact: bool = Field(
         default=True, description="False: there are more than `total`, and than `pages`."
     )
-    page: int | None = None
-    pages: int | None = None
+    page: int | None = Field(default=None, examples=[1])
+    pages: int | None = Field(default=None, examples=[1])
     next: str | None = Field(
         default=None, description="The cursor of what follows, for `after`; null: nothing does."
     )
@@ -238,23 +247,25 @@ class RecallResults(BaseModel):
 class ContextPart(BaseModel):
     """One part of the prompt."""
 
-    name: str
-    tokens: int
-    text: str
+    name: str = Field(examples=["working_context"])
+    tokens: int = Field(examples=[58])
+    text: str = Field(examples=["<human>Name: Ada</human>"])
 
 
 class ContextOut(BaseModel):
     """What the prompt holds now."""
 
-    window: int = Field(description="Tokens of prompt and output together.")
-    reserved: int = Field(description="Tokens kept free for the output.")
-    used: int = Field(description="Tokens of the prompt, as the model counts.")
+    window: int = Field(description="Tokens of prompt and output together.", examples=[8192])
+    reserved: int = Field(description="Tokens kept free for the output.", examples=[1024])
+    used: int = Field(description="Tokens of the prompt, as the model counts.", examples=[1520])
     token_scale: float = Field(
         description="The model's tokens for each one of our own count, learnt from its usage; "
-        "all numbers here are the model's."
+        "all numbers here are the model's.",
+        examples=[1.0],
     )
     parts: list[ContextPart]
     queue: list[MessageOut]
     summary_failure: str | None = Field(
-        description="Why the newest summary is an extract and not the model's, if so."
+        description="Why the newest summary is an extract and not the model's, if so.",
+        examples=[None],
     )

@@ -11,17 +11,17 @@ from memserver.moving.take_in import Imported
 class NotCarried(BaseModel):
     """Something of a file that could not be carried as it is."""
 
-    kind: str = Field(description="Such as tool, model, collection.")
-    name: str
-    reason: str
+    kind: str = Field(description="Such as tool, model, collection.", examples=["tool"])
+    name: str = Field(examples=["web_search"])
+    reason: str = Field(examples=["There is no tool of this name here."])
 
 
 class ImportOut(BaseModel):
     """What an import made."""
 
     agent: AgentOut
-    messages: int
-    passages: int
+    messages: int = Field(examples=[412])
+    passages: int = Field(examples=[37])
     embedded: bool = Field(description="Whether passages were embedded anew.")
     not_carried: list[NotCarried]
 

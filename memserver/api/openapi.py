@@ -1,17 +1,33 @@
-"""Adds to the OpenAPI document what holds for all routes alike: keys, scopes, limits, idempotency."""
+"""Adds to the OpenAPI document what holds for all routes alike: keys, scopes, limits, idempotency, examples."""
 
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from memserver.api.access import required_scope
-from memserver.api.idempotency import HEADER, LONGEST_KEY
+from memserver.api.errors import CODES, body
+from memserver.api.examples import NoExample, example
+from memserver.api.idempotency import HEADER, LONGEST_KEY, REPLAYED
+from memserver.api.openai.errors import error_body, speaks_openai
+from memserver.messages import JsonObject
 
 SCHEME = "api_key"
 METHODS = frozenset({"get", "put", "post", "patch", "delete"})
 KEY_ONLY = ("401", "403", "429")
 """Answers that only a route that needs a key gives."""
+JSON = "application/json"
+RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds after which one more is taken.",
+        "schema": {"type": "integer"},
+    }
+}
+_SENTENCE = re.compile(r"[.:;](?:\s|$)")
 _DESCRIPTION = """An API key, as `memserver keys create` or `POST /v1/keys` shows it once. Its scopes: `read` \
 for GET, `write` for everything else, `admin` for keys and tenants and for all of the above. While the server \
 has no keys, it needs none and listens on the loopback only."""
@@ -28,6 +44,11 @@ class DocumentedApp(FastAPI):
         return super().openapi()
 
 
+def operation_id(route: APIRoute) -> str:
+    """The name of the route's function, which no two share: what generated clients call it."""
+    return route.name
+
+
 def _complete(document: dict[str, Any]) -> None:
     components = document.setdefault("components", {})
     components["securitySchemes"] = {
@@ -36,18 +57,23 @@ def _complete(document: dict[str, Any]) -> None:
     for path, item in document["paths"].items():
         for method in METHODS & item.keys():
             _complete_operation(item[method], method.upper(), path)
+            _show_examples(item[method], path, document)
 
 
 def _complete_operation(operation: dict[str, Any], method: str, path: str) -> None:
+    operation["summary"] = _SENTENCE.split(operation["description"], maxsplit=1)[0]
     scope = required_scope(method, path)
     operation["security"] = [] if scope is None else [{SCHEME: [scope]}]
-    if scope is None:
-        for status in KEY_ONLY:
-            operation["responses"].pop(status, None)
+    unlikely = (*(KEY_ONLY if scope is None else ()), *(["422"] if speaks_openai(path) else ()))
+    for status in unlikely:
+        operation["responses"].pop(status, None)
+    if "429" in operation["responses"]:
+        operation["responses"]["429"]["headers"] = RETRY_AFTER
     if method == "POST":
         parameters = operation.setdefault("parameters", [])
         if not any(parameter["name"] == HEADER for parameter in parameters):
             parameters.append(_idempotency_key())
+            _tell_of_replays(operation["responses"])
 
 
 def _idempotency_key() -> dict[str, Any]:
@@ -58,3 +84,42 @@ def _idempotency_key() -> dict[str, Any]:
         "description": "A repeated request with the same key gets the first answer.",
         "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     }
+
+
+def _tell_of_replays(responses: dict[str, Any]) -> None:
+    for status, response in responses.items():
+        if status.startswith("2"):
+            response.setdefault("headers", {})[REPLAYED] = {
+                "description": "`true`, if the answer was given before.",
+                "schema": {"type": "string"},
+            }
+
+
+def _show_examples(operation: dict[str, Any], path: str, document: JsonObject) -> None:
+    for content in _json_of(operation.get("requestBody", {})):
+        with suppress(NoExample):
+            content["example"] = example(content["schema"], document, sent=True)
+    for status, response in operation["responses"].items():
+        for content in _json_of(response):
+            failed = _is_failure(content["schema"])
+            with suppress(NoExample):
+                content["example"] = (
+                    _failure(int(status), response["description"], path)
+                    if failed
+                    else example(content["schema"], document, sent=False)
+                )
+
+
+def _json_of(holder: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    content = holder.get("content", {}).get(JSON)
+    if content is not None:
+        yield content
+
+
+def _is_failure(schema: JsonObject) -> bool:
+    return str(schema.get("$ref", "")).endswith("ErrorResponse")
+
+
+def _failure(status: int, message: str, path: str) -> JsonObject:
+    told = body(CODES[status], message)
+    return error_body(status, told["error"]) if speaks_openai(path) else told

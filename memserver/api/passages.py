@@ -1,8 +1,7 @@
 """What the routes of an agent's archival storage and of a collection have in common."""
 
-import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Query
@@ -14,13 +13,13 @@ from memserver.api.archival_schemas import (
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import PageNumber
-from memserver.errors import InvalidInput
+from memserver.api.dependencies import Listing, PageNumber
+from memserver.api.uploads import parse_metadata
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
-from memserver.memory.text import clean, clean_json
-from memserver.messages import JsonObject, Passage
+from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.text import clean
+from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
@@ -49,7 +48,7 @@ class Filters:
     ) -> None:
         self._all_tags = [clean(name) for name in tag or ()]
         self._any_tags = [clean(name) for name in any_tag or ()]
-        self._metadata = _metadata(metadata)
+        self._metadata = parse_metadata(metadata)
         self._dates = (start_date, end_date)
 
     def read(self, services: Services) -> PassageFilter:
@@ -80,10 +79,11 @@ class Asked:
             SearchMode | None, Query(description="What finds passages; left out: the server's.")
         ] = None,
         page: PageNumber = 1,
+        limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
     ) -> None:
         self._query = clean(query)
         self._mode = mode
-        self._page = Page(page)
+        self._page = Page(page, limit)
 
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
@@ -120,20 +120,7 @@ async def insert(
     return PassagesOut(items=[PassageOut.read(passage) for passage in stored])
 
 
-def as_page(found: list[Passage], limit: int) -> PassagePage:
-    """The first `limit` of what was found, and where the rest begins."""
-    more = UUID(found[limit - 1].id) if len(found) > limit else None
-    return PassagePage(items=[PassageOut.read(passage) for passage in found[:limit]], next=more)
-
-
-def _metadata(text: str | None) -> JsonObject:
-    if text is None:
-        return {}
-    try:
-        value: Any = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"metadata: {text[:100]!r} is not JSON.") from error
-    if not isinstance(value, dict):
-        raise InvalidInput('metadata: a JSON object is wanted, such as {"source": "diary"}.')
-    cleaned: JsonObject = clean_json(value)
-    return cleaned
+def as_page(found: list[Passage], listing: Listing) -> PassagePage:
+    """What was found as a page."""
+    items, more = listing.split(found, lambda passage: UUID(passage.id))
+    return PassagePage(items=[PassageOut.read(passage) for passage in items], next=more)

@@ -1,10 +1,12 @@
 """The API's resources as pydantic models, and how they are read from our own values."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import (
+    AfterValidator,
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -14,10 +16,19 @@ from pydantic import (
 
 from memserver.agent.options import AgentOptions
 from memserver.memory.attachments import MOST_SECTIONS
-from memserver.memory.text import clean_json
+from memserver.memory.text import checked_json
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.storage.agents import Agent
 
+
+def _storable(moment: datetime) -> datetime:
+    if not _EARLIEST <= moment <= _LATEST:
+        raise ValueError("the year must be from 1 to 9999, with a day to spare at both ends")
+    return moment
+
+
+_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+_LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
@@ -27,6 +38,8 @@ CharacterLimit = Annotated[
     int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
 ]
 SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
+Moment = Annotated[AwareDatetime, AfterValidator(_storable)]
+"""A time with its zone, which Postgres and Python both have wherever it is shown."""
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 
 
@@ -41,14 +54,14 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _cleaned(cls, body: Any) -> Any:  # noqa: ANN401 - not validated yet
-        return clean_json(body)
+        return checked_json(body)
 
 
 class ErrorBody(BaseModel):
     """What went wrong; `code` is stable, `message` and `hint` are for people."""
 
-    code: str
-    message: str
+    code: str = Field(examples=["not_found"])
+    message: str = Field(examples=["There is no such thing."])
     hint: str = ""
 
 
@@ -61,8 +74,8 @@ class ErrorResponse(BaseModel):
 class SectionIn(Request):
     """A section of the working context, for a new agent."""
 
-    name: SectionName
-    text: LongText = ""
+    name: SectionName = Field(examples=["human"])
+    text: LongText = Field(default="", examples=["Name: Ada"])
     limit: CharacterLimit = DEFAULT_LIMIT
     description: SectionDescription = ""
 
@@ -100,20 +113,20 @@ class AgentIn(Request):
 class AgentChange(Request):
     """A change of an agent; what is left out stays."""
 
-    name: Name | None = None
-    model: Name | None = None
-    system_prompt: LongText | None = None
+    name: Name | None = Field(default=None, examples=["sam"])
+    model: Name | None = Field(default=None, examples=["default"])
+    system_prompt: LongText | None = Field(default=None, examples=["You are Sam."])
     options: AgentOptions | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = Field(default=None, examples=[{"team": "support"}])
 
 
 class AgentOut(BaseModel):
     """An agent."""
 
     id: UUID
-    name: str
-    model: str | None
-    system_prompt: str | None
+    name: str = Field(examples=["sam"])
+    model: str | None = Field(examples=[None])
+    system_prompt: str | None = Field(examples=[None])
     options: AgentOptions
     metadata: dict[str, Any]
     created_at: datetime
@@ -145,15 +158,15 @@ class Health(BaseModel):
     """The server answers."""
 
     status: Literal["ok"]
-    version: str
+    version: str = Field(examples=["1.0.0"])
 
 
 class Component(BaseModel):
     """One thing that the server needs."""
 
-    name: str
+    name: str = Field(examples=["model"])
     ready: bool
-    detail: str
+    detail: str = Field(examples=["answers"])
 
 
 class Readiness(BaseModel):

@@ -25,7 +25,9 @@ ExpectedVersion = Field(
     ge=1,
     description="The version that you saw; another one now is the error version_conflict.",
 )
-Place = Field(default=None, ge=1, description="In the agent's order, from 1; left out: the end.")
+Place = Field(
+    default=None, ge=1, le=1_000_000, description="In the agent's order, from 1; left out: the end."
+)
 ReadOnly = Field(default=None, description="The agent's tools can't edit it.")
 
 
@@ -33,12 +35,12 @@ class SectionOut(BaseModel):
     """A section as it is now; `name` is its own, null if it was made for an agent."""
 
     id: UUID
-    name: str | None
-    text: str
-    limit: int
-    description: str
-    version: int = Field(description="Of the text; grows by one with each edit.")
-    readers: int = Field(description="Agents that have it.")
+    name: str | None = Field(examples=["team"])
+    text: str = Field(examples=["Ada leads it."])
+    limit: int = Field(examples=[2000])
+    description: str = Field(examples=["Who is who."])
+    version: int = Field(description="Of the text; grows by one with each edit.", examples=[3])
+    readers: int = Field(description="Agents that have it.", examples=[2])
     updated_at: datetime
 
     @classmethod
@@ -61,13 +63,13 @@ class AgentSectionOut(BaseModel):
     """A section as an agent has it, under the agent's name for it."""
 
     id: UUID
-    name: str
-    text: str
-    limit: int
-    description: str
-    version: int = Field(description="Of the text; grows by one with each edit.")
+    name: str = Field(examples=["human"])
+    text: str = Field(examples=["Name: Ada"])
+    limit: int = Field(examples=[2000])
+    description: str = Field(examples=["The user."])
+    version: int = Field(description="Of the text; grows by one with each edit.", examples=[3])
     read_only: bool = Field(description="The agent's tools can't edit it.")
-    readers: int = Field(description="Agents that have it, this one among them.")
+    readers: int = Field(description="Agents that have it, this one among them.", examples=[1])
     updated_at: datetime
 
     @classmethod
@@ -102,10 +104,10 @@ class AgentSectionIn(SectionIn):
 class SectionByItselfIn(Request):
     """A new section that no agent has yet."""
 
-    name: Name
-    text: LongText = ""
+    name: Name = Field(examples=["team"])
+    text: LongText = Field(default="", examples=["Ada leads it."])
     limit: CharacterLimit = DEFAULT_LIMIT
-    description: SectionDescription = ""
+    description: SectionDescription = Field(default="", examples=["Who is who."])
 
 
 class Attachment(Request):
@@ -119,7 +121,7 @@ class Attachment(Request):
 class SectionEdit(Request):
     """A change of a section; what is left out stays."""
 
-    text: LongText | None = None
+    text: LongText | None = Field(default=None, examples=["Name: Ada"])
     limit: CharacterLimit | None = None
     description: SectionDescription | None = None
     expected_version: int | None = ExpectedVersion
@@ -136,7 +138,9 @@ class AgentSectionEdit(SectionEdit):
 
     name: SectionName | None = Field(default=None, description="Another one for this agent.")
     read_only: bool | None = ReadOnly
-    place: int | None = Field(default=None, ge=1, description="In the agent's order, from 1.")
+    place: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="In the agent's order, from 1."
+    )
 
 
 class Undo(Request):
@@ -152,22 +156,26 @@ NEWEST = Undo()
 class Restore(Request):
     """Which version's text to take."""
 
-    version: int = Field(ge=1, le=2**62)
+    version: int = Field(ge=1, le=2**62, examples=[2])
     expected_version: int | None = ExpectedVersion
 
 
 class EditOut(BaseModel):
     """One version of a section's text, and who wrote it."""
 
-    version: int
-    text: str
+    version: int = Field(examples=[3])
+    text: str = Field(examples=["Name: Ada"])
     actor: Literal["tool", "api", "import"] = Field(description="By which way the edit came.")
     agent_id: UUID | None = Field(
         description="Whose tool it was, or through which agent the API was asked."
     )
-    turn: int | None = Field(description="The agent's turn, if it was a tool.")
-    position: int | None = Field(description="The tool's call in the agent's history.")
-    restores: int | None = Field(description="The older version whose text it took, if it did.")
+    turn: int | None = Field(description="The agent's turn, if it was a tool.", examples=[1])
+    position: int | None = Field(
+        description="The tool's call in the agent's history.", examples=[1001]
+    )
+    restores: int | None = Field(
+        description="The older version whose text it took, if it did.", examples=[None]
+    )
     created_at: datetime
 
     @classmethod
@@ -190,7 +198,7 @@ class History(BaseModel):
     """A page of versions, newest first; `next` is the cursor of the following page, or null."""
 
     items: list[EditOut]
-    next: int | None
+    next: int | None = Field(examples=[None])
 
 
 class SectionPage(BaseModel):
@@ -204,8 +212,8 @@ class ReaderOut(BaseModel):
     """An agent that has a section, and how."""
 
     agent_id: UUID
-    agent_name: str
-    section: str = Field(description="The agent's name for it.")
+    agent_name: str = Field(examples=["sam"])
+    section: str = Field(description="The agent's name for it.", examples=["team"])
     read_only: bool
 
     @classmethod

@@ -72,7 +72,9 @@ class ClientToolIn(_NewTool):
 class ToolPatch(Request):
     """A change of a tool; what is left out stays."""
 
-    description: Description | None = None
+    description: Description | None = Field(
+        default=None, examples=["The weather of a town, today."]
+    )
     parameters: dict[str, Any] | None = None
     url: Url | None = None
     secret: Secret | None = None
@@ -88,13 +90,17 @@ class ToolPatch(Request):
 class ToolOut(BaseModel):
     """A tool. Of a webhook the secret is shown once, in the answer to its creation."""
 
-    name: str
-    kind: ToolKind
-    description: str
-    parameters: dict[str, Any]
-    url: str | None = None
-    timeout: float | None = None
-    retries: int | None = None
+    name: str = Field(examples=["weather"])
+    kind: ToolKind = Field(examples=["webhook"])
+    description: str = Field(examples=["The weather of a city, today."])
+    parameters: dict[str, Any] = Field(
+        examples=[
+            {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        ]
+    )
+    url: str | None = Field(default=None, examples=["https://example.org/weather"])
+    timeout: float | None = Field(default=None, examples=[30.0])
+    retries: int | None = Field(default=None, examples=[2])
     secret: str | None = None
     mcp_server_id: UUID | None = None
     created_at: datetime | None = Field(default=None, description="Null: it is the server's own.")
@@ -133,7 +139,7 @@ class ToolPage(BaseModel):
     """A page of tools; `next` is the cursor of the following page, or null."""
 
     items: list[ToolOut]
-    next: str | None
+    next: str | None = Field(examples=[None])
 
 
 class ToolRules(Request):
@@ -150,16 +156,16 @@ class ToolRules(Request):
         default=False, description="The turn doesn't end before it has succeeded."
     )
     max_calls: int | None = Field(
-        default=None, ge=1, le=100, description="Calls in one turn, at most."
+        default=None, ge=1, le=100, description="Calls in one turn, at most.", examples=[3]
     )
 
 
 class AgentToolOut(ToolRules):
     """A tool that an agent has, with its rules."""
 
-    name: str
+    name: str = Field(examples=["weather"])
     kind: ToolKind | None
-    description: str
+    description: str = Field(examples=["The weather of a city, today."])
     available: bool = Field(
         description="False: it can't be called now, since its MCP server is away."
     )
@@ -177,10 +183,11 @@ class AgentToolOut(ToolRules):
         )
 
 
-class AgentTools(BaseModel):
-    """What an agent can call, in the order in which the model sees it."""
+class AgentToolPage(BaseModel):
+    """A page of an agent's tools; `next` is the cursor of the following page, or null."""
 
     items: list[AgentToolOut]
+    next: str | None = Field(examples=[None])
 
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
@@ -191,7 +198,7 @@ class McpServerIn(Request):
     """An MCP server over streamable HTTP."""
 
     name: Annotated[str, StringConstraints(pattern=MCP_SERVER_NAME)] = Field(
-        description="Its tools are named NAME__TOOL."
+        description="Its tools are named NAME__TOOL.", examples=["wiki"]
     )
     url: Url = Field(examples=["https://example.org/mcp"])
     headers: dict[HeaderName, HeaderValue] = Field(
@@ -208,12 +215,13 @@ class McpServerOut(BaseModel):
     """An MCP server, with the tools that it listed last."""
 
     id: UUID
-    name: str
-    url: str
-    timeout: float | None
-    tools: list[str]
+    name: str = Field(examples=["wiki"])
+    url: str = Field(examples=["https://example.org/mcp"])
+    timeout: float | None = Field(examples=[30.0])
+    tools: list[str] = Field(examples=[["wiki__search"]])
     refused: dict[str, str] = Field(
-        description="Tools that it lists now and that can't be used, with the reason."
+        description="Tools that it lists now and that can't be used, with the reason.",
+        examples=[{}],
     )
     listed_at: datetime | None
     created_at: datetime
@@ -246,11 +254,11 @@ class WaitingCallOut(BaseModel):
     """A call that waits for somebody's answer."""
 
     agent_id: UUID
-    turn: int
-    position: int
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
+    turn: int = Field(examples=[4])
+    position: int = Field(examples=[4001])
+    call_id: str = Field(examples=["call_7c1f"])
+    name: str = Field(examples=["weather"])
+    arguments: dict[str, Any] = Field(examples=[{"city": "Graz"}])
     waits_for: WaitsFor
     created_at: datetime
 
@@ -282,7 +290,12 @@ class ApprovalIn(Request):
     """What a person says to a call that waits for approval."""
 
     approve: bool = Field(description="True: it runs; false: it doesn't, and the model is told.")
-    reason: str = Field(default="", max_length=2000, description="What the model is told why not.")
+    reason: str = Field(
+        default="",
+        max_length=2000,
+        description="What the model is told why not.",
+        examples=["Ask first."],
+    )
     stream: bool = Field(default=False, description="Answer as server-sent events.")
 
 

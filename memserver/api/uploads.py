@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from memserver.errors import DocumentTooLarge, InvalidInput
-from memserver.memory.text import clean, clean_json
+from memserver.memory.text import checked_json, clean
 
 FORM_BYTES = 100_000
 """What a form may have around its file."""
@@ -68,13 +68,12 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        value = json.loads(text)
+        value = checked_json(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"metadata: not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise InvalidInput("metadata: not a JSON object.")
-    cleaned: dict[str, Any] = clean_json(value)
-    return cleaned
+        raise InvalidInput("metadata: not a JSON object.", hint='Such as {"source": "diary"}.')
+    return value
 
 
 async def _from_form(request: Request) -> Uploaded:

@@ -1,6 +1,7 @@
 """The requests for agents and for the server itself, each once, for both clients."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import UUID
 
 from memserver.client.models import (
@@ -8,6 +9,7 @@ from memserver.client.models import (
     AgentOptions,
     ContextView,
     Health,
+    ImportedAgent,
     Page,
     Readiness,
 )
@@ -15,6 +17,7 @@ from memserver.client.requests import (
     UNSET,
     Id,
     JsonObject,
+    Order,
     PageRequest,
     Request,
     Unset,
@@ -72,10 +75,10 @@ def create_agent(
 
 
 def list_agents(
-    *, name: str | None = None, after: Id | None = None, limit: int = 50
+    *, name: str | None = None, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Agent, UUID]:
-    """List agents, oldest first. `after` is the `next` of the page before."""
-    query = {"name": name, "after": after, "limit": limit}
+    """List agents. `after` is the `next` of the page before."""
+    query = {"name": name, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/agents", Page[Agent, UUID].model_validate, query=query)
 
 
@@ -114,6 +117,43 @@ def update_agent(
 def delete_agent(agent: Id) -> Request[None]:
     """Delete an agent with its whole memory."""
     return Request("DELETE", "/agents/{agent_id}", nothing, {"agent_id": agent})
+
+
+def export_agent(agent: Id, *, history: bool = False, vectors: bool = False) -> Request[None]:
+    """The agent with its whole memory as an agent file.
+
+    Args:
+        agent: which.
+        history: every version of the working context, not only the last.
+        vectors: those of its passages, so that they need not be made anew.
+    """
+    query = {"history": history, "vectors": vectors}
+    return Request("GET", "/agents/{agent_id}/export", nothing, {"agent_id": agent}, query)
+
+
+def import_agent(
+    file: Path | bytes,
+    *,
+    name: str | None = None,
+    keep_ids: bool = False,
+    idempotency_key: str | None = None,
+) -> Request[ImportedAgent]:
+    """Make an agent of an agent file, or of Letta's (.af); all of it or nothing.
+
+    Args:
+        file: its path, or what is in it.
+        name: instead of the file's.
+        keep_ids: the agent and its passages keep the file's ids.
+        idempotency_key: as of a message.
+    """
+    return Request(
+        "POST",
+        "/agents/import",
+        ImportedAgent.model_validate,
+        query={"name": name, "keep_ids": keep_ids},
+        file=file,
+        key=idempotency_key or new_key(),
+    )
 
 
 def get_context(agent: Id) -> Request[ContextView]:

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from memserver.client.models import (
-    AgentCollections,
     ArchivalResults,
     Collection,
     Page,
@@ -18,6 +17,7 @@ from memserver.client.requests import (
     Date,
     Id,
     JsonObject,
+    Order,
     PageRequest,
     Request,
     given,
@@ -54,14 +54,20 @@ def list_archival(
     end_date: Date | None = None,
     after: Id | None = None,
     limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[Passage, UUID]:
-    """List the passages of the agent's own collection, oldest first; the filter is that of a search."""
+    """List the passages of the agent's own collection; the filter is that of a search."""
     return PageRequest(
         "GET",
         "/agents/{agent_id}/archival",
         Page[Passage, UUID].model_validate,
         {"agent_id": agent},
-        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+        {
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "after": after,
+            "limit": limit,
+            "order": order,
+        },
     )
 
 
@@ -76,6 +82,7 @@ def search_archival(
     start_date: Date | None = None,
     end_date: Date | None = None,
     page: int = 1,
+    limit: int = 10,
 ) -> Request[ArchivalResults]:
     """Search the agent's own collection and those attached to it, best first.
 
@@ -89,6 +96,7 @@ def search_archival(
         start_date: when it was made, at the earliest.
         end_date: and at the latest.
         page: from 1.
+        limit: passages on a page.
     """
     return Request(
         "GET",
@@ -100,6 +108,7 @@ def search_archival(
             "mode": mode,
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "page": page,
+            "limit": limit,
         },
     )
 
@@ -126,10 +135,10 @@ def create_collection(
 
 
 def list_collections(
-    *, name: str | None = None, after: Id | None = None, limit: int = 50
+    *, name: str | None = None, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Collection, UUID]:
-    """List the shared collections, oldest first."""
-    query = {"name": name, "after": after, "limit": limit}
+    """List the shared collections."""
+    query = {"name": name, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/collections", Page[Collection, UUID].model_validate, query=query)
 
 
@@ -162,10 +171,17 @@ def delete_collection(collection: Id) -> Request[None]:
     return Request("DELETE", "/collections/{collection_id}", nothing, ids)
 
 
-def agent_collections(agent: Id) -> Request[AgentCollections]:
-    """What the agent searches: its own collection, then those attached to it."""
-    ids = {"agent_id": agent}
-    return Request("GET", "/agents/{agent_id}/collections", AgentCollections.model_validate, ids)
+def agent_collections(
+    agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[Collection, UUID]:
+    """List what the agent searches: its own collection, then those attached to it."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/collections",
+        Page[Collection, UUID].model_validate,
+        {"agent_id": agent},
+        {"after": after, "limit": limit, "order": order},
+    )
 
 
 def attach_collection(agent: Id, collection: Id) -> Request[None]:
@@ -202,14 +218,20 @@ def list_passages(
     end_date: Date | None = None,
     after: Id | None = None,
     limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[Passage, UUID]:
-    """List a collection's passages, oldest first; the filter is that of a search."""
+    """List a collection's passages; the filter is that of a search."""
     return PageRequest(
         "GET",
         "/collections/{collection_id}/passages",
         Page[Passage, UUID].model_validate,
         {"collection_id": collection},
-        {**_filter(tag, any_tag, metadata, start_date, end_date), "after": after, "limit": limit},
+        {
+            **_filter(tag, any_tag, metadata, start_date, end_date),
+            "after": after,
+            "limit": limit,
+            "order": order,
+        },
     )
 
 
@@ -256,6 +278,7 @@ def search_collection(
     start_date: Date | None = None,
     end_date: Date | None = None,
     page: int = 1,
+    limit: int = 10,
 ) -> Request[ArchivalResults]:
     """Search one collection, best first; the arguments are those of an agent's archival search."""
     return Request(
@@ -268,6 +291,7 @@ def search_collection(
             "mode": mode,
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "page": page,
+            "limit": limit,
         },
     )
 

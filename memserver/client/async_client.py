@@ -1,5 +1,6 @@
 """The client whose methods are awaited. Its tables are those of `sync_client`; a test compares them."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import httpx2
@@ -36,6 +37,14 @@ class AsyncAgents(AsyncResource):
     update = AsyncMethod(agents.update_agent)
     delete = AsyncMethod(agents.delete_agent)
     context = AsyncMethod(agents.get_context)
+    import_file = AsyncMethod(agents.import_agent)
+
+    async def export(
+        self, agent: Id, file: Path, *, history: bool = False, vectors: bool = False
+    ) -> None:
+        """Write the agent with its whole memory to a file, which has its name only when it is whole."""
+        request = agents.export_agent(agent, history=history, vectors=vectors)
+        await self.transport.save(request, file)
 
 
 class AsyncMessages(AsyncResource):
@@ -151,6 +160,7 @@ class AsyncArchival(AsyncResource):
     search = AsyncMethod(archival.search_archival)
     delete = AsyncMethod(archival.delete_archival)
     collections = AsyncMethod(archival.agent_collections)
+    all_collections = AsyncItems(archival.agent_collections)
     attach = AsyncMethod(archival.attach_collection)
     detach = AsyncMethod(archival.detach_collection)
 
@@ -206,6 +216,7 @@ class AsyncTools(AsyncResource):
     update = AsyncMethod(tools.update_tool)
     delete = AsyncMethod(tools.delete_tool)
     of_agent = AsyncMethod(tools.agent_tools)
+    all_of_agent = AsyncItems(tools.agent_tools)
     attach = AsyncMethod(tools.attach_tool)
     detach = AsyncMethod(tools.detach_tool)
 

@@ -1,7 +1,9 @@
 """The transport for asyncio and trio: sends requests and lets others run meanwhile."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from functools import wraps
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
@@ -11,8 +13,8 @@ import httpx2
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.progress import Progress
-from memserver.client.requests import PageRequest, Request
-from memserver.client.retries import Retries, read
+from memserver.client.requests import PIECE, PageRequest, Request
+from memserver.client.retries import Retries, error_in, read
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +56,37 @@ class AsyncTransport:
                 yield item
             following = following.following(page)
 
+    async def save(self, request: Request[None], file: Path) -> None:
+        """Write the answer to a file, which has its name only when it is whole. Raises MemserverError."""
+        tried = 0
+        part = anyio.Path(file.with_name(f"{file.name}.part"))
+        try:
+            while not await self._save(request, part, tried := tried + 1):
+                pass
+            await part.replace(file)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await part.unlink(missing_ok=True)
+
+    async def _save(self, request: Request[None], part: anyio.Path, tried: int) -> bool:
+        try:
+            answer = await self._http.send(self._prepared(request, request.headers), stream=True)
+            async with aclosing(answer):
+                if answer.is_success:
+                    async with await part.open("wb") as writing:
+                        async for piece in answer.aiter_bytes():
+                            await writing.write(piece)
+                    return True
+                await answer.aread()
+        except httpx2.TransportError as failure:
+            await anyio.sleep(self._retries.after_failure(request, tried, failure))
+            return False
+        pause = self._retries.after_answer(request, tried, answer)
+        if pause is None:
+            raise error_in(answer)
+        await anyio.sleep(pause)
+        return False
+
     async def events(self, progress: Progress) -> AsyncGenerator[Event]:
         """A stream's events to its end, over as many connections as it takes."""
         tried = 0
@@ -85,9 +118,15 @@ class AsyncTransport:
             request.method,
             self._base + request.url,
             params=httpx2.QueryParams(request.parameters) or None,
-            content=request.content,
+            content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},
         )
+
+
+async def _pieces(file: Path) -> AsyncIterator[bytes]:
+    async with await anyio.open_file(file, "rb") as reading:
+        while piece := await reading.read(PIECE):
+            yield piece
 
 
 async def _frames(answer: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:

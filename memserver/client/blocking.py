@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import wraps
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
@@ -11,8 +13,8 @@ import httpx2
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.progress import Progress
-from memserver.client.requests import PageRequest, Request
-from memserver.client.retries import Retries, read
+from memserver.client.requests import PIECE, PageRequest, Request
+from memserver.client.retries import Retries, error_in, read
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +55,36 @@ class Transport:
             yield from page.items
             following = following.following(page)
 
+    def save(self, request: Request[None], file: Path) -> None:
+        """Write the answer to a file, which has its name only when it is whole. Raises MemserverError."""
+        tried = 0
+        part = file.with_name(f"{file.name}.part")
+        try:
+            while not self._save(request, part, tried := tried + 1):
+                pass
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _save(self, request: Request[None], part: Path, tried: int) -> bool:
+        try:
+            answer = self._http.send(self._prepared(request, request.headers), stream=True)
+            with closing(answer):
+                if answer.is_success:
+                    with part.open("wb") as writing:
+                        for piece in answer.iter_bytes():
+                            writing.write(piece)
+                    return True
+                answer.read()
+        except httpx2.TransportError as failure:
+            time.sleep(self._retries.after_failure(request, tried, failure))
+            return False
+        pause = self._retries.after_answer(request, tried, answer)
+        if pause is None:
+            raise error_in(answer)
+        time.sleep(pause)
+        return False
+
     def events(self, progress: Progress) -> Generator[Event]:
         """A stream's events to its end, over as many connections as it takes."""
         tried = 0
@@ -84,9 +116,15 @@ class Transport:
             request.method,
             self._base + request.url,
             params=httpx2.QueryParams(request.parameters) or None,
-            content=request.content,
+            content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},
         )
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as reading:
+        while piece := reading.read(PIECE):
+            yield piece
 
 
 def _frames(answer: httpx2.Response) -> Iterator[httpx2.ServerSentEvent]:

@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from memserver.client.models import Answer, Page, Turn, WaitingCall
-from memserver.client.requests import Id, PageRequest, Request, given, new_key, nothing
+from memserver.client.requests import Id, Order, PageRequest, Request, given, new_key, nothing
 
 
 def list_waiting_calls(
-    agent: Id | None = None, *, after: Id | None = None, limit: int = 50
+    agent: Id | None = None, *, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[WaitingCall, UUID]:
     """List the calls that wait for an answer, of one agent or of all; an agent has at most one."""
-    query = {"agent_id": agent, "after": after, "limit": limit}
+    query = {"agent_id": agent, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/calls/waiting", Page[WaitingCall, UUID].model_validate, query=query)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from memserver.client.models import Document, DocumentText, Page
-from memserver.client.requests import Id, JsonObject, PageRequest, Request, new_key, nothing
+from memserver.client.requests import Id, JsonObject, Order, PageRequest, Request, new_key, nothing
 
 
 def upload_to_agent(
@@ -63,28 +63,28 @@ def upload_to_collection(
 
 
 def list_documents_of_agent(
-    agent: Id, *, after: Id | None = None, limit: int = 50
+    agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Document, UUID]:
-    """List the documents of the agent's own collection, oldest first."""
+    """List the documents of the agent's own collection."""
     return PageRequest(
         "GET",
         "/agents/{agent_id}/documents",
         Page[Document, UUID].model_validate,
         {"agent_id": agent},
-        {"after": after, "limit": limit},
+        {"after": after, "limit": limit, "order": order},
     )
 
 
 def list_documents_of_collection(
-    collection: Id, *, after: Id | None = None, limit: int = 50
+    collection: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Document, UUID]:
-    """List the documents of a collection, oldest first."""
+    """List the documents of a collection."""
     return PageRequest(
         "GET",
         "/collections/{collection_id}/documents",
         Page[Document, UUID].model_validate,
         {"collection_id": collection},
-        {"after": after, "limit": limit},
+        {"after": after, "limit": limit, "order": order},
     )
 
 

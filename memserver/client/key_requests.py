@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant
-from memserver.client.requests import Id, PageRequest, Request, given, new_key, nothing
+from memserver.client.requests import Id, Order, PageRequest, Request, given, new_key, nothing
 
 
 def create_key(
@@ -33,10 +33,14 @@ def create_key(
 
 
 def list_keys(
-    *, tenant: str | None = None, after: Id | None = None, limit: int = 50
+    *,
+    tenant: str | None = None,
+    after: Id | None = None,
+    limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[ApiKey, UUID]:
     """List the API keys, oldest first, revoked and expired ones too."""
-    query = {"tenant": tenant, "after": after, "limit": limit}
+    query = {"tenant": tenant, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/keys", Page[ApiKey, UUID].model_validate, query=query)
 
 
@@ -58,9 +62,11 @@ def create_tenant(tenant: str) -> Request[Tenant]:
     return Request("POST", "/tenants", Tenant.model_validate, body=body, key=new_key())
 
 
-def list_tenants(*, after: str | None = None, limit: int = 50) -> PageRequest[Tenant, str]:
+def list_tenants(
+    *, after: str | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[Tenant, str]:
     """List the tenants, by name: all for the operator, for others their own."""
-    query = {"after": after, "limit": limit}
+    query = {"after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/tenants", Page[Tenant, str].model_validate, query=query)
 
 

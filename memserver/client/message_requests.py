@@ -8,6 +8,7 @@ from memserver.client.requests import (
     Date,
     Id,
     JsonObject,
+    Order,
     PageRequest,
     Request,
     new_key,
@@ -47,16 +48,15 @@ def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) 
 
 
 def list_messages(
-    agent: Id, *, after: int | None = None, before: int | None = None, limit: int = 50
+    agent: Id, *, after: int | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Message, int]:
-    """The history: newest first, or, with `after`, oldest first behind that position."""
+    """The history, from the position `after` on: newest first, or with the order `asc` oldest first."""
     return PageRequest(
         "GET",
         "/agents/{agent_id}/messages",
         Page[Message, int].model_validate,
         {"agent_id": agent},
-        {"after": after, "before": before, "limit": limit},
-        cursor="before" if after is None else "after",
+        {"after": after, "limit": limit, "order": order},
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -14,12 +15,17 @@ from pydantic import BaseModel
 
 from memserver.client.models import Page
 
+PIECE = 1_000_000
+"""Bytes of a file that are in memory at once."""
+
 T = TypeVar("T")
 C = TypeVar("C", bound=UUID | int | str)
 
 JsonObject = Mapping[str, Any]
 Id = UUID | str
 """Of an agent, a collection or the like."""
+Order = Literal["asc", "desc"]
+"""Of a list: as its items were made, or by name; or the other way round."""
 Date = date | datetime | str
 """A date, a datetime (without a zone it is UTC), `today`, `yesterday` or `now`."""
 
@@ -44,7 +50,7 @@ class Request(Generic[T]):
         ids: what stands in the path.
         query: its parameters; None is left out.
         body: JSON.
-        file: sent instead of JSON.
+        file: sent instead of JSON; one that is named by its path is read piece by piece, while it is sent.
         raw: whether `parse` takes the answer's bytes, not its JSON.
         key: the idempotency key: what is sent again with it is done once. Every POST has one.
         answers: statuses other than 2xx that are an answer and no error.
@@ -56,7 +62,7 @@ class Request(Generic[T]):
     ids: Mapping[str, Id | int] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    file: bytes | None = None
+    file: bytes | Path | None = None
     raw: bool = False
     key: str | None = None
     answers: frozenset[int] = frozenset()
@@ -79,9 +85,9 @@ class Request(Generic[T]):
 
     @property
     def content(self) -> bytes | None:
-        """The body as it is sent."""
+        """The body as it is sent, unless it is read from a path."""
         if self.body is None:
-            return self.file
+            return None if isinstance(self.file, Path) else self.file
         return json.dumps(self.body, default=_as_json, ensure_ascii=False).encode(
             errors="surrogatepass"
         )
@@ -90,9 +96,11 @@ class Request(Generic[T]):
     def headers(self) -> dict[str, str]:
         """Those of this request alone."""
         found = {}
-        if self.content is not None:
+        if self.body is not None or self.file is not None:
             kind = "json" if self.file is None else "octet-stream"
             found["Content-Type"] = f"application/{kind}"
+        if isinstance(self.file, Path):
+            found["Content-Length"] = str(self.file.stat().st_size)
         return found if self.key is None else {**found, "Idempotency-Key": self.key}
 
     @property
@@ -103,19 +111,13 @@ class Request(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest(Request[Page[T, C]], Generic[T, C]):
-    """A request for one page of a list.
-
-    Attributes:
-        cursor: the parameter that the following page's cursor goes into.
-    """
-
-    cursor: str = "after"
+    """A request for one page of a list."""
 
     def following(self, page: Page[T, C]) -> Self | None:
         """The request for the page behind this one, or None if it was the last."""
         if page.next is None:
             return None
-        return replace(self, query={**self.query, self.cursor: page.next})
+        return replace(self, query={**self.query, "after": page.next})
 
 
 def new_key() -> str:

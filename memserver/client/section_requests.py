@@ -10,7 +10,7 @@ from memserver.client.models import (
     SectionVersion,
     WorkingContext,
 )
-from memserver.client.requests import Id, PageRequest, Request, given, new_key, nothing
+from memserver.client.requests import Id, Order, PageRequest, Request, given, new_key, nothing
 
 # --- of an agent
 
@@ -119,7 +119,12 @@ def detach_section(agent: Id, section: str) -> Request[None]:
 
 
 def section_history(
-    agent: Id, section: str, *, before: int | None = None, limit: int = 50
+    agent: Id,
+    section: str,
+    *,
+    after: int | None = None,
+    limit: int = 50,
+    order: Order | None = None,
 ) -> PageRequest[SectionVersion, int]:
     """The versions of a section's text, newest first."""
     return PageRequest(
@@ -127,8 +132,7 @@ def section_history(
         f"{_OF_AGENT}/history",
         Page[SectionVersion, int].model_validate,
         _ids(agent, section),
-        {"before": before, "limit": limit},
-        cursor="before",
+        {"after": after, "limit": limit, "order": order},
     )
 
 
@@ -170,10 +174,10 @@ def create_section(
 
 
 def list_sections(
-    *, name: str | None = None, after: Id | None = None, limit: int = 50
+    *, name: str | None = None, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[SectionByItself, UUID]:
-    """List the sections, oldest first; `name` is their own."""
-    query = {"name": name, "after": after, "limit": limit}
+    """List the sections; `name` is their own."""
+    query = {"name": name, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/sections", Page[SectionByItself, UUID].model_validate, query=query)
 
 
@@ -210,7 +214,7 @@ def delete_section(section_id: Id) -> Request[None]:
 
 
 def list_readers(
-    section_id: Id, *, after: Id | None = None, limit: int = 50
+    section_id: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[Reader, UUID]:
     """List the agents that have a section."""
     return PageRequest(
@@ -218,12 +222,12 @@ def list_readers(
         f"{_BY_ITSELF}/readers",
         Page[Reader, UUID].model_validate,
         {"section_id": section_id},
-        {"after": after, "limit": limit},
+        {"after": after, "limit": limit, "order": order},
     )
 
 
 def section_history_by_id(
-    section_id: Id, *, before: int | None = None, limit: int = 50
+    section_id: Id, *, after: int | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[SectionVersion, int]:
     """The versions of a section's text, newest first."""
     return PageRequest(
@@ -231,8 +235,7 @@ def section_history_by_id(
         f"{_BY_ITSELF}/history",
         Page[SectionVersion, int].model_validate,
         {"section_id": section_id},
-        {"before": before, "limit": limit},
-        cursor="before",
+        {"after": after, "limit": limit, "order": order},
     )
 
 

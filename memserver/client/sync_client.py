@@ -1,5 +1,6 @@
 """The client whose methods wait. Its tables are those of `async_client`; a test compares them."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import httpx2
@@ -30,6 +31,14 @@ class Agents(Resource):
     update = Method(agents.update_agent)
     delete = Method(agents.delete_agent)
     context = Method(agents.get_context)
+    import_file = Method(agents.import_agent)
+
+    def export(
+        self, agent: Id, file: Path, *, history: bool = False, vectors: bool = False
+    ) -> None:
+        """Write the agent with its whole memory to a file, which has its name only when it is whole."""
+        request = agents.export_agent(agent, history=history, vectors=vectors)
+        self.transport.save(request, file)
 
 
 class Messages(Resource):
@@ -145,6 +154,7 @@ class Archival(Resource):
     search = Method(archival.search_archival)
     delete = Method(archival.delete_archival)
     collections = Method(archival.agent_collections)
+    all_collections = Items(archival.agent_collections)
     attach = Method(archival.attach_collection)
     detach = Method(archival.detach_collection)
 
@@ -200,6 +210,7 @@ class Tools(Resource):
     update = Method(tools.update_tool)
     delete = Method(tools.delete_tool)
     of_agent = Method(tools.agent_tools)
+    all_of_agent = Items(tools.agent_tools)
     attach = Method(tools.attach_tool)
     detach = Method(tools.detach_tool)
 

@@ -2,8 +2,17 @@
 
 from uuid import UUID
 
-from memserver.client.models import AgentTool, AgentTools, McpServer, Page, Tool
-from memserver.client.requests import Id, JsonObject, PageRequest, Request, given, new_key, nothing
+from memserver.client.models import AgentTool, McpServer, Page, Tool
+from memserver.client.requests import (
+    Id,
+    JsonObject,
+    Order,
+    PageRequest,
+    Request,
+    given,
+    new_key,
+    nothing,
+)
 
 # --- tools
 
@@ -50,9 +59,11 @@ def create_client_tool(
     return Request("POST", "/tools", Tool.model_validate, body=body, key=new_key())
 
 
-def list_tools(*, after: str | None = None, limit: int = 50) -> PageRequest[Tool, str]:
+def list_tools(
+    *, after: str | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[Tool, str]:
     """List the tools that agents can have, by name: those of the server, and those registered."""
-    query = {"after": after, "limit": limit}
+    query = {"after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/tools", Page[Tool, str].model_validate, query=query)
 
 
@@ -91,10 +102,17 @@ def delete_tool(name: str) -> Request[None]:
 # --- an agent's
 
 
-def agent_tools(agent: Id) -> Request[AgentTools]:
-    """What the agent can call, with its rules."""
-    ids = {"agent_id": agent}
-    return Request("GET", "/agents/{agent_id}/tools", AgentTools.model_validate, ids)
+def agent_tools(
+    agent: Id, *, after: str | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[AgentTool, str]:
+    """List what the agent can call, in the order in which the model sees it, with its rules."""
+    return PageRequest(
+        "GET",
+        "/agents/{agent_id}/tools",
+        Page[AgentTool, str].model_validate,
+        {"agent_id": agent},
+        {"after": after, "limit": limit, "order": order},
+    )
 
 
 def attach_tool(
@@ -151,9 +169,11 @@ def create_mcp_server(
     return Request("POST", "/mcp-servers", McpServer.model_validate, body=body, key=new_key())
 
 
-def list_mcp_servers(*, after: Id | None = None, limit: int = 50) -> PageRequest[McpServer, UUID]:
-    """List the registered MCP servers, oldest first."""
-    query = {"after": after, "limit": limit}
+def list_mcp_servers(
+    *, after: Id | None = None, limit: int = 50, order: Order | None = None
+) -> PageRequest[McpServer, UUID]:
+    """List the registered MCP servers."""
+    query = {"after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/mcp-servers", Page[McpServer, UUID].model_validate, query=query)
 
 

@@ -1,11 +1,14 @@
 """Text at the boundary: what can't be stored is cleaned, what is too long is shown shortened."""
 
+import math
 import re
 from datetime import datetime, tzinfo
 from typing import Any
 
 from memserver.llm.base import ChatModel
 
+MOST_NESTED = 100
+"""Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -30,6 +33,25 @@ def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, dict):
         return {clean(key): clean_json(item) for key, item in value.items()}
     return value
+
+
+def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """`clean_json` for what somebody else sent.
+
+    Raises:
+        ValueError: it nests too deep, or holds a number that JSON can't (NaN, or beyond a double's range).
+    """
+    unseen = [(value, 1)]
+    while unseen:
+        each, depth = unseen.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError("a number is none that JSON has, or too large")
+        if isinstance(each, dict | list):
+            if depth > MOST_NESTED:
+                raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
+            members = each.values() if isinstance(each, dict) else each
+            unseen += [(member, depth + 1) for member in members]
+    return clean_json(value)
 
 
 def stamp(at: datetime, zone: tzinfo) -> str:

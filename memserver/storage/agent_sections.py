@@ -9,6 +9,7 @@ from uuid import UUID
 
 from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
+from memserver.storage.listing import Cut
 from memserver.storage.sections import RENEW_STATISTICS
 
 
@@ -99,15 +100,13 @@ async def delete(tx: Transaction, agent_id: UUID, section_id: UUID) -> None:
     )
 
 
-async def readers_page(
-    tx: Transaction, section_id: UUID, *, after: UUID | None, limit: int
-) -> list[Reader]:
-    """A page of the agents that have a section, oldest agent first."""
+async def readers_page(tx: Transaction, section_id: UUID, cut: Cut) -> list[Reader]:
+    """A page of the agents that have a section, by their age."""
     cursor = await tx.execute(
-        """SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
-           FROM agent_sections l JOIN agents a ON a.id = l.agent_id
-           WHERE l.section_id = %(id)s AND (%(after)s::uuid IS NULL OR l.agent_id > %(after)s)
-           ORDER BY l.agent_id LIMIT %(limit)s""",
-        {"id": section_id, "after": after, "limit": limit},
+        f"""SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
+            FROM agent_sections l JOIN agents a ON a.id = l.agent_id
+            WHERE l.section_id = %(id)s AND {cut.behind("l.agent_id")}
+            {cut.by("l.agent_id")}""".encode(),
+        {"id": section_id, **cut.parameters},
     )
     return [Reader(**row) for row in await cursor.fetchall()]

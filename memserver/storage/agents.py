@@ -14,6 +14,7 @@ from memserver.messages import JsonObject, Section
 from memserver.storage import collections
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent as no_agent
 
 
@@ -121,16 +122,13 @@ async def get(tx: Transaction, agent_id: UUID) -> Agent:
     return Agent(**row)
 
 
-async def list_page(
-    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
-) -> list[Agent]:
+async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Agent]:
     """A page of agents in the order of their creation (ids sort by time)."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM agents
-            WHERE (%(after)s::uuid IS NULL OR id > %(after)s)
-              AND (%(name)s::text IS NULL OR name = %(name)s)
-            ORDER BY id LIMIT %(limit)s""",
-        {"after": after, "limit": limit, "name": name},
+            WHERE {cut.behind("id")} AND (%(name)s::text IS NULL OR name = %(name)s)
+            {cut.by("id")}""".encode(),
+        {**cut.parameters, "name": name},
     )
     return [Agent(**row) for row in await cursor.fetchall()]
 

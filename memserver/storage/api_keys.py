@@ -18,6 +18,7 @@ import psycopg
 from memserver.errors import Conflict, DatabaseError, NotFound
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.listing import Cut
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
@@ -133,12 +134,11 @@ async def get(tx: Transaction, key_id: UUID) -> ApiKey:
     return ApiKey(**row)
 
 
-async def list_page(tx: Transaction, *, after: UUID | None, limit: int) -> list[ApiKey]:
-    """A page of keys, oldest first, the revoked ones too."""
+async def list_page(tx: Transaction, cut: Cut) -> list[ApiKey]:
+    """A page of keys in the order of their creation (ids sort by time), the revoked ones too."""
     cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM api_keys
-            WHERE (%(after)s::uuid IS NULL OR id > %(after)s) ORDER BY id LIMIT %(limit)s""",
-        {"after": after, "limit": limit},
+        f"SELECT {_COLUMNS} FROM api_keys WHERE {cut.behind('id')} {cut.by('id')}".encode(),
+        cut.parameters,
     )
     return [ApiKey(**row) for row in await cursor.fetchall()]
 
@@ -199,9 +199,11 @@ async def get_tenant(tx: Transaction, tenant: str) -> Tenant:
     return Tenant(**row)
 
 
-async def list_tenants(tx: Transaction, *, after: str, limit: int) -> list[Tenant]:
+async def list_tenants(tx: Transaction, cut: Cut) -> list[Tenant]:
     """A page of all tenants by their names: for the server's operator alone."""
-    cursor = await tx.execute("SELECT * FROM list_tenants(%s, %s)", [after, limit])
+    cursor = await tx.execute(
+        "SELECT * FROM list_tenants(%s, %s, %s)", [cut.after, cut.limit, cut.descending]
+    )
     return [Tenant(**row) for row in await cursor.fetchall()]
 
 

@@ -11,6 +11,7 @@ from memserver.errors import Conflict, NotFound
 from memserver.messages import CallRecord, JsonObject, ToolCall, WaitsFor
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.listing import Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,16 @@ _COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c
 
 
 async def list_waiting(
-    tx: Transaction, *, agent_id: UUID | None = None, after: UUID | None, limit: int
+    tx: Transaction, cut: Cut, *, agent_id: UUID | None = None
 ) -> list[WaitingCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM tool_calls c
             WHERE c.state = 'waiting' AND c.answer IS NULL
               AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)
-              AND (%(after)s::uuid IS NULL OR c.agent_id > %(after)s)
-            ORDER BY c.agent_id LIMIT %(limit)s""",
-        {"agent_id": agent_id, "after": after, "limit": limit},
+              AND {cut.behind("c.agent_id")}
+            {cut.by("c.agent_id")}""".encode(),
+        {"agent_id": agent_id, **cut.parameters},
     )
     return [_waiting(row) for row in await cursor.fetchall()]
 

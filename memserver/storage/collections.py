@@ -18,6 +18,7 @@ from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent, no_collection
 
 OWN_TABLE_PREFIX = "vectors_own_"
@@ -156,7 +157,7 @@ async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any
     try:
         cursor = await tx.execute(
             f"""UPDATE collections SET name = %(name)s, description = %(description)s,
-                    metadata = %(metadata)s
+                    metadata = %(metadata)s, edited_at = now()
                 WHERE id = %(id)s RETURNING {_COLUMNS}""",
             {**values, "metadata": Jsonb(values["metadata"]), "id": collection_id},
         )
@@ -177,16 +178,14 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
     )
 
 
-async def list_page(
-    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
-) -> list[Collection]:
+async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Collection]:
     """A page of the shared collections in the order of their creation (ids sort by time)."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM collections
-            WHERE NOT own AND (%(after)s::uuid IS NULL OR id > %(after)s)
+            WHERE NOT own AND {cut.behind("id")}
               AND (%(name)s::text IS NULL OR name = %(name)s)
-            ORDER BY id LIMIT %(limit)s""",
-        {"after": after, "limit": limit, "name": name},
+            {cut.by("id")}""".encode(),
+        {**cut.parameters, "name": name},
     )
     return [Collection(**row) for row in await cursor.fetchall()]
 

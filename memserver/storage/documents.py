@@ -18,6 +18,7 @@ from memserver.errors import Conflict, MemserverError, NotFound
 from memserver.storage import collections, passages
 from memserver.storage.database import Transaction
 from memserver.storage.ids import nth_id
+from memserver.storage.listing import Cut
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 Span = tuple[int, int]
@@ -131,15 +132,13 @@ async def lock(tx: Transaction, document_id: UUID) -> Document:
     return _found(await cursor.fetchone(), document_id)
 
 
-async def list_page(
-    tx: Transaction, collection_id: UUID, *, after: UUID | None, limit: int
-) -> list[Document]:
+async def list_page(tx: Transaction, collection_id: UUID, cut: Cut) -> list[Document]:
     """A page of a collection's documents in the order in which they came (ids sort by time)."""
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM documents
-            WHERE collection_id = %(collection)s AND (%(after)s::uuid IS NULL OR id > %(after)s)
-            ORDER BY id LIMIT %(limit)s""",
-        {"collection": collection_id, "after": after, "limit": limit},
+            WHERE collection_id = %(collection)s AND {cut.behind("id")}
+            {cut.by("id")}""".encode(),
+        {"collection": collection_id, **cut.parameters},
     )
     return [Document(**row) for row in await cursor.fetchall()]
 

@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
+from memserver.storage.listing import Cut
 from memserver.storage.passages import check_vector, half_vector, passage_from_row
 
 MOST_CANDIDATES = 4000
@@ -157,15 +158,13 @@ async def count(
 async def list_page(
     tx: Transaction,
     collection_id: UUID,
+    cut: Cut,
     wanted: PassageFilter = EVERYTHING,
-    *,
-    after: UUID | None,
-    limit: int,
 ) -> list[Passage]:
     """A page of passages in the order of their insertion (ids sort by time)."""
     cursor = await tx.execute(
-        "SELECT * FROM list_matching(%s, %s, %s, %s)",
-        [[collection_id], wanted.to_json(), after, limit],
+        "SELECT * FROM list_matching(%s, %s, %s, %s, %s)",
+        [[collection_id], wanted.to_json(), cut.after, cut.limit, cut.descending],
     )
     return [passage_from_row(row) for row in await cursor.fetchall()]
 

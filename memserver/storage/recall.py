@@ -10,6 +10,7 @@ from memserver.messages import CallRecord, Message, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
+from memserver.storage.listing import Cut
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
@@ -87,28 +88,18 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     return [message_from_row(row) for row in await cursor.fetchall()]
 
 
-async def history_page(
-    tx: Transaction,
-    agent_id: UUID,
-    *,
-    after: int | None = None,
-    before: int | None = None,
-    limit: int,
-) -> list[Message]:
-    """A page of what the agent has taken up so far: oldest first behind `after`, else newest first.
+async def history_page(tx: Transaction, agent_id: UUID, cut: Cut) -> list[Message]:
+    """A page of what the agent has taken up so far, by position.
 
     What still waits in the inbox isn't part of the history yet, so that the history only ever grows
     at its end and a cursor stays right.
     """
-    order = "ASC" if after is not None else "DESC"
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
-            WHERE m.agent_id = %(agent_id)s
-              AND m.position > coalesce(%(after)s::bigint, -1)
-              AND m.position < coalesce(%(before)s::bigint, {2**62})
+            WHERE m.agent_id = %(agent_id)s AND {cut.behind("m.position")}
               AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}
-            ORDER BY m.position {order} LIMIT %(limit)s""".encode(),
-        {"agent_id": agent_id, "after": after, "before": before, "limit": limit},
+            {cut.by("m.position")}""".encode(),
+        {"agent_id": agent_id, **cut.parameters},
     )
     return [message_from_row(row) for row in await cursor.fetchall()]
 

@@ -14,6 +14,7 @@ from memserver.errors import NotFound
 from memserver.messages import Section
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.listing import Cut
 
 Actor = Literal["tool", "api", "import"]
 
@@ -228,37 +229,31 @@ async def delete(tx: Transaction, section_id: UUID) -> None:
     await tx.execute("DELETE FROM sections WHERE id = %s", [section_id])
 
 
-async def list_page(
-    tx: Transaction, *, after: UUID | None, limit: int, name: str | None = None
-) -> list[StoredSection]:
+async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[StoredSection]:
     """A page of the sections with a name of their own, in the order of their making."""
     cursor = await tx.execute(
         f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
-              AND (%(after)s::uuid IS NULL OR x.id > %(after)s)
-              AND (%(name)s::text IS NULL OR x.name = %(name)s)
-            ORDER BY x.id LIMIT %(limit)s""",
-        {"after": after, "limit": limit, "name": name},
+              AND {cut.behind("x.id")} AND (%(name)s::text IS NULL OR x.name = %(name)s)
+            {cut.by("x.id")}""".encode(),
+        {**cut.parameters, "name": name},
     )
     return [_stored(row) for row in await cursor.fetchall()]
 
 
-async def history_page(
-    tx: Transaction, section_id: UUID, *, before: int | None, limit: int
-) -> list[Edit]:
-    """A page of a section's versions, newest first."""
+async def history_page(tx: Transaction, section_id: UUID, cut: Cut) -> list[Edit]:
+    """A page of a section's versions, by their numbers."""
     cursor = await tx.execute(
-        """SELECT version, content, actor, agent_id, position, restores, created_at
-           FROM section_edits
-           WHERE section_id = %(id)s AND (%(before)s::bigint IS NULL OR version < %(before)s)
-           ORDER BY version DESC LIMIT %(limit)s""",
-        {"id": section_id, "before": before, "limit": limit},
+        f"""SELECT version, content, actor, agent_id, position, restores, created_at
+            FROM section_edits WHERE section_id = %(id)s AND {cut.behind("version")}
+            {cut.by("version")}""".encode(),
+        {"id": section_id, **cut.parameters},
     )
     return [_edit(row) for row in await cursor.fetchall()]
 
 
 async def version(tx: Transaction, section_id: UUID, number: int) -> Edit:
     """One version of a section. Raises NotFound."""
-    found = await history_page(tx, section_id, before=number + 1, limit=1)
+    found = await history_page(tx, section_id, Cut(1, number - 1))
     if not found or found[0].version != number:
         raise NotFound(f"The section has no version {number}.")
     return found[0]

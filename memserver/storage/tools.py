@@ -13,6 +13,7 @@ from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.listing import Cut
 
 DefinitionKind = Literal["webhook", "client", "mcp"]
 
@@ -142,10 +143,12 @@ async def get(tx: Transaction, name: str) -> Definition:
     return _definition(row)
 
 
-async def list_page(tx: Transaction, *, after: str | None, limit: int) -> list[Definition]:
-    """A page of a tenant's tools, by name."""
+async def list_page(tx: Transaction, cut: Cut) -> list[Definition]:
+    """A page of a tenant's tools, by name as Python orders it."""
+    name = 'name COLLATE "C"'
     cursor = await tx.execute(
-        f"SELECT {_FIELDS} FROM tools WHERE name > %s ORDER BY name LIMIT %s", [after or "", limit]
+        f"SELECT {_FIELDS} FROM tools WHERE {cut.behind(name)} {cut.by(name)}".encode(),
+        cut.parameters,
     )
     return [_definition(row) for row in await cursor.fetchall()]
 
@@ -264,12 +267,11 @@ async def get_server(tx: Transaction, server_id: UUID) -> McpServer:
     return McpServer(**row)
 
 
-async def list_servers(tx: Transaction, *, after: UUID | None, limit: int) -> list[McpServer]:
-    """A page of a tenant's MCP servers, oldest first."""
+async def list_servers(tx: Transaction, cut: Cut) -> list[McpServer]:
+    """A page of a tenant's MCP servers in the order of their creation (ids sort by time)."""
     cursor = await tx.execute(
-        f"""SELECT {_SERVER} FROM mcp_servers
-            WHERE %(after)s::uuid IS NULL OR id > %(after)s ORDER BY id LIMIT %(limit)s""",
-        {"after": after, "limit": limit},
+        f"SELECT {_SERVER} FROM mcp_servers WHERE {cut.behind('id')} {cut.by('id')}".encode(),
+        cut.parameters,
     )
     return [McpServer(**row) for row in await cursor.fetchall()]
 

@@ -9,7 +9,7 @@ from memserver.storage.database import Transaction
 
 _SPOKEN = "agent_id = %(agent_id)s AND role IN ('user', 'assistant') AND content <> ''"
 # Clients trim what they keep.
-_TRIMMED = r"btrim(content, E' \t\n\r\f\v')"
+_TRIMMED = "said_text(content)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ async def newest(tx: Transaction, agent_id: UUID, limit: int) -> list[Entry]:
 async def with_texts(tx: Transaction, agent_id: UUID, texts: Sequence[str]) -> list[Entry]:
     """The entries of the whole history that say just one of these texts, oldest first."""
     cursor = await tx.execute(
-        f"""SELECT position, role, {_TRIMMED} AS text FROM messages
-            WHERE {_SPOKEN} AND {_TRIMMED} = ANY (%(texts)s) ORDER BY position""".encode(),
-        {"agent_id": agent_id, "texts": list(texts)},
+        """SELECT said_at AS position, said_by AS role, said AS text
+           FROM messages_saying(%s, %s)""",
+        [agent_id, list(texts)],
     )
     return [Entry(**row) for row in await cursor.fetchall()]

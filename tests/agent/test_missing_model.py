@@ -29,7 +29,7 @@ async def test_a_missing_adapter_is_told_and_mended(
             else:
                 await give_model(server, agent, None)
             answer = await server.say(agent, "And now?")
-            history = await server.get(f"{agent}/messages", after=0)
+            history = await server.get(f"{agent}/messages", order="asc")
     assert (failed.status_code, error["code"]) == (502, "model_not_found")
     assert "late-1234" in error["message"]
     assert "It has: scripted." in error["hint"]

@@ -31,7 +31,7 @@ async def test_fifty_messages_through_two_workers_are_answered_once_each_in_one_
         listed = []
         after = 0
         while True:
-            page = await one.get(f"{agent}/messages", after=after, limit=30)
+            page = await one.get(f"{agent}/messages", after=after, order="asc", limit=30)
             listed += page["items"]
             if page["next"] is None:
                 break
@@ -90,7 +90,7 @@ async def test_a_stopped_workers_waiting_messages_are_answered_by_another(
     model = ScriptedModel(echo)
     async with serving(database, model) as two:
         answer = await two.say(agent, "m3")
-        history = await two.get(f"{agent}/messages", after=0)
+        history = await two.get(f"{agent}/messages", order="asc")
     assert answer["text"] == "echo: m3"
     said = [item["text"] for item in history["items"]]
     assert said == [text for number in range(4) for text in (f"m{number}", f"echo: m{number}")]
@@ -145,7 +145,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(database: OneDatabase
             answer = await two.say(agent, "again")
             release.set()
             first = await slow
-            history = await two.get(f"{agent}/messages", after=0)
+            history = await two.get(f"{agent}/messages", order="asc")
     assert first["text"] == "echo: hello"
     assert answer["text"] == "echo: again"
     said = [item["text"] for item in history["items"]]

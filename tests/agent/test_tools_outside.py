@@ -79,7 +79,7 @@ async def test_a_call_that_ran_when_its_worker_died_is_closed_and_the_model_is_t
     model = ScriptedModel([say("It was interrupted."), say("Yes.")])
     async with serving(database, model, [hanging]) as two:
         answer = await two.say(agent, "Are you there?")
-        history = await two.get(f"{agent}/messages", after=0)
+        history = await two.get(f"{agent}/messages", order="asc")
     assert answer["text"] == "Yes."
     interrupted = history["items"][1]["tool_call"]
     assert (interrupted["name"], interrupted["state"]) == ("hang", "interrupted")

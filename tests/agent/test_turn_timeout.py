@@ -55,7 +55,7 @@ async def test_a_model_that_never_answers_ends_the_turn_and_the_next_message_wor
         assert (turn["state"], turn["stop_reason"]) == ("failed", "error")
         assert turn["error"] == error
         assert (await server.say(agent, "are you there?"))["text"] == "I am back."
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
     assert [item["text"] for item in history["items"]] == [
         "hello",
         "are you there?",
@@ -85,7 +85,7 @@ async def test_committed_steps_stand_and_were_told(database: OneDatabase) -> Non
         agent = await server.create_agent()
         events = await server.events(agent, "I am Ada.")
         turn = await server.get(f"{agent}/turns/1")
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
     told = dict(events)
     assert told["tool_result"]["state"] == "done"
     assert told["error"]["error"]["code"] == "turn_timeout"
@@ -120,7 +120,7 @@ async def test_a_foreign_tool_that_hangs_is_closed_as_interrupted_and_that_is_to
         assert told["tool_result"]["state"] == "interrupted"
         assert told["error"]["error"]["code"] == "turn_timeout"
         assert told["turn_ended"]["steps"] == 1
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
         assert history["items"][1]["tool_call"]["state"] == "interrupted"
         assert (await server.say(agent, "And?"))["text"] == "It did not end."
     assert any(

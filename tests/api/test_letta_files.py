@@ -131,7 +131,7 @@ async def test_a_letta_agent_comes_with_its_memory_and_what_it_said(database: On
             ("human", "Name: Ada", True),
         ]
         assert len(sections[0]["text"]) == 30_000
-        history = (await server.get(f"{agent}/messages", after=0))["items"]
+        history = (await server.get(f"{agent}/messages", order="asc"))["items"]
         assert [(each["role"], each["text"]) for each in history] == [
             ("user", "I am Ada."),
             ("assistant", ""),

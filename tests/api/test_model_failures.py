@@ -91,7 +91,7 @@ async def test_the_model_is_told_what_was_wrong_and_three_times_in_a_row_end_the
         failed = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "second"})
         assert len(model.seen) == 6
         answer = await server.say(agent, "third")
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
     assert (first["text"], first["steps"]) == ("One.", 3)
     for seen in (model.seen[1], model.seen[2], model.seen[4], model.seen[5]):
         assert told in seen.prompt[-1].text
@@ -119,7 +119,7 @@ async def test_a_control_token_in_a_message_is_stored_and_reaches_the_model_as_t
             agent = await server.create_agent(options={"must_reply": False})
             await server.say(agent, evil)
             await server.say(agent, evil)
-            history = await server.get(f"{agent}/messages", after=0)
+            history = await server.get(f"{agent}/messages", order="asc")
             context = await server.get(f"{agent}/working-context")
     assert [item["text"] for item in history["items"] if item["role"] == "user"] == [evil, evil]
     assert evil in context["sections"][1]["text"]
@@ -199,7 +199,7 @@ async def test_unusual_text_is_kept_or_cleaned(
     async with serving(database, model) as server:
         agent = await server.create_agent()
         answer = await server.say(agent, sent)
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
     assert answer["text"] == stored
     assert [item["text"] for item in history["items"]] == [stored, stored]
 
@@ -214,6 +214,6 @@ async def test_lone_surrogates_are_cleaned_and_pairs_are_joined(database: OneDat
                 headers={"Content-Type": "application/json"},
             )
             assert answer.status_code == 200, answer.text
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
     said = [item["text"] for item in history["items"] if item["role"] == "user"]
     assert said == ["half \ufffd only", "whole \U0001f382"]

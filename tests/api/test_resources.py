@@ -292,8 +292,9 @@ async def test_history_pages_stay_right_while_messages_arrive(database: OneDatab
             await server.say(agent, f"m{number}")
         newest = await server.get(f"{agent}/messages", limit=3)
         await server.say(agent, "m4")
-        older = await server.get(f"{agent}/messages", limit=100, before=newest["next"])
-        behind = await server.get(f"{agent}/messages", after=newest["items"][0]["position"])
+        older = await server.get(f"{agent}/messages", limit=100, after=newest["next"])
+        newest_seen = newest["items"][0]["position"]
+        behind = await server.get(f"{agent}/messages", after=newest_seen, order="asc")
     assert [item["text"] for item in newest["items"]] == ["ok", "m3", "ok"]
     assert [item["text"] for item in older["items"]] == ["m2", "ok", "m1", "ok", "m0"]
     assert [item["text"] for item in behind["items"]] == ["m4", "ok"]

@@ -67,7 +67,7 @@ async def test_history_pages_stay_right_while_edits_arrive(database: OneDatabase
             await context.ask("PATCH", "/human", text=f"v{number}")
         newest = await context.ask("GET", "/human/history?limit=2")
         await context.ask("PATCH", "/human", text="later")
-        older = await context.ask("GET", f"/human/history?limit=100&before={newest['next']}")
+        older = await context.ask("GET", f"/human/history?limit=100&after={newest['next']}")
     assert [edit["version"] for edit in newest["items"] + older["items"]] == [6, 5, 4, 3, 2, 1]
     assert older["next"] is None
 

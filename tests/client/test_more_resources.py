@@ -1,6 +1,9 @@
 """Both clients on sections, documents, tools, calls that wait, and keys."""
 
+import os
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -39,6 +42,24 @@ async def test_sections_are_added_shared_renamed_moved_and_taken_back(
         assert sorted(readers) == ["log", "theirs"]
         await context.detach(other.id, "theirs")
         assert (await client.sections.get(mine.id)).readers == 1
+
+
+async def test_an_agent_is_written_to_a_file_and_made_of_it(
+    connect, database: OneDatabase, tmp_path: Path
+):
+    file = tmp_path / "sam.zip"
+    with served(database, ScriptedModel([say("Hello, Ada.")])) as server:
+        client = connect(server.url)
+        agent = await client.agents.create("sam")
+        await client.messages.send(agent.id, "I am Ada.")
+        await client.agents.export(agent.id, file, history=True)
+        of_path = await client.agents.import_file(file, name="two")
+        of_bytes = await client.agents.import_file(file.read_bytes(), name="three")
+        assert (of_path.agent.name, of_path.messages, of_path.not_carried) == ("two", 2, [])
+        assert of_bytes.messages == 2
+        with pytest.raises(NotFound):
+            await client.agents.export(UUID(int=1), tmp_path / "nobody.zip")
+    assert os.listdir(tmp_path) == ["sam.zip"]
 
 
 async def test_a_section_by_itself_has_its_own_life(connect, database: OneDatabase):
@@ -129,7 +150,9 @@ async def test_tools_are_registered_attached_with_rules_and_taken_away(
         assert (await client.tools.list(limit=1)).items[0].name == min(names)
         attached = await client.tools.attach(agent.id, "weather", approval=True, max_calls=2)
         assert (attached.approval, attached.terminal, attached.max_calls) == (True, False, 2)
-        assert (await client.tools.of_agent(agent.id))["weather"] == attached
+        assert attached in (await client.tools.of_agent(agent.id)).items
+        had = [each.name async for each in client.tools.all_of_agent(agent.id, limit=3)]
+        assert had == [each.name for each in (await client.tools.of_agent(agent.id)).items]
         await client.tools.detach(agent.id, "weather")
         await client.tools.delete("weather")
         with pytest.raises(NotFound):

@@ -45,6 +45,8 @@ async def test_a_list_is_read_page_by_page_or_whole(connect, database: OneDataba
         assert first.items == made[:2]
         assert (await client.agents.list(limit=2, after=first.next)).items == made[2:4]
         assert [agent async for agent in client.agents.all(limit=2)] == made
+        newest_first = [agent async for agent in client.agents.all(limit=2, order="desc")]
+        assert newest_first == made[::-1]
 
 
 async def test_messages_are_sent_imported_listed_and_searched(connect, database: OneDatabase):
@@ -64,7 +66,9 @@ async def test_messages_are_sent_imported_listed_and_searched(connect, database:
         assert answer.messages[0].tool_call.name == "send_message"
         assert (await client.turns.get(agent.id, answer.turn)).stop_reason == "message_sent"
         newest = [message.text async for message in client.messages.all(agent.id, limit=1)]
-        oldest = [message.text async for message in client.messages.all(agent.id, after=0, limit=3)]
+        oldest = [
+            message.text async for message in client.messages.all(agent.id, order="asc", limit=3)
+        ]
         assert newest == oldest[::-1] == ["Hello, Ada.", "I am Ada.", "Long ago.", "Before."]
         found = await client.recall.search(agent.id, "ADA", ignore_case=True, role="user")
         assert [message.text for message in found.items] == ["I am Ada."]

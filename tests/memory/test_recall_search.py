@@ -197,7 +197,7 @@ async def test_following_the_cursor_sees_each_message_once_while_others_arrive(
         rest = await find(server, agent, role="user", limit=100, after=oldest_first["next"])
         history = await server.get(f"{agent}/messages", limit=20)
         await server.say(agent, "and again")
-        older = await server.get(f"{agent}/messages", limit=100, before=history["next"])
+        older = await server.get(f"{agent}/messages", limit=100, after=history["next"])
     assert seen == [f"tea {number}" for number in reversed(range(25))]
     users = [item["text"] for item in oldest_first["items"] + rest["items"]]
     assert users == [f"tea {number}" for number in range(0, 25, 2)] + ["tea, please"] * 3

@@ -15,6 +15,7 @@ from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import Database, Transaction
+from memserver.storage.listing import Cut
 from memserver.storage.sections import Edit, Editor, StoredSection
 from tests.support import OneDatabase
 
@@ -145,10 +146,10 @@ async def state(tx: Transaction, shared: Shared) -> tuple[StoredSection, list[Ed
     """The section, and its history from the first version on."""
     stored = await sections.read(tx, shared.section)
     history: list[Edit] = []
-    before = None
-    while page := await sections.history_page(tx, shared.section, before=before, limit=3):
+    last = None
+    while page := await sections.history_page(tx, shared.section, Cut(3, last, descending=True)):
         history += page
-        before = page[-1].version
+        last = page[-1].version
     cursor = await tx.execute(
         "SELECT char_length(content) AS length FROM sections WHERE id = %s", [shared.section]
     )

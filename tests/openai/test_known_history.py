@@ -37,7 +37,7 @@ async def complete(server: Server, *messages: tuple[str, Any], **more: Any) -> s
 
 
 async def history(server: Server, agent: str) -> Chat:
-    found = await server.get(f"{agent}/messages", after=0, limit=100)
+    found = await server.get(f"{agent}/messages", order="asc", limit=100)
     return [(each["role"], each["text"]) for each in found["items"] if each["text"]]
 
 

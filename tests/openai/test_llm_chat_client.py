@@ -45,6 +45,6 @@ def test_llm_talks_with_an_agent_which_reads_everything_once(tmp_path: Path, dat
         assert "echo: five" in chatted
         logged = llm(tmp_path, "logs", "-c", "--usage")
         assert "input" in logged
-        history = [each.text for each in client.messages.all(agent.id, after=0)]
+        history = [each.text for each in client.messages.all(agent.id, order="asc")]
     said = ["one", "two", "three", "four", "five"]
     assert history == [text for each in said for text in (each, f"echo: {each}")]

@@ -85,7 +85,9 @@ def test_openais_sdk_for_node_works_unmodified(sdk: Path, database: OneDatabase)
         done = run(node_programs()[0], "tour.mjs", f"{server.url}/v1", folder=sdk)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
-        said = [each.text for each in client.messages.all(agent.id, after=0) if each.role == "user"]
+        said = [
+            each.text for each in client.messages.all(agent.id, order="asc") if each.role == "user"
+        ]
     assert (found["models"], found["model"]) == (["sam"], "sam")
     assert found["completion"] == "you said one"
     assert found["usage"]["total_tokens"] > 0

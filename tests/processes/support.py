@@ -134,7 +134,8 @@ class Client:
         after: int | None = 0
         while after is not None:
             answer = await self.http.get(
-                f"/v1/agents/{agent_id}/messages", params={"after": after, "limit": 100}
+                f"/v1/agents/{agent_id}/messages",
+                params={"after": after, "order": "asc", "limit": 100},
             )
             assert answer.status_code == 200, answer.text
             items += answer.json()["items"]

@@ -11,6 +11,7 @@ from memserver.errors import DatabaseError
 from memserver.storage import api_keys
 from memserver.storage import database as module
 from memserver.storage.database import Database
+from memserver.storage.listing import Cut
 from tests.support import OneDatabase
 
 
@@ -29,7 +30,7 @@ async def make(database: Database, tenant: str) -> None:
 
 async def names(database: Database) -> list[str]:
     async with database.across_tenants() as tx:
-        found = await api_keys.list_tenants(tx, after="", limit=100)
+        found = await api_keys.list_tenants(tx, Cut(100))
     return [each.tenant for each in found]
 
 

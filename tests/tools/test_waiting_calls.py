@@ -104,14 +104,14 @@ async def test_a_waiting_call_survives_a_restart_and_other_messages_wait_behind_
         waiting = (await two.http.get("/v1/calls/waiting")).json()
         assert [(item["agent_id"], item["call_id"]) for item in waiting["items"]] == [(agent, call)]
         assert waiting["items"][0]["arguments"] == {"euros": 5}
-        history = await two.get(f"{agent}/messages", after=0)
+        history = await two.get(f"{agent}/messages", order="asc")
         assert [item["text"] for item in history["items"]] == ["Pay!", ""]
         assert second.seen == []
         result = await answer(two, agent, call, "approval", approve=True)
         assert result.json()["text"] == "Paid."
         await two.services.conversation.result("default", later)
         assert (await two.http.get("/v1/calls/waiting")).json()["items"] == []
-        history = await two.get(f"{agent}/messages", after=0)
+        history = await two.get(f"{agent}/messages", order="asc")
     said = [item["text"] for item in history["items"] if item["text"]]
     assert (ran, said) == (["5"], ["Pay!", "Paid.", "Are you there?", "I am here."])
 
@@ -336,7 +336,7 @@ async def test_an_approved_memory_tool_that_hangs_is_closed_with_the_turns_time(
         agent, call = await asked(server, tool="hang")
         monkeypatch.setattr(turn, "Deadline", lambda _: Deadline(1.0))
         result = await answer(server, agent, call, "approval", approve=True)
-        history = await server.get(f"{agent}/messages", after=0)
+        history = await server.get(f"{agent}/messages", order="asc")
         assert (await server.say(agent, "And?"))["text"] == "It hung."
         assert server.rows("SELECT count(*) FROM agents WHERE name = 'half done'") == [(0,)]
     assert result.status_code == 504

@@ -40,12 +40,13 @@ STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 class Extra(BaseModel):
     """What OpenAI's answers don't have: the turn, for the API's other routes, and what had no effect."""
 
-    agent_id: str
-    turn: int
-    unused: list[str]
+    agent_id: str = Field(examples=["0198f1c2-7a3b-7c4d-8e5f-0123456789ab"])
+    turn: int = Field(examples=[1])
+    unused: list[str] = Field(examples=[["temperature"]])
     stop_reason: str | None = Field(
         default=None,
         description="Why the turn ended, or requires_action: a call waits for an answer; null before.",
+        examples=["message_sent"],
     )
     call_id: str | None = Field(default=None, description="Of the call that waits.")
 
@@ -66,7 +67,7 @@ class CompletionMessage(BaseModel):
     """What the agent said."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str = Field(examples=["Hello Ada!"])
     refusal: None = None
 
 
@@ -76,21 +77,21 @@ class Choice(BaseModel):
     index: Literal[0] = 0
     message: CompletionMessage
     logprobs: None = None
-    finish_reason: str
+    finish_reason: str = Field(examples=["stop"])
 
 
 class PromptDetails(BaseModel):
     """Of the prompt's tokens."""
 
-    cached_tokens: int
+    cached_tokens: int = Field(examples=[1408])
 
 
 class CompletionUsage(BaseModel):
     """Tokens of all the turn's steps, as the model's endpoint counted them."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+    prompt_tokens: int = Field(examples=[1520])
+    completion_tokens: int = Field(examples=[41])
+    total_tokens: int = Field(examples=[1561])
     prompt_tokens_details: PromptDetails
 
     @classmethod
@@ -107,10 +108,10 @@ class CompletionUsage(BaseModel):
 class Completion(BaseModel):
     """A chat completion."""
 
-    id: str
+    id: str = Field(examples=["chatcmpl-0198f1c27a3b7c4d8e5f0123456789ab_1"])
     object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
+    created: int = Field(examples=[1770465600])
+    model: str = Field(examples=["sam"])
     choices: list[Choice]
     usage: CompletionUsage
     memserver: Extra

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,13 +22,18 @@ _NEVER_AGAIN = {"x-should-retry": "false"}
 """OpenAI's clients repeat a failed request by themselves, unless they are told not to."""
 
 
+def speaks_openai(path: str) -> bool:
+    """Whether a path is one of OpenAI's API."""
+    return _PATHS.match(path) is not None
+
+
 class OpenAIErrorBody(BaseModel):
     """What went wrong."""
 
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+    message: str = Field(examples=["The model 'sam' does not exist."])
+    type: str = Field(examples=["invalid_request_error"])
+    param: str | None = Field(examples=[None])
+    code: str | None = Field(examples=["model_not_found"])
 
 
 class OpenAIErrorResponse(BaseModel):
@@ -101,7 +106,7 @@ class OpenAIErrors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on, and look at what comes back."""
-        if scope["type"] == "http" and _PATHS.match(scope["path"]):
+        if scope["type"] == "http" and speaks_openai(scope["path"]):
             send = _Rewriting(send)
         await self._app(scope, receive, send)
 

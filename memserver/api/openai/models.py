@@ -4,13 +4,14 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.errors import RESPONSES
 from memserver.api.openai.turns import find_agent
 from memserver.storage import agents
 from memserver.storage.agents import Agent
+from memserver.storage.listing import Cut
 
 router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
 
@@ -18,9 +19,9 @@ router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
 class Model(BaseModel):
     """An agent; `id` is its name."""
 
-    id: str
+    id: str = Field(examples=["sam"])
     object: Literal["model"] = "model"
-    created: int
+    created: int = Field(examples=[1770465600])
     owned_by: str = "memserver"
 
     @classmethod
@@ -47,7 +48,7 @@ async def list_models(
 ) -> ModelList:
     """List the agents, as models. OpenAI's clients read the first answer only."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, after=after, limit=limit + 1)
+        found = await agents.list_page(tx, Cut(limit + 1, after))
     return ModelList(
         data=[Model.of(agent) for agent in found[:limit]],
         has_more=len(found) > limit,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from memserver.agent.transcript import Said
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean_json
+from memserver.memory.text import checked_json
 from memserver.messages import JsonObject
 
 Text = str | list[dict[str, Any]] | None
@@ -29,7 +29,7 @@ class OpenAIRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _cleaned(cls, body: Any) -> Any:  # noqa: ANN401 - not validated yet
-        return clean_json(body)
+        return checked_json(body)
 
     def unused(self, used: Sequence[str]) -> list[str]:
         """Fields that were sent and have no effect here."""
@@ -47,8 +47,8 @@ class ChatMessage(BaseModel):
     """A message of a chat; parts of its content may be of any kind, but only text is read."""
 
     model_config = ConfigDict(extra="allow")
-    role: str
-    content: Text = None
+    role: str = Field(examples=["user"])
+    content: Text = Field(default=None, examples=["Hi, I am Ada."])
 
 
 class ChatRequest(OpenAIRequest):

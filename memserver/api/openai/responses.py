@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from memserver.agent.events import End, TurnEnded, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
@@ -46,7 +46,7 @@ class OutputText(BaseModel):
     """A part of a message."""
 
     type: Literal["output_text"] = "output_text"
-    text: str
+    text: str = Field(examples=["Hello Ada!"])
     annotations: list[Any] = []
     logprobs: list[Any] = []
 
@@ -55,7 +55,7 @@ class OutputMessage(BaseModel):
     """What the agent said."""
 
     type: Literal["message"] = "message"
-    id: str
+    id: str = Field(examples=["msg_0198f1c27a3b7c4d8e5f0123456789ab_1"])
     status: Literal["completed", "in_progress"]
     role: Literal["assistant"] = "assistant"
     content: list[OutputText]
@@ -64,7 +64,7 @@ class OutputMessage(BaseModel):
 class CachedTokens(BaseModel):
     """Of the input's tokens."""
 
-    cached_tokens: int
+    cached_tokens: int = Field(examples=[1408])
     cache_write_tokens: int = 0
 
 
@@ -77,11 +77,11 @@ class ReasoningTokens(BaseModel):
 class ResponseUsage(BaseModel):
     """Tokens of all the turn's steps, as the model's endpoint counted them."""
 
-    input_tokens: int
+    input_tokens: int = Field(examples=[1520])
     input_tokens_details: CachedTokens
-    output_tokens: int
+    output_tokens: int = Field(examples=[41])
     output_tokens_details: ReasoningTokens = ReasoningTokens()
-    total_tokens: int
+    total_tokens: int = Field(examples=[1561])
 
     @classmethod
     def of(cls, usage: Usage) -> "ResponseUsage":
@@ -97,8 +97,8 @@ class ResponseUsage(BaseModel):
 class ResponseError(BaseModel):
     """Why the turn failed."""
 
-    code: str
-    message: str
+    code: str = Field(examples=["server_error"])
+    message: str = Field(examples=["The model gave no answer in time."])
 
 
 class IncompleteDetails(BaseModel):
@@ -110,11 +110,11 @@ class IncompleteDetails(BaseModel):
 class ResponseObject(BaseModel):
     """A response."""
 
-    id: str
+    id: str = Field(examples=["resp_0198f1c27a3b7c4d8e5f0123456789ab_1"])
     object: Literal["response"] = "response"
-    created_at: int
+    created_at: int = Field(examples=[1770465600])
     status: Status
-    model: str
+    model: str = Field(examples=["sam"])
     output: list[OutputMessage]
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None

@@ -19,6 +19,7 @@ from memserver.messages import Message
 from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
+from memserver.storage.listing import Cut
 from memserver.wiring import Services
 
 LONGEST_TEXT = 1_000_000
@@ -59,7 +60,7 @@ async def find_agent(services: Services, tenant: str, model: str) -> Agent:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, after=None, limit=1, name=model)
+        found = await agents.list_page(tx, Cut(1), name=model)
         if found:
             return found[0]
         with suppress(ValueError, NotFound):

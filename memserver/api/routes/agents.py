@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.agent.mirror import look
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
 from memserver.api.message_schemas import ContextOut, ContextPart, MessageOut
 from memserver.api.schemas import AgentChange, AgentIn, AgentOut, AgentPage
 from memserver.errors import InvalidInput
@@ -48,17 +48,14 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
 async def list_agents(
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
 ) -> AgentPage:
-    """List agents, oldest first."""
+    """List agents."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(
-            tx, after=after, limit=limit + 1, name=clean(name) if name else None
-        )
-    more = found[limit - 1].id if len(found) > limit else None
-    return AgentPage(items=[AgentOut.read(agent) for agent in found[:limit]], next=more)
+        found = await agents.list_page(tx, listing.cut, name=clean(name) if name else None)
+    items, more = listing.split(found, lambda agent: agent.id)
+    return AgentPage(items=[AgentOut.read(agent) for agent in items], next=more)
 
 
 @router.get("/{agent_id}")

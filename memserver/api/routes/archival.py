@@ -1,21 +1,20 @@
 """An agent's archival storage: its own collection, and those that are attached to it."""
 
 from functools import partial
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from memserver.api import passages as common
 from memserver.api.archival_schemas import (
-    AgentCollections,
     ArchivalResults,
     CollectionOut,
+    CollectionPage,
     PassagePage,
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.storage import collections, passage_search, passages
 
@@ -23,7 +22,7 @@ router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])
 
 
 @router.post("/archival", status_code=201)
-async def insert_passages(
+async def insert_archival(
     agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
     """Insert passages into the agent's own collection, all or none."""
@@ -32,20 +31,19 @@ async def insert_passages(
 
 
 @router.get("/archival")
-async def list_passages(
+async def list_archival(
     agent_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
     filters: FiltersDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> PassagePage:
-    """List the passages of the agent's own collection, oldest first."""
+    """List the passages of the agent's own collection."""
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
         own = await collections.own_of(tx, agent_id)
-        found = await passage_search.list_page(tx, own.id, wanted, after=after, limit=limit + 1)
-    return common.as_page(found, limit)
+        found = await passage_search.list_page(tx, own.id, listing.cut, wanted)
+    return common.as_page(found, listing)
 
 
 @router.get("/archival/search")
@@ -58,7 +56,7 @@ async def search_archival(
 
 
 @router.delete("/archival/{passage_id}", status_code=204)
-async def delete_passage(
+async def delete_archival(
     agent_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Delete a passage of the agent's own collection."""
@@ -69,12 +67,13 @@ async def delete_passage(
 
 @router.get("/collections")
 async def list_agent_collections(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> AgentCollections:
+    agent_id: UUID, services: ServicesDep, tenant: TenantDep, listing: ById
+) -> CollectionPage:
     """List what the agent searches: its own collection, then those attached to it."""
     async with services.database.tenant(tenant) as tx:
         found = await collections.readable_by(tx, agent_id)
-    return AgentCollections(items=[CollectionOut.read(collection) for collection in found])
+    items, more = listing.cut_out(found, lambda collection: collection.id)
+    return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
 
 @router.put("/collections/{collection_id}", status_code=204)

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 
 from memserver.agent.conversation import CallAnswer
-from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, PathText, ServicesDep, TenantDep
 from memserver.api.message_schemas import Answer, TurnOut
 from memserver.api.routes.messages import IdempotencyKey, respond
 from memserver.api.tool_schemas import (
@@ -29,17 +29,16 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 async def list_waiting_calls(
     services: ServicesDep,
     tenant: TenantDep,
+    listing: ById,
     agent_id: Annotated[UUID | None, Query(description="Left out: of all agents.")] = None,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
 ) -> WaitingCallPage:
-    """The calls that wait for an answer; an agent has at most one."""
+    """List the calls that wait for an answer, by their agents; each has one at most."""
     async with services.database.tenant(tenant) as tx:
         if agent_id is not None:
             await agents.get(tx, agent_id)
-        found = await calls.list_waiting(tx, agent_id=agent_id, after=after, limit=limit + 1)
-    more = found[limit - 1].agent_id if len(found) > limit else None
-    return WaitingCallPage(items=[WaitingCallOut.read(call) for call in found[:limit]], next=more)
+        found = await calls.list_waiting(tx, listing.cut, agent_id=agent_id)
+    items, more = listing.split(found, lambda call: call.agent_id)
+    return WaitingCallPage(items=[WaitingCallOut.read(call) for call in items], next=more)
 
 
 @router.post(

@@ -19,7 +19,7 @@ from memserver.api.archival_schemas import (
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
@@ -57,19 +57,14 @@ async def create_collection(
 async def list_collections(
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
 ) -> CollectionPage:
-    """List the shared collections, oldest first. Agents' own ones are not among them."""
+    """List the shared collections. Agents' own ones are not among them."""
     async with services.database.tenant(tenant) as tx:
-        found = await collections.list_page(
-            tx, after=after, limit=limit + 1, name=clean(name) if name else None
-        )
-    more = found[limit - 1].id if len(found) > limit else None
-    return CollectionPage(
-        items=[CollectionOut.read(collection) for collection in found[:limit]], next=more
-    )
+        found = await collections.list_page(tx, listing.cut, name=clean(name) if name else None)
+    items, more = listing.split(found, lambda collection: collection.id)
+    return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
 
 @router.get("/{collection_id}")
@@ -114,17 +109,14 @@ async def list_passages(
     services: ServicesDep,
     tenant: TenantDep,
     filters: FiltersDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> PassagePage:
-    """List passages, oldest first."""
+    """List passages."""
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
-        found = await passage_search.list_page(
-            tx, collection_id, wanted, after=after, limit=limit + 1
-        )
-    return common.as_page(found, limit)
+        found = await passage_search.list_page(tx, collection_id, listing.cut, wanted)
+    return common.as_page(found, listing)
 
 
 @router.get("/{collection_id}/passages/{passage_id}")

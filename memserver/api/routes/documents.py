@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, Listing, ServicesDep, TenantDep
 from memserver.api.document_schemas import DocumentOut, DocumentPage, DocumentText
 from memserver.api.schemas import ErrorResponse, Name
 from memserver.api.uploads import BODY, parse_metadata, read_upload
@@ -28,7 +28,6 @@ Metadata = Annotated[
 Unique = Annotated[
     bool, Query(description="Answer with the collection's document of the same content, if any.")
 ]
-After = Annotated[UUID | None, Query(description="The `next` of the page before.")]
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": DocumentOut, "description": "With `unique`: it is there already."},
     413: {"model": ErrorResponse, "description": "The file is too large."},
@@ -86,13 +85,12 @@ async def list_agent_documents(
     agent_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
-    after: After = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> DocumentPage:
-    """List the documents of the agent's own collection, oldest first."""
+    """List the documents of the agent's own collection."""
     async with services.database.tenant(tenant) as tx:
         collection = await collections.own_of(tx, agent_id)
-    return await _page(services, tenant, collection.id, after, limit)
+    return await _page(services, tenant, collection.id, listing)
 
 
 @router.get("/collections/{collection_id}/documents")
@@ -100,13 +98,12 @@ async def list_collection_documents(
     collection_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
-    after: After = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> DocumentPage:
-    """List the documents of a collection, oldest first."""
+    """List the documents of a collection."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
-    return await _page(services, tenant, collection_id, after, limit)
+    return await _page(services, tenant, collection_id, listing)
 
 
 @router.get("/documents/{document_id}")
@@ -207,9 +204,9 @@ async def _add(
 
 
 async def _page(
-    services: Services, tenant: str, collection_id: UUID, after: UUID | None, limit: int
+    services: Services, tenant: str, collection_id: UUID, listing: Listing
 ) -> DocumentPage:
     async with services.database.tenant(tenant) as tx:
-        found = await documents.list_page(tx, collection_id, after=after, limit=limit + 1)
-    more = found[limit - 1].id if len(found) > limit else None
-    return DocumentPage(items=[DocumentOut.read(each) for each in found[:limit]], next=more)
+        found = await documents.list_page(tx, collection_id, listing.cut)
+    items, more = listing.split(found, lambda document: document.id)
+    return DocumentPage(items=[DocumentOut.read(each) for each in items], next=more)

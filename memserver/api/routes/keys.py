@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 
 from memserver.api.access import Caller
-from memserver.api.dependencies import CallerDep, Limit, ServicesDep
+from memserver.api.dependencies import ById, CallerDep, ServicesDep
 from memserver.api.idempotency import keep_instead
 from memserver.api.key_schemas import KeyCreated, KeyIn, KeyOut, KeyPage, TenantName
 from memserver.errors import InvalidInput
@@ -58,15 +58,14 @@ async def create_key(
 async def list_keys(
     services: ServicesDep,
     tenant: KeysOf,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> KeyPage:
-    """List keys, oldest first, revoked and expired ones too."""
+    """List keys, revoked and expired ones too."""
     async with services.database.tenant(tenant) as tx:
         await api_keys.get_tenant(tx, tenant)
-        found = await api_keys.list_page(tx, after=after, limit=limit + 1)
-    more = found[limit - 1].id if len(found) > limit else None
-    return KeyPage(items=[KeyOut.read(key) for key in found[:limit]], next=more)
+        found = await api_keys.list_page(tx, listing.cut)
+    items, more = listing.split(found, lambda key: key.id)
+    return KeyPage(items=[KeyOut.read(key) for key in items], next=more)
 
 
 @router.get("/{key_id}")

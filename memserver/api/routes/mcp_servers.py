@@ -1,11 +1,10 @@
 """MCP servers over HTTP whose tools a tenant's agents can attach."""
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
 from memserver.api.tool_schemas import McpServerIn, McpServerOut, McpServerPage
 from memserver.errors import Conflict
 from memserver.outbound.addresses import check_url
@@ -13,7 +12,7 @@ from memserver.storage import tools
 from memserver.storage.tools import NewMcpServer
 from memserver.wiring import Services
 
-router = APIRouter(prefix="/mcp-servers", tags=["mcp"])
+router = APIRouter(prefix="/mcp-servers", tags=["MCP servers"])
 
 
 @router.post("", status_code=201)
@@ -43,17 +42,14 @@ async def create_mcp_server(
 async def list_mcp_servers(
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> McpServerPage:
-    """List the registered MCP servers, oldest first."""
+    """List the registered MCP servers."""
     async with services.database.tenant(tenant) as tx:
-        found = await tools.list_servers(tx, after=after, limit=limit + 1)
-        items = [
-            McpServerOut.read(server, await tools.tools_of(tx, server.id))
-            for server in found[:limit]
-        ]
-    more = found[limit - 1].id if len(found) > limit else None
+        found, more = listing.split(
+            await tools.list_servers(tx, listing.cut), lambda server: server.id
+        )
+        items = [McpServerOut.read(server, await tools.tools_of(tx, server.id)) for server in found]
     return McpServerPage(items=items, next=more)
 
 

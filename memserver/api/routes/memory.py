@@ -17,7 +17,7 @@ from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
 from memserver.wiring import Services
 
-router = APIRouter(prefix="/agents/{agent_id}", tags=["memory"])
+router = APIRouter(prefix="/agents/{agent_id}", tags=["recall storage"])
 
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
-from memserver.api.dependencies import Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body
 from memserver.api.message_schemas import (
     Answer,
@@ -66,24 +66,17 @@ async def list_messages(
     agent_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[
-        int | None, Query(ge=0, le=2**62, description="Later than this position.")
-    ] = None,
-    before: Annotated[
-        int | None, Query(ge=0, le=2**62, description="Earlier than this position.")
-    ] = None,
-    limit: Limit = 50,
+    listing: NewestFirst,
 ) -> MessagePage:
-    """The history: newest first, or with `after` oldest first.
+    """List the history. What still waits in the inbox is not listed yet.
 
-    `next` goes into the parameter that the request used, or into `before` if it used neither.
-    What still waits in the inbox is not listed yet.
+    `after` is a position: with `order=asc` later messages follow, with `order=desc` earlier ones.
     """
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        found = await recall.history_page(tx, agent_id, after=after, before=before, limit=limit + 1)
-    more = found[limit - 1].position if len(found) > limit else None
-    return MessagePage(items=[MessageOut.read(message) for message in found[:limit]], next=more)
+        found = await recall.history_page(tx, agent_id, listing.cut)
+    items, more = listing.split(found, lambda message: message.position)
+    return MessagePage(items=[MessageOut.read(message) for message in items], next=more)
 
 
 @router.post("/messages/import", responses={202: {"model": TurnOut, "description": "Stored."}})

@@ -27,7 +27,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
 from memserver.wiring import Services
 
-router = APIRouter(prefix="/agents", tags=["moving"])
+router = APIRouter(prefix="/agents", tags=["moving agents"])
 
 MEDIA_TYPE = "application/zip"
 HELD_IN_MEMORY = 1_000_000

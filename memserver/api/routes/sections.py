@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from memserver.api.dependencies import Before, Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, NewestFirst, ServicesDep, TenantDep
 from memserver.api.routes.working_context import history_of, rewrite_of
 from memserver.api.section_schemas import (
     NEWEST,
@@ -46,17 +46,14 @@ async def create_section(
 async def list_sections(
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only these.")] = None,
 ) -> SectionPage:
-    """List the sections that have a name of their own, oldest first."""
+    """List the sections that have a name of their own."""
     async with services.database.tenant(tenant) as tx:
-        found = await sections.list_page(
-            tx, after=after, limit=limit + 1, name=clean(name) if name else None
-        )
-    more = found[limit - 1].id if len(found) > limit else None
-    return SectionPage(items=[SectionOut.read(stored) for stored in found[:limit]], next=more)
+        found = await sections.list_page(tx, listing.cut, name=clean(name) if name else None)
+    items, more = listing.split(found, lambda stored: stored.id)
+    return SectionPage(items=[SectionOut.read(stored) for stored in items], next=more)
 
 
 @router.get("/{section_id}")
@@ -94,15 +91,14 @@ async def list_readers(
     section_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[UUID | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ById,
 ) -> ReaderPage:
     """The agents that have a section, and under which name."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await agent_sections.readers_page(tx, section_id, after=after, limit=limit + 1)
-    more = found[limit - 1].agent_id if len(found) > limit else None
-    return ReaderPage(items=[ReaderOut.read(reader) for reader in found[:limit]], next=more)
+        found = await agent_sections.readers_page(tx, section_id, listing.cut)
+    items, more = listing.split(found, lambda reader: reader.agent_id)
+    return ReaderPage(items=[ReaderOut.read(reader) for reader in items], next=more)
 
 
 @router.get("/{section_id}/history")
@@ -110,14 +106,13 @@ async def get_history_by_id(
     section_id: UUID,
     services: ServicesDep,
     tenant: TenantDep,
-    before: Before = None,
-    limit: Limit = 50,
+    listing: NewestFirst,
 ) -> History:
-    """Every version of a section's text, newest first, with who wrote it."""
+    """List every version of a section's text, with who wrote it."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await sections.history_page(tx, section_id, before=before, limit=limit + 1)
-    return history_of(found, limit)
+        found = await sections.history_page(tx, section_id, listing.cut)
+    return history_of(found, listing)
 
 
 @router.post("/{section_id}/undo")

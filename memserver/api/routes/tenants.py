@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 
-from memserver.api.dependencies import CallerDep, Limit, ServicesDep
+from memserver.api.dependencies import ByTenant, CallerDep, ServicesDep
 from memserver.api.key_schemas import TenantIn, TenantName, TenantOut, TenantPage
 from memserver.errors import Forbidden
 from memserver.storage import api_keys
@@ -29,17 +29,16 @@ async def create_tenant(new: TenantIn, services: ServicesDep, caller: CallerDep)
 async def list_tenants(
     services: ServicesDep,
     caller: CallerDep,
-    after: Annotated[TenantName | None, Query(description="The `next` of the page before.")] = None,
-    limit: Limit = 50,
+    listing: ByTenant,
 ) -> TenantPage:
     """List tenants by their names: all for the operator, for others their own."""
     async with services.database.tenant(caller.tenant) as tx:
         if caller.operates:
-            found = await api_keys.list_tenants(tx, after=after or "", limit=limit + 1)
+            found = await api_keys.list_tenants(tx, listing.cut)
         else:
             found = [await api_keys.get_tenant(tx, caller.tenant)]
-    more = found[limit - 1].tenant if len(found) > limit else None
-    return TenantPage(items=[TenantOut.read(tenant) for tenant in found[:limit]], next=more)
+    items, more = listing.split(found, lambda tenant: tenant.tenant)
+    return TenantPage(items=[TenantOut.read(tenant) for tenant in items], next=more)
 
 
 @router.get("/{tenant}")

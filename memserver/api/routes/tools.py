@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body
 
 from memserver.agent.options import AgentOptions
-from memserver.api.dependencies import Limit, PathText, ServicesDep, TenantDep
+from memserver.api.dependencies import ByName, PathText, ServicesDep, TenantDep
 from memserver.api.tool_schemas import (
     AgentToolOut,
-    AgentTools,
+    AgentToolPage,
     ClientToolIn,
     ToolOut,
     ToolPage,
@@ -58,22 +58,19 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
 async def list_tools(
     services: ServicesDep,
     tenant: TenantDep,
-    after: Annotated[
-        PathText | None, Query(max_length=200, description="The `next` of the page before.")
-    ] = None,
-    limit: Limit = 50,
+    listing: ByName,
 ) -> ToolPage:
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
-        own = await tools.list_page(tx, after=after, limit=limit + 1)
-    of_server = [
-        ToolOut.of_server(tool)
-        for tool in services.faculties.tools.server_tools()
-        if after is None or tool.spec.name > after
-    ]
-    found = sorted([*map(ToolOut.read, own), *of_server], key=lambda tool: tool.name)
-    more = found[limit - 1].name if len(found) > limit else None
-    return ToolPage(items=found[:limit], next=more)
+        own = await tools.list_page(tx, listing.cut)
+    of_server = map(ToolOut.of_server, services.faculties.tools.server_tools())
+    found = sorted(
+        [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
+        key=lambda tool: tool.name,
+        reverse=listing.cut.descending,
+    )
+    items, more = listing.split(found, lambda tool: tool.name)
+    return ToolPage(items=list(items), next=more)
 
 
 @router.get("/tools/{name}")
@@ -118,8 +115,10 @@ async def delete_tool(name: PathText, services: ServicesDep, tenant: TenantDep) 
 
 
 @router.get("/agents/{agent_id}/tools")
-async def list_agent_tools(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> AgentTools:
-    """What an agent can call, in the order in which the model sees it, with its rules."""
+async def list_agent_tools(
+    agent_id: UUID, services: ServicesDep, tenant: TenantDep, listing: ByName
+) -> AgentToolPage:
+    """List what an agent can call, in the order in which the model sees it, with its rules."""
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
         grants = await tools.grants_of(tx, agent_id)
@@ -127,9 +126,9 @@ async def list_agent_tools(agent_id: UUID, services: ServicesDep, tenant: Tenant
     toolset = services.faculties.tools.toolset(grants)
     names = [spec.name for spec in toolset.specs()]
     away = [grant.name for grant in grants if grant.attached and grant.name not in names]
-    return AgentTools(
-        items=[AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in names + away]
-    )
+    shown, more = listing.cut_out(names + away, lambda name: name)
+    items = [AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in shown]
+    return AgentToolPage(items=items, next=more)
 
 
 @router.put("/agents/{agent_id}/tools/{name}")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path
 
-from memserver.api.dependencies import Before, Limit, ServicesDep, TenantDep
+from memserver.api.dependencies import Listing, NewestFirst, ServicesDep, TenantDep
 from memserver.api.schemas import SectionName
 from memserver.api.section_schemas import (
     NEWEST,
@@ -121,15 +121,14 @@ async def get_history(
     section: Named,
     services: ServicesDep,
     tenant: TenantDep,
-    before: Before = None,
-    limit: Limit = 50,
+    listing: NewestFirst,
 ) -> History:
-    """Every version of a section's text, newest first, with who wrote it."""
+    """List every version of a section's text, with who wrote it."""
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
         stored = await sections.read_of(tx, agent_id, section)
-        found = await sections.history_page(tx, stored.id, before=before, limit=limit + 1)
-    return history_of(found, limit)
+        found = await sections.history_page(tx, stored.id, listing.cut)
+    return history_of(found, listing)
 
 
 @router.post("/{section}/undo")
@@ -164,7 +163,7 @@ def rewrite_of(edit: SectionEdit) -> Rewrite:
     return Rewrite(edit.text, edit.limit, edit.description)
 
 
-def history_of(found: list[sections.Edit], limit: int) -> History:
-    """A page, of which one more was read than it shows."""
-    more = found[limit - 1].version if len(found) > limit else None
-    return History(items=[EditOut.read(edit) for edit in found[:limit]], next=more)
+def history_of(found: list[sections.Edit], listing: Listing) -> History:
+    """What was found as a page."""
+    items, more = listing.split(found, lambda edit: edit.version)
+    return History(items=[EditOut.read(edit) for edit in items], next=more)

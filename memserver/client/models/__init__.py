@@ -10,10 +10,11 @@ from memserver.client.models.agents import (
     ContextPart,
     ContextView,
     Health,
+    ImportedAgent,
+    NotCarried,
     Readiness,
 )
 from memserver.client.models.archival import (
-    AgentCollections,
     ArchivalResults,
     Collection,
     FoundPassage,
@@ -45,7 +46,6 @@ from memserver.client.models.sections import (
 )
 from memserver.client.models.tools import (
     AgentTool,
-    AgentTools,
     McpServer,
     Tool,
     ToolKind,
@@ -54,10 +54,8 @@ from memserver.client.models.tools import (
 
 __all__ = [
     "Agent",
-    "AgentCollections",
     "AgentOptions",
     "AgentTool",
-    "AgentTools",
     "Answer",
     "ApiKey",
     "ArchivalResults",
@@ -73,8 +71,10 @@ __all__ = [
     "FoundMessage",
     "FoundPassage",
     "Health",
+    "ImportedAgent",
     "McpServer",
     "Message",
+    "NotCarried",
     "Page",
     "Passage",
     "Passages",

@@ -43,6 +43,24 @@ class Agent(Record):
     updated_at: datetime
 
 
+class NotCarried(Record):
+    """Something of a file that could not be carried as it is, and why."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+class ImportedAgent(Record):
+    """What an import made; `embedded` is whether passages were embedded anew."""
+
+    agent: Agent
+    messages: int
+    passages: int
+    embedded: bool
+    not_carried: list[NotCarried]
+
+
 class ContextPart(Record):
     """One part of a prompt, with its size in tokens."""
 

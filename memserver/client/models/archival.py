@@ -75,10 +75,4 @@ class Collection(Record):
     dimension: int
     passage_count: int
     created_at: datetime
-    edited_at: datetime
-
-
-class AgentCollections(Record):
-    """What an agent searches: its own collection first, then those attached to it."""
-
-    items: list[Collection]
+    updated_at: datetime

@@ -57,19 +57,6 @@ class AgentTool(Record):
     max_calls: int | None = None
 
 
-class AgentTools(Record):
-    """What an agent can call, in the order in which the model sees it."""
-
-    items: list[AgentTool]
-
-    def __getitem__(self, name: str) -> AgentTool:
-        """The tool of this name. Raises KeyError."""
-        for tool in self.items:
-            if tool.name == name:
-                return tool
-        raise KeyError(name)
-
-
 class McpServer(Record):
     """An MCP server, with the tools that it listed last.
 
