@@ -138,7 +138,7 @@ def memory_tools() -> list[Tool]:
                 archival_memory_search,
             )
         ),
-        make_tool(recall_memory_search_meaning, transactional=True, option=OPTION),
+        make_tool(recall_memory_search_meaning, transactional=True, kind="memory", option=OPTION),
     ]
 
 
