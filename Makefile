@@ -23,7 +23,7 @@ run: install ## install, then serve on http://127.0.0.1:8283
 	$(BIN)/memserver serve
 
 test: install check ## install, then the checks and every tier of tests
-	$(PYTEST)
+	$(PYTEST) --numprocesses=auto --dist=worksteal
 	$(PYTEST) -m slow
 	$(PYTEST) -m model || [ $$? -eq 5 ] # 5: this tier has no tests
 
