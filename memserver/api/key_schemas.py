@@ -75,7 +75,7 @@ class TenantIn(Request):
     """A new tenant."""
 
     tenant: TenantName = Field(
-        description="Its name, by which it is known for ever.", examples=["acme"]
+        description="Its name, by which it is known for ever.", examples=["example"]
     )
 
 

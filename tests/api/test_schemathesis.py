@@ -78,6 +78,7 @@ async def test_every_route_answers_as_it_is_documented(
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
             *("--checks", ",".join(CHECKS), "--phases", PHASES, "--continue-on-failure"),
             *("--max-examples", EXAMPLES, "--seed", SEED, "--no-color"),
+            *("--request-timeout", "120"),
             *os.environ.get("SCHEMATHESIS_MORE", "").split(),
             stdout=log,
             stderr=log,
