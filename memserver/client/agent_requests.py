@@ -8,6 +8,7 @@ from memserver.client.models import (
     AgentOptions,
     ContextView,
     Health,
+    ImportedAgent,
     Page,
     Readiness,
 )
@@ -114,6 +115,44 @@ def update_agent(
 def delete_agent(agent: Id) -> Request[None]:
     """Delete an agent with its whole memory."""
     return Request("DELETE", "/agents/{agent_id}", nothing, {"agent_id": agent})
+
+
+def export_agent(agent: Id, *, history: bool = False, vectors: bool = False) -> Request[bytes]:
+    """The agent as a file. It is held in memory: `memserver export` writes a large one.
+
+    Args:
+        agent: whose.
+        history: with every version of its working context.
+        vectors: with its passages' vectors.
+    """
+    query = {"history": history, "vectors": vectors}
+    path = "/agents/{agent_id}/export"
+    return Request("GET", path, bytes, {"agent_id": agent}, query, raw=True)
+
+
+def import_agent(
+    content: bytes,
+    *,
+    name: str | None = None,
+    keep_ids: bool = False,
+    idempotency_key: str | None = None,
+) -> Request[ImportedAgent]:
+    """Make an agent of a file, ours or Letta's (.af); all of it or nothing.
+
+    Args:
+        content: the file.
+        name: of the new agent, instead of the file's.
+        keep_ids: the agent and its passages keep the file's ids.
+        idempotency_key: as of a message.
+    """
+    return Request(
+        "POST",
+        "/agents/import",
+        ImportedAgent.model_validate,
+        query={"name": name, "keep_ids": keep_ids},
+        file=content,
+        key=idempotency_key or new_key(),
+    )
 
 
 def get_context(agent: Id) -> Request[ContextView]:

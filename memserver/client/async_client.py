@@ -36,6 +36,8 @@ class AsyncAgents(AsyncResource):
     update = AsyncMethod(agents.update_agent)
     delete = AsyncMethod(agents.delete_agent)
     context = AsyncMethod(agents.get_context)
+    export = AsyncMethod(agents.export_agent)
+    import_file = AsyncMethod(agents.import_agent)
 
 
 class AsyncMessages(AsyncResource):

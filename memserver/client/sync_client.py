@@ -30,6 +30,8 @@ class Agents(Resource):
     update = Method(agents.update_agent)
     delete = Method(agents.delete_agent)
     context = Method(agents.get_context)
+    export = Method(agents.export_agent)
+    import_file = Method(agents.import_agent)
 
 
 class Messages(Resource):

@@ -38,10 +38,8 @@ MODULES = (
     section_requests,
     tool_requests,
 )
-ELSEWHERE = re.compile(
-    r"^/v1/(chat/completions|responses|models|agents/import|agents/[^/]+/export)\b"
-)
-"""What OpenAI's own clients are for; and files of whole agents, which are curl's and the command line's."""
+ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models)\b")
+"""What OpenAI's own clients are for."""
 SAMPLES: dict[str, Any] = {
     "agent": UUID(int=1),
     "collection": UUID(int=2),

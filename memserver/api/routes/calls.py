@@ -39,7 +39,9 @@ async def list_waiting_calls(
             await agents.get(tx, agent_id)
         found = await calls.list_waiting(tx, agent_id=agent_id, after=after, limit=limit + 1)
     more = found[limit - 1].agent_id if len(found) > limit else None
-    return WaitingCallPage(items=[WaitingCallOut.read(call) for call in found[:limit]], next=more)
+    limits = services.faculties.limits
+    items = [WaitingCallOut.read(call, limits.expiry(call.created_at)) for call in found[:limit]]
+    return WaitingCallPage(items=items, next=more)
 
 
 @router.post(

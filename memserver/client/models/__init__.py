@@ -10,6 +10,8 @@ from memserver.client.models.agents import (
     ContextPart,
     ContextView,
     Health,
+    ImportedAgent,
+    NotCarried,
     Readiness,
 )
 from memserver.client.models.archival import (
@@ -34,6 +36,7 @@ from memserver.client.models.messages import (
     ToolCall,
     Turn,
     Usage,
+    WaitingCall,
     WaitsFor,
 )
 from memserver.client.models.sections import (
@@ -49,7 +52,6 @@ from memserver.client.models.tools import (
     McpServer,
     Tool,
     ToolKind,
-    WaitingCall,
 )
 
 __all__ = [
@@ -73,8 +75,10 @@ __all__ = [
     "FoundMessage",
     "FoundPassage",
     "Health",
+    "ImportedAgent",
     "McpServer",
     "Message",
+    "NotCarried",
     "Page",
     "Passage",
     "Passages",

@@ -98,3 +98,25 @@ class Readiness(Record):
 
     ready: bool
     components: list[Component]
+
+
+class NotCarried(Record):
+    """Something of a file that its agent has not here, or has otherwise."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+class ImportedAgent(Record):
+    """What an import made.
+
+    Attributes:
+        embedded: whether passages were embedded anew.
+    """
+
+    agent: Agent
+    messages: int
+    passages: int
+    embedded: bool
+    not_carried: list[NotCarried]
