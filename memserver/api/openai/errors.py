@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -73,10 +74,11 @@ def turn_failed(error: JsonObject) -> Refusal:
 def queued(end: TurnQueued) -> Refusal:
     """The agent's earlier turn waits for an answer to its call: the message is stored behind it."""
     call = end.behind.record
+    expires_at = end.expires_at.astimezone(UTC)
     wanted = "an approval" if call.waits_for == "approval" else "its result"
     message = (
         f"The message is stored. It is answered when the call {call.call.id} of {call.call.name}, which waits "
-        f"for {wanted}, has got that or was cancelled, or by itself after {end.expires_at:%Y-%m-%d %H:%M} UTC."
+        f"for {wanted}, has got that or was cancelled, or after {expires_at:%Y-%m-%d %H:%M} UTC."
     )
     hint = "GET /v1/calls/waiting has it; the same Idempotency-Key gets the answer later."
     error = {"code": AgentWaits.code, "message": message, "hint": hint}
