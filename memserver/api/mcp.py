@@ -26,6 +26,7 @@ class McpEndpoint:
         self._most_bytes = most_bytes
         self._wanted = asyncio.Event()
         self._made: asyncio.Future[ASGIApp] | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     @property
     def route(self) -> Route:
@@ -36,23 +37,26 @@ class McpEndpoint:
     async def running(self, services: Services) -> AsyncIterator[None]:
         """Answer while the block runs."""
         self._made = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(self._serve(services, self._made))
+        self._serving = asyncio.create_task(self._serve(services, self._made))
         try:
             yield
         finally:
             self._made = None
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if self._made is None:
+        if self._made is None or self._serving is None:
             error = Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
             await answer(error)(scope, receive, send)
             return
         self._wanted.set()
-        app = await asyncio.shield(self._made)
-        await app(scope, receive, send)
+        either: set[asyncio.Future[Any]] = {self._made, self._serving}
+        done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._serving in done:
+            self._serving.result()  # raises why it ended
+        await self._made.result()(scope, receive, send)
 
     async def _serve(self, services: Services, made: asyncio.Future[ASGIApp]) -> None:
         """What the SDK runs begins and ends in one task."""
