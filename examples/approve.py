@@ -1,43 +1,48 @@
-"""Approve or deny calls that wait, in the terminal: `python approve.py http://127.0.0.1:8283/v1`."""
+"""A person approves or denies the calls of an agent, in the terminal.
 
+In this folder, in one terminal, a server that has the tool: `memserver serve --tools weather_tools`. In another:
+
+    python approve.py "What is the weather in Oslo?"
+    python approve.py
+
+The first says that to the agent `careful`, whose calls of `weather` wait for a person, and then asks about
+them. The second only asks about all calls that wait, of whatever agent and since whenever.
+"""
+
+import argparse
 import json
-import sys
-import urllib.request
-from typing import Any
+
+from memserver.client import Client
+from memserver.client.address import DEFAULT_URL
+from memserver.client.models import WaitingCall
 
 
-def ask(base: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-    """One request of the API."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"{base}{path}", data=data, headers={"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+def main() -> None:
+    """Say something, if wanted, and go through all calls that wait."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", nargs="?", help="what to say to the agent `careful`")
+    parser.add_argument("--url", default=DEFAULT_URL)
+    arguments = parser.parse_args()
+    with Client(arguments.url) as client:
+        if arguments.text is not None:
+            agent = client.agents.find("careful") or client.agents.create("careful")
+            client.tools.attach(agent.id, "weather", approval=True)
+            answer = client.messages.send(agent.id, arguments.text)
+            print(answer.text or answer.stop_reason)
+        for call in client.calls.all():
+            if call.waits_for == "approval":
+                decide(client, call)
 
 
-def main(base: str) -> None:
-    """Go through all calls that wait."""
-    after = ""
-    while True:
-        page = ask(base, f"/calls/waiting{after}")
-        for call in page["items"]:
-            if call["waits_for"] == "approval":
-                decide(base, call)
-        if page["next"] is None:
-            return
-        after = f"?after={page['next']}"
-
-
-def decide(base: str, call: dict[str, Any]) -> None:
-    """Ask a person, and tell the server."""
-    print(f"{call['name']}({json.dumps(call['arguments'])})")
-    approve = input("Approve? [y/N] ").strip().lower() == "y"
-    reason = "" if approve else input("Why not? ")
-    path = f"/agents/{call['agent_id']}/calls/{call['call_id']}/approval"
-    answer = ask(base, path, {"approve": approve, "reason": reason})
-    print(answer["text"] or answer["stop_reason"])
+def decide(client: Client, call: WaitingCall) -> None:
+    """Ask a person, tell the server, and print what follows in the turn."""
+    print(f"{call.name}({json.dumps(call.arguments)})")
+    if input("Approve? [y/N] ").strip().lower() == "y":
+        answer = client.calls.approve(call.agent_id, call.call_id)
+    else:
+        answer = client.calls.deny(call.agent_id, call.call_id, input("Why not? "))
+    print(answer.text or answer.stop_reason)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

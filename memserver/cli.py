@@ -324,13 +324,14 @@ def mcp(
 
 
 async def _mcp(
-    settings: Settings, app_url: str, whose: tuple[str, str | None], port: int | None
+    settings: Settings, app_url: str, offered: tuple[str, str | None], port: int | None
 ) -> None:
-    from memserver.mcp_server import Memories, make_server  # noqa: PLC0415 - a second long
+    from memserver.mcp_server import Memories, always, make_server  # noqa: PLC0415 - a second long
 
     async with memory_alone(settings, app_url) as (database, archival):
-        memories = Memories(database, archival, *whose)
-        await memories.check()
+        tenant, agent = offered
+        memories = Memories(database, archival, always(tenant), agent)
+        await memories.check(tenant)
         server = make_server(memories)
         if port is None:
             await server.run_stdio_async()

@@ -4,12 +4,13 @@ MemserverError
 ├── InvalidInput                 what the caller sent can't be used
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
+│   ├── VersionConflict          somebody else edited the text meanwhile
+│   └── AgentWaits               a call of the agent waits for an answer; the message is stored behind it
 ├── MissingApiKey                the request has no API key, and needs one
 ├── InvalidApiKey                its API key is unknown, expired or revoked
 ├── Forbidden                    its API key may not do this
 ├── RateLimited                  its API key has made too many requests
 ├── RequestTooLarge              its body is larger than the server takes
-│   └── VersionConflict          somebody else edited the text meanwhile
 ├── DocumentError                a file that can't be taken in
 │   ├── DocumentTooLarge         more bytes or text than is allowed
 │   ├── UnsupportedDocument      a kind of file that is not read here
@@ -125,6 +126,12 @@ class VersionConflict(Conflict):
     """The text is not at the version any more that the caller saw."""
 
     code = "version_conflict"
+
+
+class AgentWaits(Conflict):
+    """A call of the agent waits for an answer. The message is stored, and is answered behind that."""
+
+    code = "agent_waits"
 
 
 class DocumentError(MemserverError):

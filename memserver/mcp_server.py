@@ -1,7 +1,7 @@
 """memserver as an MCP server, so that another agent can use the memories of ours.
 
 Owns the tools that it offers and how an agent is named in them. Leaves the memories to
-`memserver.tools.agent_memory`, and the protocol to the SDK.
+`memserver.tools.agent_memory`, the protocol to the SDK, and who asks to whoever serves it.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -11,12 +11,12 @@ from datetime import UTC
 from typing import Annotated, Any
 from uuid import UUID
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
 import memserver
-from memserver.errors import InvalidInput, MemserverError
+from memserver.errors import Forbidden, InvalidInput, MemserverError
 from memserver.memory.archival import ArchivalStorage
 from memserver.storage import agents
 from memserver.storage.agents import Agent
@@ -34,6 +34,27 @@ AgentName = Annotated[
     Field(description="Name or id of the agent; left out: the one that this server is for."),
 ]
 PageNumber = Annotated[int, Field(description="Page of the results, from 1.", ge=1)]
+
+
+ToolCall = Context[Any, Any]
+"""A call as the SDK tells of it; no argument of the tools, that an agent would see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who calls a tool: whose agents it may use, and whether it may change them."""
+
+    tenant: str
+    may_write: bool = True
+
+
+Whose = Callable[[ToolCall], Asker]
+"""Finds out who calls, by the call's context."""
+
+
+def always(tenant: str) -> Whose:
+    """Everybody who can call is this tenant."""
+    return lambda _: Asker(tenant)
 
 
 class AgentInfo(BaseModel):
@@ -59,33 +80,36 @@ class Memories:
     Attributes:
         database: where they are.
         archival: archival storage with its embedder.
-        tenant: whose agents.
+        whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
     """
 
     database: Database
     archival: ArchivalStorage
-    tenant: str
+    whose: Whose
     only: str | None = None
 
-    async def check(self) -> None:
+    async def check(self, tenant: str) -> None:
         """Find out whether the one agent is there. Raises NotFound."""
         if self.only is not None:
-            await self._agent(self.only)
+            await self._agent(tenant, self.only)
 
-    async def list_agents(self) -> list[AgentInfo]:
+    async def list_agents(self, context: ToolCall) -> list[AgentInfo]:
         """List the agents whose memories can be used."""
-        async with _told(), self.database.tenant(self.tenant) as tx:
+        tenant = self.whose(context).tenant
+        async with _told(), self.database.tenant(tenant) as tx:
             if self.only is not None:
-                found = [await self._agent(self.only)]
+                found = [await self._agent(tenant, self.only)]
             else:
                 found = await agents.list_page(tx, Cut(MOST_AGENTS))
         return [AgentInfo(name=agent.name, id=agent.id) for agent in found]
 
-    async def working_context_read(self, agent: AgentName = None) -> list[SectionInfo]:
+    async def working_context_read(
+        self, context: ToolCall, agent: AgentName = None
+    ) -> list[SectionInfo]:
         """Read an agent's working context: what it always sees."""
         async with _told():
-            sections = await (await self._memory(agent)).sections()
+            sections = await (await self._memory(context, agent)).sections()
         return [
             SectionInfo(
                 name=each.name, text=each.text, limit=each.limit, description=each.description
@@ -94,59 +118,74 @@ class Memories:
         ]
 
     async def working_context_append(
-        self, section: str, content: str, agent: AgentName = None
+        self, context: ToolCall, section: str, content: str, agent: AgentName = None
     ) -> str:
         """Add a line to a section of an agent's working context; gives the section's new text."""
         async with _told():
-            return await (await self._memory(agent)).append(section, content)
+            memory = await self._memory(context, agent, write=True)
+            return await memory.append(section, content)
 
     async def working_context_replace(
-        self, section: str, old_content: str, new_content: str, agent: AgentName = None
+        self,
+        context: ToolCall,
+        section: str,
+        old_content: str,
+        new_content: str,
+        agent: AgentName = None,
     ) -> str:
         """Replace a text in a section of an agent's working context; an empty new_content deletes it.
 
         old_content must match exactly. Gives the section's new text.
         """
         async with _told():
-            return await (await self._memory(agent)).replace(section, old_content, new_content)
+            memory = await self._memory(context, agent, write=True)
+            return await memory.replace(section, old_content, new_content)
 
     async def recall_memory_search(
-        self, query: str, agent: AgentName = None, page: PageNumber = 1
+        self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's earlier messages for a word or phrase, upper or lower case alike."""
         async with _told():
-            found = await (await self._memory(agent)).search_recall(_words(query), page=page)
+            memory = await self._memory(context, agent)
+            found = await memory.search_recall(_words(query), page=page)
         return found.describe(UTC)
 
     async def archival_memory_search(
-        self, query: str, agent: AgentName = None, page: PageNumber = 1
+        self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's archival storage by meaning and by words."""
         async with _told():
-            found = await (await self._memory(agent)).search_archival(query, page=page)
+            found = await (await self._memory(context, agent)).search_archival(query, page=page)
         return found.describe(UTC)
 
     async def archival_memory_insert(
         self,
+        context: ToolCall,
         content: str,
         agent: AgentName = None,
         tags: Annotated[list[str] | None, Field(description="By which it can be found.")] = None,
     ) -> str:
         """Keep a note or document in an agent's archival storage; gives its id."""
         async with _told():
-            passage = await (await self._memory(agent)).insert_archival(content, tags=tags or ())
+            memory = await self._memory(context, agent, write=True)
+            passage = await memory.insert_archival(content, tags=tags or ())
         return passage.id
 
-    async def _memory(self, name: str | None) -> AgentMemory:
-        agent = await self._agent(name or self.only)
-        if name and self.only and agent.id != (await self._agent(self.only)).id:
+    async def _memory(
+        self, context: ToolCall, name: str | None, *, write: bool = False
+    ) -> AgentMemory:
+        asker = self.whose(context)
+        if write and not asker.may_write:
+            raise Forbidden("The API key has not the scope write.", scope="write")
+        agent = await self._agent(asker.tenant, name or self.only)
+        if name and self.only and agent.id != (await self._agent(asker.tenant, self.only)).id:
             raise InvalidInput(f"This server is for the agent {self.only!r} only.")
-        return AgentMemory(agent.id, self.tenant, self.database, self.archival)
+        return AgentMemory(agent.id, asker.tenant, self.database, self.archival)
 
-    async def _agent(self, name: str | None) -> Agent:
+    async def _agent(self, tenant: str, name: str | None) -> Agent:
         if name is None:
             raise InvalidInput("Name the agent whose memory is meant; list_agents lists them.")
-        async with self.database.tenant(self.tenant) as tx:
+        async with self.database.tenant(tenant) as tx:
             named = await agents.list_page(tx, Cut(1), name=name)
             if named:
                 return named[0]

@@ -149,6 +149,9 @@ class Settings(BaseSettings):
     """How long a call may take that is none of a memory tool, unless the tool says otherwise."""
     tool_result_characters: int = Field(default=20_000, ge=100)
     """Characters of a call's result that the model is shown; it is told where one was cut."""
+    waiting_call_seconds: float = Field(default=604_800, gt=0, le=315_360_000)
+    """How long a call waits for an approval, or for the result from the caller, before its turn goes on without
+    one; a week, unless set."""
     tool_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
     """Networks that webhooks and MCP servers registered over the API may be in, separated by commas, such
     as 127.0.0.0/8,10.0.0.0/8; unset: the public internet alone."""

@@ -388,6 +388,7 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             turn_timeout=settings.turn_timeout,
+            waiting_call_seconds=settings.waiting_call_seconds,
             calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
         ),
         summary_model=settings.summary_model,

@@ -9,11 +9,13 @@ from uuid import UUID
 
 from memserver.agent.context import user_text
 from memserver.agent.events import (
+    End,
     Event,
     StepCommitted,
     Stirred,
     TurnEnded,
     TurnPaused,
+    TurnQueued,
 )
 from memserver.agent.faculties import Faculties
 from memserver.agent.worker import Worker
@@ -24,6 +26,7 @@ from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import WaitingCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
+from memserver.storage.listing import Cut
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""
@@ -36,9 +39,9 @@ MOST_MODEL_NAMES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came of a turn: it has ended, or it waits for somebody to answer its last call."""
+    """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
 
-    ended: TurnEnded | TurnPaused
+    ended: End
     messages: tuple[Message, ...]
 
 
@@ -71,6 +74,7 @@ class Conversation:
         self._models = faculties.models
         self._events = faculties.events
         self._clock = faculties.clock
+        self._limits = faculties.limits
         self._worker = worker
         self._model_names: dict[UUID, str | None] = {}
 
@@ -130,7 +134,7 @@ class Conversation:
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
     async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
-        """Work the turn, or wait for whoever does, to its end or until it waits for an answer.
+        """Work the turn, or wait for whoever does, to its end or until an answer is waited for.
 
         Args:
             tenant: whose turn it is.
@@ -148,19 +152,21 @@ class Conversation:
                         messages.extend(event.messages)
                     elif isinstance(event, TurnPaused):
                         return TurnResult(event, (*messages, event.message))
-                    elif isinstance(event, TurnEnded):
+                    elif isinstance(event, TurnEnded | TurnQueued):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
             raise ServerStopping(
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded or TurnPaused.")
+        raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
 
     async def follow(
         self, tenant: str, turn: Turn, *, text: bool = False, after: int = 0
     ) -> AsyncGenerator[Event]:
-        """The turn's events until it ends or waits for an answer, each committed step once.
+        """The turn's events until it ends or an answer is waited for, each committed step once.
+
+        The answer may be to a call of this turn, or of one before it.
 
         Args:
             tenant: whose turn it is.
@@ -186,7 +192,7 @@ class Conversation:
                             continue
                         seen = item.messages[-1].position
                     yield item
-                    if isinstance(item, TurnEnded | TurnPaused):
+                    if isinstance(item, End):
                         return
 
     async def answer(
@@ -235,6 +241,15 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
+    async def behind(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
+        """What a turn of the inbox waits behind, if that is a call which waits for an answer."""
+        if turn.state != "waiting":
+            return None
+        found = await calls.list_waiting(tx, Cut(1), agent_id=turn.agent_id)
+        if not found or found[0].turn >= turn.turn:
+            return None
+        return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))
+
     async def _answered(
         self, tx: Transaction, call: WaitingCall, given: JsonObject, key: str | None
     ) -> Turn:
@@ -261,11 +276,14 @@ class Conversation:
         """What the database says has happened in the turn behind position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
+            queued = await self.behind(tx, now)
             messages = await recall.queue(
                 tx, turn.agent_id, seen + 1, turn.first_position + PLACES_PER_TURN
             )
         closed = [message for message in messages if not _is_open(message)]
         found: list[Event] = [StepCommitted((message,)) for message in closed]
+        if queued is not None:
+            found.append(queued)
         if now.state == "requires_action" and _waits(messages):
             found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:

@@ -7,10 +7,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 from memserver.messages import JsonObject, Message, Usage
+from memserver.storage.calls import WaitingCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,23 @@ class TurnPaused:
     error: JsonObject | None = None
 
 
-End = TurnEnded | TurnPaused
+@dataclass(frozen=True, slots=True)
+class TurnQueued:
+    """The turn is stored, and is worked once an earlier one has ended that waits with the call `behind`.
+
+    At `expires_at` that one goes on without an answer.
+    """
+
+    turn: int
+    behind: WaitingCall
+    expires_at: datetime
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    stop_reason: str = "queued"
+    error: JsonObject | None = None
+
+
+End = TurnEnded | TurnPaused | TurnQueued
 """What comes last of a turn, for now or for good."""
 
 
@@ -76,7 +94,7 @@ class Stirred:
     """Something of the turn has changed; the database knows what. Not for callers."""
 
 
-Event = TurnStarted | TextDelta | StepCommitted | Compacted | TurnPaused | TurnEnded | Stirred
+Event = TurnStarted | TextDelta | StepCommitted | Compacted | End | Stirred
 
 
 class EventBus:
@@ -84,12 +102,18 @@ class EventBus:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[UUID, int], list[asyncio.Queue[Event]]] = defaultdict(list)
+        self._turns: dict[UUID, set[int]] = defaultdict(set)
         self._wanting_text: set[tuple[UUID, int]] = set()
 
     def publish(self, agent_id: UUID, turn: int, event: Event) -> None:
         """Tell everybody who has subscribed to this turn."""
         for queue in self._queues.get((agent_id, turn), ()):
             queue.put_nowait(event)
+
+    def stir(self, agent_id: UUID) -> None:
+        """Have everybody look who waits for a turn of this agent."""
+        for turn in self._turns.get(agent_id, ()):
+            self.publish(agent_id, turn, Stirred())
 
     def wants_text(self, agent_id: UUID, turn: int) -> bool:
         """Whether somebody in this process reads this turn's text while it is generated."""
@@ -103,6 +127,7 @@ class EventBus:
         queue: asyncio.Queue[Event] = asyncio.Queue()
         key = (agent_id, turn)
         self._queues[key].append(queue)
+        self._turns[agent_id].add(turn)
         if text:
             self._wanting_text.add(key)
         try:
@@ -112,3 +137,6 @@ class EventBus:
             if not self._queues[key]:
                 del self._queues[key]
                 self._wanting_text.discard(key)
+                self._turns[agent_id].discard(turn)
+                if not self._turns[agent_id]:
+                    del self._turns[agent_id]

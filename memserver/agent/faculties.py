@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from memserver.agent.calls import CallLimits
@@ -46,7 +46,13 @@ class Limits:
     prompt_order: PromptOrder = "working_context_first"
     turn_timeout: float = 600
     """Seconds; of the server alone, no agent sets it."""
+    waiting_call_seconds: float = 604_800
+    """How long a call waits for an answer, of the server alone too."""
     calls: CallLimits = field(default_factory=CallLimits)
+
+    def expiry(self, since: datetime) -> datetime:
+        """Until when a call waits for an answer."""
+        return since + timedelta(seconds=self.waiting_call_seconds)
 
 
 @dataclass(frozen=True, slots=True)

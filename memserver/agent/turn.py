@@ -60,6 +60,8 @@ MOST_VIOLATIONS = 3
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
 CANCELLED = "This was cancelled before it ran."
+NOT_APPROVED = "Nobody approved this in time, so it did not run."
+NO_RESULT = "No result of this came in time; whether it took effect is not known."
 GONE = "This tool is no longer there."
 PAUSED = "requires_action"
 """Why a turn goes no further for now: its state in storage, and what its callers are told."""
@@ -347,6 +349,9 @@ class TurnRun:
             return "cancelled", await self._close(
                 await self._interrupted(message, CANCELLED), "cancelled"
             )
+        if answer.get("expired"):
+            why = NO_RESULT if message.call.waits_for == "client" else NOT_APPROVED
+            return await self._close_as(message, "failed", why, last=last)
         if answer.get("approved"):
             return await self._run_approved(message, last=last)
         if message.call.waits_for == "client":

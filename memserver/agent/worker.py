@@ -7,15 +7,15 @@ here holds a lock while a model thinks.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
 
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
 from memserver.agent.turn import TurnRun, as_json
-from memserver.errors import DatabaseError, MemserverError
-from memserver.storage import inbox, leases, recall
+from memserver.errors import Conflict, DatabaseError, MemserverError, NotFound
+from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
@@ -91,6 +91,8 @@ class Worker:
         self._again.discard(agent_id)
         if task.cancelled():
             return
+        # Who waits behind a call that waits was told nothing yet.
+        self._with.events.stir(agent_id)
         error = task.exception()
         if error is None:
             if again:
@@ -176,6 +178,20 @@ class Worker:
             found = await inbox.waiting_agents(tx, MOST_TAKEN_OVER)
         for agent_id, tenant in found:
             self.kick(agent_id, tenant)
+        await self._expire_calls()
+
+    async def _expire_calls(self) -> None:
+        """Let turns go on whose calls have waited for an answer as long as they may."""
+        seconds = self._with.limits.waiting_call_seconds
+        async with self._with.database.across_tenants() as tx:
+            overdue = await calls.overdue(tx, seconds, MOST_TAKEN_OVER)
+        for agent_id, tenant, call_id in overdue:
+            # Somebody may have answered just now, or deleted the agent.
+            with suppress(Conflict, NotFound):
+                async with self._with.database.tenant(tenant) as tx:
+                    call = await calls.lock(tx, agent_id, call_id)
+                    await calls.answer(tx, call, {"expired": True}, self.name)
+                self.kick(agent_id, tenant)
 
     async def _renew(self) -> None:
         held = {agent: self._leases[agent] for agent in self._serving if agent in self._leases}

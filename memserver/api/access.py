@@ -36,6 +36,8 @@ OPEN = frozenset(
 """Paths that need no key."""
 ADMIN = ("/v1/keys", "/v1/tenants")
 """Paths, with all below them, that need the scope admin."""
+MCP = "/mcp"
+"""Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""
 IMPORT = "/v1/agents/import"
 """Whose body is a file that is written to disk, and may be large."""
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -69,7 +71,7 @@ def required_scope(method: str, path: str) -> KeyScope | None:
         return None
     if any(path == root or path.startswith(f"{root}/") for root in ADMIN):
         return "admin"
-    return "read" if method in READING else "write"
+    return "read" if method in READING or path == MCP else "write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class Access:
     async def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         wanted = required_scope(scope["method"], scope["path"])
+        if scope["path"] == MCP:
+            self._check_origin(headers)
         if wanted is not None:
             caller = await self._find_caller(scope, headers)
             if not caller.may(wanted):
@@ -170,6 +174,21 @@ class Access:
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
         return Caller(key.tenant, key.scopes, key.id)
 
+    def _check_origin(self, headers: Headers) -> None:
+        """No web page may speak MCP but those of the settings and of this machine: the protocol wants that."""
+        if self._is_from_page(headers) and "*" not in self._trusted_origins:
+            raise Forbidden(
+                "This web page may not speak MCP with the server.",
+                hint="MEMSERVER_CORS_ORIGINS names those that may.",
+            )
+
+    def _is_from_page(self, headers: Headers) -> bool:
+        """Whether a web page asks that is neither trusted nor this machine's."""
+        origin = headers.get("origin")
+        return origin is not None and not (
+            origin in self._trusted_origins or _is_local_name(urlsplit(origin).hostname or "")
+        )
+
     def _check_is_local(self, scope: Scope, headers: Headers) -> None:
         """Without keys only this machine may ask, and no web page in its browser.
 
@@ -182,12 +201,8 @@ class Access:
                 "The server has no API keys, so it answers only on its own machine.",
                 hint=MAKE_A_KEY,
             )
-        origin = headers.get("origin")
-        from_page = origin is not None and not (
-            origin in self._trusted_origins or _is_local_name(urlsplit(origin).hostname or "")
-        )
         host = urlsplit(f"//{headers.get('host', 'localhost')}").hostname or ""
-        if from_page or not _is_local_name(host):
+        if self._is_from_page(headers) or not _is_local_name(host):
             raise Forbidden(
                 "The server has no API keys, so it can be asked only under a local name and by no web page.",
                 hint=f"Say localhost or 127.0.0.1. {MAKE_A_KEY}",

@@ -11,6 +11,7 @@ import memserver
 from memserver.api import errors
 from memserver.api.access import Access, BodyLimit, BodyLimits
 from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
+from memserver.api.mcp import McpEndpoint
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp, operation_id
@@ -39,6 +40,10 @@ DESCRIPTION = """A MemGPT-style agent server: agents that keep what matters in a
 find what was said in recall storage, and keep documents in archival storage."""
 
 
+MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
+"""What an MCP client in a web page sends."""
+
+
 def create_app(
     services: AbstractAsyncContextManager[Services] | None = None,
     settings: Settings | None = None,
@@ -46,9 +51,11 @@ def create_app(
     """The application; settings are the environment's and services those of the settings unless given."""
     settings = settings or Settings()
 
+    mcp = McpEndpoint(settings.request_max_bytes)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services or running_services(settings) as running:
+        async with services or running_services(settings) as running, mcp.running(running):
             app.state.services = running
             yield
 
@@ -85,6 +92,7 @@ def create_app(
     for speaking_openai in (models, chat, responses):
         v1.include_router(speaking_openai.router)
     app.include_router(v1)
+    app.router.routes.append(mcp.route)
     return app
 
 
@@ -96,7 +104,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         CORSMiddleware,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", HEADER, "Last-Event-ID"],
+        allow_headers=["Authorization", "Content-Type", HEADER, "Last-Event-ID", *MCP_HEADERS],
         expose_headers=["Retry-After", REPLAYED],
     )
     return [

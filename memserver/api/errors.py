@@ -24,6 +24,7 @@ STATUS: dict[str, int] = {
     errors.RateLimited.code: 429,
     errors.Conflict.code: 409,
     errors.VersionConflict.code: 409,
+    errors.AgentWaits.code: 409,
     errors.ToolError.code: 422,
     errors.ModelError.code: 502,
     errors.ModelUnavailable.code: 503,

@@ -2,15 +2,16 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     Field,
 )
 
-from memserver.agent.events import TurnEnded, TurnPaused
+from memserver.agent.events import End, TurnQueued
 from memserver.api.schemas import ErrorBody, LongText, Moment, Request
+from memserver.api.tool_schemas import WaitingCallOut
 from memserver.memory.recall import RecallPage
 from memserver.memory.recall_meaning import MeaningPage
 from memserver.messages import Message, Usage, WaitsFor
@@ -101,6 +102,19 @@ class UsageOut(BaseModel):
         )
 
 
+Behind = Annotated[
+    WaitingCallOut | None,
+    Field(
+        description="The call of an earlier turn that waits for an answer, if this one waits for that."
+    ),
+]
+
+
+def behind_of(end: End | None) -> WaitingCallOut | None:
+    """What a turn waits behind, if it does."""
+    return WaitingCallOut.read(end.behind, end.expires_at) if isinstance(end, TurnQueued) else None
+
+
 class TurnOut(BaseModel):
     """A turn: one message (or one import) and what became of it."""
 
@@ -119,9 +133,10 @@ class TurnOut(BaseModel):
     usage: UsageOut
     created_at: datetime
     finished_at: datetime | None
+    behind: Behind = None
 
     @classmethod
-    def read(cls, turn: Turn) -> Self:
+    def read(cls, turn: Turn, queued: TurnQueued | None = None) -> Self:
         """From a stored turn."""
         return cls(
             turn=turn.turn,
@@ -133,6 +148,7 @@ class TurnOut(BaseModel):
             usage=UsageOut.read(turn.usage),
             created_at=turn.created_at,
             finished_at=turn.finished_at,
+            behind=behind_of(queued),
         )
 
 
@@ -145,15 +161,17 @@ class Answer(BaseModel):
         examples=["Hello Ada!"],
     )
     stop_reason: str = Field(
-        description="As of a turn; requires_action if the last message's call waits for an answer.",
+        description="As of a turn; requires_action if the last message's call waits for an answer, "
+        "queued if an earlier turn's does, with 202.",
         examples=["message_sent"],
     )
     steps: int = Field(examples=[1])
     usage: UsageOut
     messages: list[MessageOut]
+    behind: Behind = None
 
     @classmethod
-    def of(cls, ended: TurnEnded | TurnPaused, messages: list[Message]) -> Self:
+    def of(cls, ended: End, messages: list[Message]) -> Self:
         """From a turn that has ended, or waits."""
         said = [
             message.text for message in messages if message.role == "assistant" and message.text
@@ -165,6 +183,7 @@ class Answer(BaseModel):
             steps=ended.steps,
             usage=UsageOut.read(ended.usage),
             messages=[MessageOut.read(message) for message in messages],
+            behind=behind_of(ended),
         )
 
 

@@ -12,9 +12,10 @@ from memserver.agent.events import (
     TextDelta,
     TurnEnded,
     TurnPaused,
+    TurnQueued,
     TurnStarted,
 )
-from memserver.api.message_schemas import MessageOut, UsageOut
+from memserver.api.message_schemas import MessageOut, UsageOut, behind_of
 from memserver.messages import Message
 
 
@@ -33,6 +34,10 @@ def encode(event: Event) -> Iterator[str]:
             yield frame("memory_changed", data)
         case TurnPaused():
             yield from _paused(event)
+        case TurnQueued(turn):
+            behind = behind_of(event)
+            assert behind is not None
+            yield frame("turn_queued", {"turn": turn, "behind": behind.model_dump(mode="json")})
         case TurnEnded():
             yield from _ended(event)
         case Stirred():

@@ -261,9 +261,10 @@ class WaitingCallOut(BaseModel):
     arguments: dict[str, Any] = Field(examples=[{"city": "Graz"}])
     waits_for: WaitsFor
     created_at: datetime
+    expires_at: datetime = Field(description="When its turn goes on without an answer.")
 
     @classmethod
-    def read(cls, call: WaitingCall) -> Self:
+    def read(cls, call: WaitingCall, expires_at: datetime) -> Self:
         """From a stored call."""
         record = call.record
         assert record.waits_for is not None
@@ -276,6 +277,7 @@ class WaitingCallOut(BaseModel):
             arguments=dict(record.call.arguments),
             waits_for=record.waits_for,
             created_at=call.created_at,
+            expires_at=expires_at,
         )
 
 

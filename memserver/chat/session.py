@@ -22,7 +22,7 @@ from memserver.chat.screen import (
 from memserver.chat.waiting import Undecided, settle, waiting_call
 from memserver.client import Client
 from memserver.client.blocking import Stream
-from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded
+from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded, TurnQueued
 from memserver.client.models import Agent
 from memserver.errors import MemserverError, NotFound
 
@@ -192,6 +192,9 @@ class _Session:
             paused = self._follow(following, told)
             if paused is None:
                 return
+            if isinstance(paused, TurnQueued):
+                following = self._after(following)
+                continue
             call = waiting_call(self._place)
             if call is None:  # somebody else was quicker
                 following = self._client.turns.events(
@@ -201,7 +204,17 @@ class _Session:
                 following = settle(self._place, call)
             told = paused.position
 
-    def _follow(self, stream: Stream, told: int | None = None) -> ActionRequired | None:
+    def _after(self, queued: Stream) -> Stream:
+        """A turn that was stored behind a call which waits: once that is settled. Raises Undecided."""
+        self._left = queued
+        self._aside("Stored. It is answered behind a call that waits.")
+        self._settle()
+        self._left = None
+        return queued.resumed()
+
+    def _follow(
+        self, stream: Stream, told: int | None = None
+    ) -> ActionRequired | TurnQueued | None:
         """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
 
         Returns:
@@ -212,7 +225,7 @@ class _Session:
         try:
             with stream:
                 for event in stream:
-                    if isinstance(event, ActionRequired):
+                    if isinstance(event, ActionRequired | TurnQueued):
                         return event
                     if not (isinstance(event, Thought | ToolCalled) and event.position == told):
                         self._display.show(event)

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from memserver.client.models import Message, Record, Usage, WaitsFor
+from memserver.client.models import Message, Record, Usage, WaitingCall, WaitsFor
 
 
 class TurnStarted(Record):
@@ -79,6 +79,13 @@ class ActionRequired(Record):
     waits_for: WaitsFor
 
 
+class TurnQueued(Record):
+    """The last event, for now: the turn is stored, and is worked when the call `behind` was answered."""
+
+    turn: int
+    behind: WaitingCall
+
+
 class TurnEnded(Record):
     """The last event."""
 
@@ -107,6 +114,7 @@ Event = (
     | MemoryChanged
     | UsageCounted
     | ActionRequired
+    | TurnQueued
     | TurnEnded
     | Reconnected
 )
@@ -122,6 +130,7 @@ EVENTS: dict[str, type[Event]] = {
     "memory_changed": MemoryChanged,
     "usage": UsageCounted,
     "action_required": ActionRequired,
+    "turn_queued": TurnQueued,
     "turn_ended": TurnEnded,
 }
 """By their names on the wire; those of a newer server that are not among them are skipped."""

@@ -10,6 +10,7 @@ from memserver.client.events import (
     Event,
     MessageDelta,
     TurnEnded,
+    TurnQueued,
     TurnStarted,
 )
 from memserver.client.failures import OtherError, error_of
@@ -70,6 +71,7 @@ class Progress:
     def left(self) -> None:
         """Note that the reader goes, and comes again perhaps."""
         self._left = True
+        self.ended = False  # for now, perhaps: a turn that waits goes on
 
     def moved(self) -> bool:
         """Whether a step was read since this was asked last."""
@@ -95,9 +97,9 @@ class Progress:
         if frame.id and int(frame.id) > self._read_to:
             self.last_event_id = int(frame.id)
             self._parts.clear()
-        if isinstance(event, TurnStarted):
+        if isinstance(event, TurnStarted | TurnQueued):
             self.turn = event.turn
-        self.ended = isinstance(event, TurnEnded | ActionRequired)
+        self.ended = isinstance(event, TurnEnded | ActionRequired | TurnQueued)
         return event
 
     @property

@@ -48,6 +48,12 @@ async def list_waiting(
     return [_waiting(row) for row in await cursor.fetchall()]
 
 
+async def overdue(tx: Transaction, seconds: float, at_most: int) -> list[tuple[UUID, str, str]]:
+    """Calls of all tenants that wait for longer than so many seconds: agent, tenant and the call's id."""
+    cursor = await tx.execute("SELECT * FROM calls_overdue(%s, %s)", [seconds, at_most])
+    return [(row["agent_id"], row["tenant"], row["call_id"]) for row in await cursor.fetchall()]
+
+
 async def lock(
     tx: Transaction, agent_id: UUID, call_id: str, *, key: str | None = None
 ) -> WaitingCall:
@@ -72,8 +78,10 @@ async def lock(
     if given is not None and key is not None and given.get("key") == key:
         return call
     if call.record.state != "waiting" or given is not None:
+        expired = given is not None and given.get("expired")
         raise Conflict(
-            f"The call {call_id} waits for no answer.",
+            f"The call {call_id} waits for no answer"
+            + (" any more: its time was over." if expired else "."),
             hint="GET /v1/agents/{agent_id}/messages tells what came of it.",
         )
     return call

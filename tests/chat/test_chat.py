@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from memserver.client import Client
 from memserver.client.models import Agent
-from memserver.errors import ModelUnavailable, ProtocolViolation
+from memserver.errors import ModelUnavailable, NotFound, ProtocolViolation
 from memserver.llm.scripted import Broken, Call, Held, ScriptedModel, Step, say
 from memserver.llm.scripted_rules import echo, last_user_text
 from memserver.messages import PromptMessage, ToolSpec
@@ -282,6 +283,47 @@ def test_a_call_that_somebody_else_approved_first_is_no_hindrance(
             shown.wait_for(ASK)
             shown.type("Hello?\n")
             shown.wait_for("sam > Hello again.")
+
+
+def test_a_message_that_came_behind_a_call_that_waits_is_answered_once_that_is_decided(
+    tmp_path: Path, database: OneDatabase
+):
+    model = Waiting(first=NOTE)
+    with (
+        served(database, ScriptedModel(model)) as server,
+        Client(server.url) as client,
+        ThreadPoolExecutor() as others,
+    ):
+        agent = asking(client)
+        first = others.submit(client.messages.send, agent.id, "I am Ada.")
+        with terminal(tmp_path, "chat", "sam", "--url", server.url) as shown:
+            shown.wait_for(ASK)
+            while not model.asked:
+                shown.read(0)
+            shown.type("Hello?\n")
+            while not has_turn(client, agent, 2):
+                shown.read(0)
+            model.let_go()
+            shown.wait_for("Stored. It is answered behind a call that waits.")
+            shown.wait_for("Approve? [y/n] ")
+            shown.interrupt()
+            shown.wait_for("The call waits on.")
+            shown.wait_for(ASK)
+            shown.type("Again?\n")
+            shown.wait_for("Approve? [y/n] ")
+            shown.type("y\n")
+            shown.wait_for("sam > re I am Ada.")
+            shown.wait_for("sam > re Hello?")
+            shown.wait_for("sam > re Again?")
+        assert first.result().stop_reason == "requires_action"
+
+
+def has_turn(client: Client, agent: Agent, turn: int) -> bool:
+    try:
+        client.turns.get(agent.id, turn)
+    except NotFound:
+        return False
+    return True
 
 
 def test_a_turn_whose_tool_can_not_be_run_here_is_cancelled(tmp_path: Path, database: OneDatabase):

@@ -67,7 +67,9 @@ class Served:
 def served(database: OneDatabase, model: ScriptedModel, **settings: Any) -> Iterator[Served]:
     """The whole server over a test's database, with a scripted model, on a real socket."""
     options = Settings(_env_file=None, lease_seconds=2, jobs_at_once=0, **settings)
-    app = create_app(assemble(database.app, FixedModels(model), HashingEmbedder(), options))
+    app = create_app(
+        assemble(database.app, FixedModels(model), HashingEmbedder(), options), options
+    )
     line = Line(app)
     with serving(line, lifespan="on") as url:
         yield Served(url, line, model)

@@ -53,7 +53,8 @@ class Example:
 
 def documents() -> list[Path]:
     """What a reader of the project reads."""
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    folders = (REPOSITORY, REPOSITORY / "examples")
+    return [*(each / "README.md" for each in folders), *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def blocks(document: Path) -> list[Block]:

@@ -20,7 +20,7 @@ from benchmarks.servers import (
 )
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.scripted import ScriptedModel, say
-from memserver.mcp_server import Memories, make_server
+from memserver.mcp_server import Memories, always, make_server
 from memserver.memory.archival import ArchivalStorage
 from tests.support import OneDatabase, Server, serving
 
@@ -30,7 +30,7 @@ async def offered(
     server: Server, *, only: str | None = None, tenant: str = "default"
 ) -> AsyncIterator[Client]:
     archival = ArchivalStorage(HashingEmbedder())
-    memories = Memories(server.services.database, archival, tenant, only)
+    memories = Memories(server.services.database, archival, always(tenant), only)
     async with Client(make_server(memories)) as client:
         yield client
 

@@ -25,6 +25,7 @@ from memserver.api.openai.turns import (
     begin,
     find_agent,
     finish_reason,
+    finished,
     started,
     text_of,
     turn_id,
@@ -148,9 +149,7 @@ async def create_completion(
         return StreamingResponse(
             chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await services.conversation.result(tenant, turn)
-    if result.ended.error is not None:
-        raise turn_failed(result.ended.error)
+    result = await finished(services, tenant, turn)
     message = CompletionMessage(content=text_of(result.messages))
     completion = Completion(
         id=turn_id("chatcmpl-", turn),

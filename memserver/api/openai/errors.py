@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,8 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memserver.agent.events import TurnQueued
 from memserver.api.errors import DOCUMENTED, STATUS
-from memserver.errors import ContextOverflow
+from memserver.errors import AgentWaits, ContextOverflow
 from memserver.messages import JsonObject
 
 _PATHS = re.compile(r"^/v1/(chat/completions|responses|models)(/|$)")
@@ -72,6 +74,20 @@ class Refusal(Exception):
 def turn_failed(error: JsonObject) -> Refusal:
     """The agent's turn failed: what was said is in its history, and saying it again would not mend it."""
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
+
+
+def queued(end: TurnQueued) -> Refusal:
+    """The agent's earlier turn waits for an answer to its call: the message is stored behind it."""
+    call = end.behind.record
+    expires_at = end.expires_at.astimezone(UTC)
+    wanted = "an approval" if call.waits_for == "approval" else "its result"
+    message = (
+        f"The message is stored. It is answered when the call {call.call.id} of {call.call.name}, which waits "
+        f"for {wanted}, has got that or was cancelled, or after {expires_at:%Y-%m-%d %H:%M} UTC."
+    )
+    hint = "GET /v1/calls/waiting has it; the same Idempotency-Key gets the answer later."
+    error = {"code": AgentWaits.code, "message": message, "hint": hint}
+    return Refusal(STATUS[AgentWaits.code], error, dict(_NEVER_AGAIN))
 
 
 def no_model(name: str) -> Refusal:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from memserver.agent.events import End, TurnEnded, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.openai.chat import STREAM_HEADERS, Extra
-from memserver.api.openai.errors import RESPONSES, no_previous_response, turn_failed
+from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
     ResponseRequest,
@@ -26,6 +26,7 @@ from memserver.api.openai.turns import (
     begin,
     find_agent,
     find_turn,
+    finished,
     started,
     text_of,
     turn_id,
@@ -157,9 +158,7 @@ async def create_response(
         return StreamingResponse(
             _events(answer, pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await services.conversation.result(tenant, turn)
-    if result.ended.error is not None:
-        raise turn_failed(result.ended.error)
+    result = await finished(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 

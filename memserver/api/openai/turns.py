@@ -10,9 +10,18 @@ from uuid import UUID
 
 from fastapi import Header
 
-from memserver.agent.events import End, Event, StepCommitted, TextDelta, TurnEnded, TurnPaused
+from memserver.agent.conversation import TurnResult
+from memserver.agent.events import (
+    End,
+    Event,
+    StepCommitted,
+    TextDelta,
+    TurnEnded,
+    TurnPaused,
+    TurnQueued,
+)
 from memserver.agent.transcript import Said, unread
-from memserver.api.openai.errors import no_model, turn_failed
+from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, NotFound
 from memserver.memory.text import clean
 from memserver.messages import Message
@@ -122,17 +131,31 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
+async def finished(services: Services, tenant: str, turn: Turn) -> TurnResult:
+    """What came of the turn. Raises Refusal: it failed, or is queued behind a call that waits."""
+    result = await services.conversation.result(tenant, turn)
+    _check(result.ended)
+    return result
+
+
+def _check(end: End) -> None:
+    if end.error is not None:
+        raise turn_failed(end.error)
+    if isinstance(end, TurnQueued):
+        raise queued(end)
+
+
 async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:
-        Refusal: the turn failed before it said anything; later it is the stream that tells of it.
+        Refusal: the turn failed before it said anything, or is queued; later it is the stream that tells of it.
     """
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
     first = await anext(pieces)
-    if isinstance(first, End) and first.error is not None:
+    if isinstance(first, End):
         await pieces.aclose()
-        raise turn_failed(first.error)
+        _check(first)
 
     async def all_of_it() -> AsyncIterator[str | End]:
         async with aclosing(pieces):
@@ -157,7 +180,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnEnded() | TurnPaused():
+                case TurnEnded() | TurnPaused() | TurnQueued():
                     yield event
                 case _:
                     pass

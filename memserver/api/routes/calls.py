@@ -38,7 +38,9 @@ async def list_waiting_calls(
             await agents.get(tx, agent_id)
         found = await calls.list_waiting(tx, listing.cut, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
-    return WaitingCallPage(items=[WaitingCallOut.read(call) for call in items], next=more)
+    limits = services.faculties.limits
+    shown = [WaitingCallOut.read(call, limits.expiry(call.created_at)) for call in items]
+    return WaitingCallPage(items=shown, next=more)
 
 
 @router.post(

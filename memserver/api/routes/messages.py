@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
+from memserver.agent.events import TurnQueued
 from memserver.api.dependencies import NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body
 from memserver.api.message_schemas import (
@@ -40,10 +41,16 @@ IdempotencyKey = Annotated[
 ]
 
 
+QUEUED = "Stored. It is answered behind the turn whose call waits for an answer: see `behind`."
+
+
 @router.post(
     "/messages",
     response_model=Answer,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "The agent's answer."}},
+    responses={
+        200: {"content": {"text/event-stream": {}}, "description": "The agent's answer."},
+        202: {"model": Answer, "description": QUEUED},
+    },
 )
 async def post_message(
     agent_id: UUID,
@@ -55,7 +62,8 @@ async def post_message(
     """Say something to the agent and get its answer.
 
     The message is stored before the model is asked. If the model fails, the answer is an error, the
-    message stays in the agent's history, and the next message works.
+    message stays in the agent's history, and the next message works. While a call of the agent waits for
+    an answer, the message is stored and answered behind that: the answer is then 202, at once.
     """
     turn = await services.conversation.post(tenant, agent_id, message.text, key=key)
     return await respond(services.conversation, tenant, turn, stream=message.stream)
@@ -100,21 +108,25 @@ async def import_messages(
         NewMessage(message.text, 0, message.role, message.created_at) for message in past.messages
     ]
     turn = await services.conversation.import_messages(tenant, agent_id, messages, key=key)
+    queued = None
     if wait:
-        await services.conversation.result(tenant, turn)
+        ended = (await services.conversation.result(tenant, turn)).ended
+        queued = ended if isinstance(ended, TurnQueued) else None
         async with services.database.tenant(tenant) as tx:
             turn = await inbox.get_turn(tx, agent_id, turn.turn)
     else:
         services.worker.kick(agent_id, tenant)
+    if queued is not None or not wait:
         response.status_code = 202
-    return TurnOut.read(turn)
+    return TurnOut.read(turn, queued)
 
 
 @router.get("/turns/{turn}")
 async def get_turn(agent_id: UUID, turn: int, services: ServicesDep, tenant: TenantDep) -> TurnOut:
     """How a turn stands: a message's, or an import's."""
     async with services.database.tenant(tenant) as tx:
-        return TurnOut.read(await inbox.get_turn(tx, agent_id, min(turn, 2**62)))
+        found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
+        return TurnOut.read(found, await services.conversation.behind(tx, found))
 
 
 @router.get(
@@ -149,7 +161,8 @@ async def respond(
     if ended.error is not None:
         return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
     answer = Answer.of(ended, list(result.messages))
-    return Response(answer.model_dump_json(), media_type="application/json")
+    status = 202 if isinstance(ended, TurnQueued) else 200
+    return Response(answer.model_dump_json(), status, media_type="application/json")
 
 
 def _stream(

@@ -35,6 +35,7 @@ from memserver.client.models.messages import (
     ToolCall,
     Turn,
     Usage,
+    WaitingCall,
     WaitsFor,
 )
 from memserver.client.models.sections import (
@@ -49,7 +50,6 @@ from memserver.client.models.tools import (
     McpServer,
     Tool,
     ToolKind,
-    WaitingCall,
 )
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 from memserver.client.models.base import ErrorDetails, Record
 
@@ -45,10 +46,25 @@ class Usage(Record):
     cached_tokens: int
 
 
+class WaitingCall(Record):
+    """A call that waits for somebody's answer; at `expires_at` its turn goes on without one."""
+
+    agent_id: UUID
+    turn: int
+    position: int
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    waits_for: WaitsFor
+    created_at: datetime
+    expires_at: datetime
+
+
 class Answer(Record):
     """What came of a message: `text` is all that the agent said, `messages` every step behind it.
 
-    Its `stop_reason` is `requires_action` where the last call waits; `calls` gives the answer to it.
+    Its `stop_reason` is `requires_action` where the last call waits; `calls` gives the answer to it. It is
+    `queued` where `behind`, a call of an earlier turn, waits: the message is stored and answered behind that.
     """
 
     turn: int
@@ -57,6 +73,7 @@ class Answer(Record):
     steps: int
     usage: Usage
     messages: list[Message]
+    behind: WaitingCall | None = None
 
     @property
     def waiting(self) -> ToolCall | None:
@@ -66,7 +83,7 @@ class Answer(Record):
 
 
 class Turn(Record):
-    """A message, or an import, and what became of it."""
+    """A message, or an import, and what became of it; `behind`: the earlier turn's call for which it waits."""
 
     turn: int
     kind: Literal["message", "import"]
@@ -77,6 +94,7 @@ class Turn(Record):
     usage: Usage
     created_at: datetime
     finished_at: datetime | None
+    behind: WaitingCall | None = None
 
 
 class FoundMessage(Message):

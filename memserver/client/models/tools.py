@@ -5,7 +5,6 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memserver.client.models.base import Record
-from memserver.client.models.messages import WaitsFor
 
 ToolKind = Literal["memory", "python", "webhook", "mcp", "client"]
 """Who runs it: memserver, a Python function, a webhook, an MCP server, or the caller."""
@@ -72,17 +71,4 @@ class McpServer(Record):
     tools: list[str]
     refused: dict[str, str]
     listed_at: datetime | None
-    created_at: datetime
-
-
-class WaitingCall(Record):
-    """A call that waits for somebody's answer."""
-
-    agent_id: UUID
-    turn: int
-    position: int
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    waits_for: WaitsFor
     created_at: datetime
