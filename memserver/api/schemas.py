@@ -74,8 +74,8 @@ class ErrorResponse(BaseModel):
 class SectionIn(Request):
     """A section of the working context, for a new agent."""
 
-    name: SectionName = Field(examples=["human"])
-    text: LongText = Field(default="", examples=["Name: Ada"])
+    name: SectionName = Field(examples=["notes"])
+    text: LongText = Field(default="", examples=["Ada plays the cello."])
     limit: CharacterLimit = DEFAULT_LIMIT
     description: SectionDescription = ""
 

@@ -198,7 +198,7 @@ class McpServerIn(Request):
     """An MCP server over streamable HTTP."""
 
     name: Annotated[str, StringConstraints(pattern=MCP_SERVER_NAME)] = Field(
-        description="Its tools are named NAME__TOOL.", examples=["wiki"]
+        description="Its tools are named NAME__TOOL.", examples=["files"]
     )
     url: Url = Field(examples=["https://example.org/mcp"])
     headers: dict[HeaderName, HeaderValue] = Field(
@@ -215,10 +215,10 @@ class McpServerOut(BaseModel):
     """An MCP server, with the tools that it listed last."""
 
     id: UUID
-    name: str = Field(examples=["wiki"])
+    name: str = Field(examples=["files"])
     url: str = Field(examples=["https://example.org/mcp"])
     timeout: float | None = Field(examples=[30.0])
-    tools: list[str] = Field(examples=[["wiki__search"]])
+    tools: list[str] = Field(examples=[["files__read"]])
     refused: dict[str, str] = Field(
         description="Tools that it lists now and that can't be used, with the reason.",
         examples=[{}],

@@ -45,7 +45,7 @@ def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     while unseen:
         each, depth = unseen.pop()
         if isinstance(each, float) and not math.isfinite(each):
-            raise ValueError("a number is none that JSON has, or too large")
+            raise ValueError("it holds what JSON can't: a number that is none, or is too large")
         if isinstance(each, dict | list):
             if depth > MOST_NESTED:
                 raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
