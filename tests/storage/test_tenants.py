@@ -120,7 +120,7 @@ async def test_functions_that_no_policy_binds_show_and_change_nothing_of_another
     asked = {
         "count": ("SELECT count_matching(ARRAY[%s]::uuid[], '{}', 10) > 0", [collection]),
         "list": (
-            "SELECT count(*) > 0 FROM list_matching(ARRAY[%s]::uuid[], '{}', NULL, 10)",
+            "SELECT count(*) > 0 FROM list_matching(ARRAY[%s]::uuid[], '{}', NULL, 10, false)",
             [collection],
         ),
         "vectors": (

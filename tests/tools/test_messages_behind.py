@@ -40,7 +40,7 @@ async def over(server: Server, agent: str, turn: int) -> dict[str, Any]:
 
 
 async def said(server: Server, agent: str) -> list[str]:
-    history = await server.get(f"{agent}/messages", after=0)
+    history = await server.get(f"{agent}/messages", order="asc")
     return [item["text"] for item in history["items"] if item["text"]]
 
 
