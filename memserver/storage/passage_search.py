@@ -22,8 +22,8 @@ MOST_CANDIDATES = 4000
 """Passages whose words are compared, in a collection that has many; common words don't add to them."""
 FEW = 10_000
 """Passages of a filter up to which it is applied first and the rest compared one by one."""
-_BREADTH = ((20_000, 120), (200_000, 200))
-_WIDEST = 280
+_BREADTH = ((20_000, 120), (200_000, 160))
+_WIDEST = 400
 """What HNSW keeps in sight (ef_search) grows with the collection, so that recall doesn't fall."""
 
 
