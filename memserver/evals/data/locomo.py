@@ -4,10 +4,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
-from typing_extensions import Self
 
 from memserver.evals.data.reading import Record, Text, read_either
 

@@ -7,13 +7,13 @@ turns marked `has_answer`; that is the evidence there.
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
-from typing_extensions import Self
 
 from memserver.evals.data.reading import Record, Text, read_either
 
@@ -190,7 +190,9 @@ def read_longmemeval_evidence(path: Path) -> list[LongMemQuestion]:
                 ChatSession(
                     f"{row.id}_evidence_{number}",
                     read_date(session.date),
-                    tuple(ChatTurn(turn.role, turn.content, evidence=True) for turn in session.turns),
+                    tuple(
+                        ChatTurn(turn.role, turn.content, evidence=True) for turn in session.turns
+                    ),
                 )
                 for number, session in enumerate(row.evidence_sessions)
             ),
@@ -206,8 +208,13 @@ def _in_order(sessions: Iterable[ChatSession]) -> tuple[ChatSession, ...]:
 
 
 def read_date(text: str) -> datetime:
-    """`2023/04/10 (Mon) 23:07`, which says no zone; taken as UTC. Raises ValueError."""
-    try:
-        return datetime.strptime(_WEEKDAY.sub(" ", text).strip(), "%Y/%m/%d %H:%M").replace(tzinfo=UTC)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time like '2023/04/10 (Mon) 23:07'") from None
+    """`2023/04/10 (Mon) 23:07`, or an ISO date; UTC where no zone is said. Raises ValueError."""
+    plain = _WEEKDAY.sub(" ", text).strip()
+    for read in (
+        lambda: datetime.strptime(plain, "%Y/%m/%d %H:%M"),
+        lambda: datetime.fromisoformat(plain),
+    ):  # noqa: DTZ007
+        with suppress(ValueError):
+            when = read()
+            return when if when.tzinfo else when.replace(tzinfo=UTC)
+    raise ValueError(f"{text!r} is no time like '2023/04/10 (Mon) 23:07'")

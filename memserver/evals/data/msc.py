@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from typing_extensions import Self
 
 from memserver.evals.data.reading import Record, Text, bad_place, read_either
 

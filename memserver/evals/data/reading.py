@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from typing_extensions import Self
 
 from memserver.errors import BadData
 
