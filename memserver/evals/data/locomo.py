@@ -130,10 +130,12 @@ def _sessions(conversation: dict[str, Any]) -> tuple[LocomoSession, ...]:
     for name, value in conversation.items():
         if (number := _SESSION.fullmatch(name)) and value:
             session = LocomoSession(int(number[1]), _began(conversation, name), _turns(name, value))
-            twice = [turn.dia_id for turn in session.turns if turn.dia_id in seen]
-            seen.update(turn.dia_id for turn in session.turns)
-            if twice:
-                raise ValueError(f"conversation.{name}: {twice[0]!r} is the dia_id of two turns")
+            for turn in session.turns:
+                if turn.dia_id in seen:
+                    raise ValueError(
+                        f"conversation.{name}: {turn.dia_id!r} is the dia_id of two turns"
+                    )
+                seen.add(turn.dia_id)
             found.append(session)
     if not found:
         raise ValueError("conversation: there are no sessions in it")

@@ -7,7 +7,6 @@ turns marked `has_answer`; that is the evidence there.
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -209,12 +208,9 @@ def _in_order(sessions: Iterable[ChatSession]) -> tuple[ChatSession, ...]:
 
 def read_date(text: str) -> datetime:
     """`2023/04/10 (Mon) 23:07`, or an ISO date; UTC where no zone is said. Raises ValueError."""
-    plain = _WEEKDAY.sub(" ", text).strip()
-    for read in (
-        lambda: datetime.strptime(plain, "%Y/%m/%d %H:%M"),
-        lambda: datetime.fromisoformat(plain),
-    ):  # noqa: DTZ007
-        with suppress(ValueError):
-            when = read()
-            return when if when.tzinfo else when.replace(tzinfo=UTC)
-    raise ValueError(f"{text!r} is no time like '2023/04/10 (Mon) 23:07'")
+    plain = _WEEKDAY.sub(" ", text).strip().replace("/", "-")
+    try:
+        when = datetime.fromisoformat(plain)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time like '2023/04/10 (Mon) 23:07'") from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

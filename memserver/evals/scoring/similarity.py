@@ -12,7 +12,8 @@ The persona is that of the person who is greeted: what an opener can show to rem
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt, sumprod
+from math import sqrt
+from operator import mul
 from statistics import fmean
 
 from memserver.embeddings.base import Embedder, Vector
@@ -50,5 +51,9 @@ async def csim(embedder: Embedder, opener: str, persona: Sequence[str], human: s
 
 def cosine(one: Vector, other: Vector) -> float:
     """The cosine of the angle between two vectors; 0 where one has no length."""
-    length = sqrt(sumprod(one, one) * sumprod(other, other))
-    return sumprod(one, other) / length if length else 0.0
+    length = sqrt(_product(one, one) * _product(other, other))
+    return _product(one, other) / length if length else 0.0
+
+
+def _product(one: Vector, other: Vector) -> float:
+    return sum(map(mul, one, other))

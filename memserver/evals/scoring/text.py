@@ -10,30 +10,35 @@ from typing import Any
 from memserver.errors import SetupError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_MARKS = ("M",)
-_NO_WORDS = ("P", "S")
-_EXCLUDED = str.maketrans("", "", string.punctuation)
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_APOSTROPHE = re.compile(r"['\u2019]s\b|['\u2019]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_ACCENTS = re.compile(r"[\u0300-\u036f]")
 
 
 def squad_normalise(text: str) -> str:
     """Lower case, without ASCII punctuation and English articles, single spaces (SQuAD's evaluation)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_EXCLUDED)).split())
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_ASCII_PUNCTUATION)).split())
 
 
 def normalise(text: str) -> str:
-    """The words of a text: case, accents, punctuation of any script, articles and spacing don't count.
+    """The words of a text: case, accents, punctuation of any script, possessives and articles don't count.
 
-    Unlike SQuAD's rule it parts words at a hyphen and knows more punctuation than ASCII's. Letters of scripts
-    without case or accents stay as they are.
+    Unlike SQuAD's rule it parts words at a hyphen, knows more punctuation than ASCII's, and leaves numbers
+    whole: 1,000 is 1000, and 3.5 is not 35. Letters of scripts without case or accents stay as they are.
     """
-    taken_apart = unicodedata.normalize("NFKD", text.casefold().replace("'", "").replace("’", ""))
-    kept = "".join(
-        " " if unicodedata.category(sign).startswith(_NO_WORDS) else sign
-        for sign in taken_apart
-        if not unicodedata.category(sign).startswith(_MARKS)
-    )
-    words = " ".join(kept.split())
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+    plain = _THOUSANDS.sub("", _APOSTROPHE.sub("", plain))
+    kept = [sign if _is_kept(plain, place) else " " for place, sign in enumerate(plain)]
+    words = " ".join("".join(kept).split())
     return " ".join(_ARTICLES.sub(" ", words).split()) or words
+
+
+def _is_kept(text: str, place: int) -> bool:
+    """Letters, digits and their like, and the point of a decimal number."""
+    if text[place] == ".":
+        return text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
+    return unicodedata.category(text[place])[0] not in "PS"
 
 
 def exact_match(answer: str, golds: Iterable[str]) -> bool:
