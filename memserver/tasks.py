@@ -40,6 +40,14 @@ class Utterance:
     speaker: str = ""
     id: str = ""
 
+    @property
+    def spoken(self) -> str:
+        """The text, under its speaker's name where there is one: a history has roles and no names."""
+        return f"{self.speaker}: {self.text}" if self.speaker else self.text
+
+
+Cut = Literal["whole", "tokens", "characters"]
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -84,6 +92,9 @@ class Material:
         human: what is known of the other side from the start.
         documents_shown: for systems that put retrieved documents into the prompt: how many. None
             leaves it to the system. A system that searches for itself takes no notice.
+        documents_cut: how those that were retrieved are made to fit. "whole": from the first on, as many
+            as fit; "tokens": each gets the same share of the room; "characters": the same number taken for
+            characters, as the MemGPT paper's baselines did by mistake.
         reading: the documents to be shown, as ids in their order; they are then not retrieved. For
             protocols that fix what the reader sees.
         look_for: what an oracle would search for, in order. Only the system oracle-search reads it.
@@ -95,6 +106,7 @@ class Material:
     persona: str = ""
     human: str = ""
     documents_shown: int | None = None
+    documents_cut: Cut = "whole"
     reading: tuple[str, ...] | None = None
     look_for: tuple[str, ...] = ()
 

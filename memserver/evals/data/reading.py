@@ -109,6 +109,20 @@ def read_either(path: Path, kind: type[R], *, key: Callable[[R], str] | None = N
     return form(path, kind, key=key)
 
 
+def first_fields(path: Path) -> frozenset[str]:
+    """The names of the first record's fields, by which formats are told apart; none where they can't be read."""
+    content = _content(path)
+    try:
+        first = (
+            json.loads(content)[0]
+            if content[:1024].lstrip().startswith(b"[")
+            else json.loads(content.lstrip().partition(b"\n")[0])
+        )
+    except (ValueError, LookupError):
+        return frozenset()
+    return frozenset(first) if isinstance(first, dict) else frozenset()
+
+
 def bad_place(path: Path, place: str, what: str) -> BadData:
     """The error for a fault that only shows when records are compared."""
     return BadData(f"{path.name}, {place}: {what}.", hint=_HINT)

@@ -10,7 +10,7 @@ from typing_extensions import override
 from memserver.errors import ContextOverflow, MemserverError
 from memserver.evals.systems.choosing import Choice, Chosen
 from memserver.evals.systems.failing import failed_reply
-from memserver.evals.systems.history import Fitted, fit, shown, stamp
+from memserver.evals.systems.history import Fitted, fit, fit_cut, shown, stamp
 from memserver.evals.systems.speaking import Speaker
 from memserver.messages import PromptMessage
 from memserver.prompts import Prompts
@@ -93,7 +93,10 @@ class _Chat(Conversation):
         said, room = await self._newest_said(room)
         room = int(room * scale)
         most = room if chosen.most is None else min(room, chosen.most)
-        documents = await fit(speaker, chosen.documents, most)
+        if chosen.found:
+            documents = await fit_cut(speaker, chosen.documents, most, self.material.documents_cut)
+        else:
+            documents = await fit(speaker, chosen.documents, most)
         left = most - documents.tokens
         utterances = await fit(speaker, chosen.utterances, left, newest=True)
         head = self._system_message(chosen, at, shown(documents.pieces), shown(utterances.pieces))

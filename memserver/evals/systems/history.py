@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memserver.evals.systems.speaking import Speaker
-from memserver.tasks import Document, Found, Material, Utterance
+from memserver.tasks import Cut, Document, Found, Material, Utterance
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +107,23 @@ async def fit(
         characters = max(1, len(piece.text) * room // sizes[index] - 1)
         return Fitted((Piece(piece.text[:characters], piece.found, piece.at),), room, total)
     return Fitted(tuple(pieces[index] for index in sorted(kept)), used, total)
+
+
+async def fit_cut(speaker: Speaker, pieces: Sequence[Piece], room: int, cut: Cut) -> Fitted:
+    """As `fit`, or every piece cut to its share of the room: in tokens, or in so many characters."""
+    if cut == "whole" or not pieces:
+        return await fit(speaker, pieces, room)
+    sizes = [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in pieces])]
+    share = max(room, 0) // len(pieces)
+    kept: list[Piece] = []
+    for piece, size in zip(pieces, sizes, strict=True):
+        most = share if cut == "characters" else len(piece.text) * share // size
+        if size <= share and cut == "tokens":
+            kept.append(piece)
+        elif text := piece.text[:most].rstrip():
+            kept.append(Piece(text, piece.found, piece.at))
+    shown = [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in kept])]
+    while sum(shown) > room:  # a cut text can have more tokens than its share of the whole one's
+        shown.pop()
+        kept.pop()
+    return Fitted(tuple(kept), sum(shown), sum(sizes))

@@ -187,7 +187,7 @@ class MemoryConversation(Conversation):
 
     async def _import(self, said: Sequence[Utterance]) -> None:
         past = [
-            {"role": each.role, "text": each.text, "created_at": each.at.isoformat()}
+            {"role": each.role, "text": each.spoken, "created_at": each.at.isoformat()}
             for each in said
         ]
         for start in range(0, len(past), IMPORT_AT_ONCE):
@@ -205,7 +205,7 @@ class MemoryConversation(Conversation):
                 continue
             try:
                 answer = await self.system.client.messages.send(
-                    self.agent, utterance.text, at=utterance.at
+                    self.agent, utterance.spoken, at=utterance.at
                 )
                 self._count(answer)
             except MemserverError as error:
@@ -261,7 +261,7 @@ class MemoryConversation(Conversation):
     @property
     def _by_text(self) -> dict[str, Utterance]:
         said = [each for session in self.material.sessions for each in session.utterances]
-        return {snippet(each.text, 10_000)[:RESULT_CHARACTERS]: each for each in reversed(said)}
+        return {snippet(each.spoken, 10_000)[:RESULT_CHARACTERS]: each for each in reversed(said)}
 
 
 def _sections(material: Material) -> list[dict[str, Any]] | None:
