@@ -66,6 +66,11 @@ class Document:
     text: str
     title: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The text, under its title where it has one."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Library:

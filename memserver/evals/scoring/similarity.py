@@ -56,4 +56,4 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 def _product(one: Vector, other: Vector) -> float:
-    return sum(map(mul, one, other))
+    return float(sum(map(mul, one, other)))

@@ -296,9 +296,8 @@ def _batches(library: Library) -> list[list[dict[str, Any]]]:
 
 
 def _passage(document: Document) -> dict[str, Any]:
-    text = f"{document.title}\n{document.text}" if document.title else document.text
     return {
-        "text": text,
+        "text": document.shown,
         "metadata": {"document": document.id},
         "created_at": LONG_AGO.isoformat(),
     }
