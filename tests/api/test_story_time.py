@@ -11,7 +11,12 @@ STORY = {"options": {"clock": "messages"}}
 
 async def test_the_time_of_a_message_is_the_time_of_the_whole_turn(database: OneDatabase) -> None:
     note = {"content": "Ada has a cat.", "request_heartbeat": True, "inner_thought": "Keep."}
-    today = {"start_date": "today", "end_date": "today", "inner_thought": "?", "request_heartbeat": True}
+    today = {
+        "start_date": "today",
+        "end_date": "today",
+        "inner_thought": "?",
+        "request_heartbeat": True,
+    }
     model = ScriptedModel(
         [
             Call("archival_memory_insert", note),
