@@ -1,7 +1,7 @@
 """Where examples are played: in this process, or on a Ray cluster. The results are the same."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from typing_extensions import override
@@ -13,7 +13,7 @@ from memserver.evals.records import Job
 class Engine(Protocol):
     """Plays jobs, many at a time."""
 
-    def play(self, jobs: Sequence[Job]) -> AsyncIterator[Done]:
+    def play(self, jobs: Sequence[Job]) -> AsyncGenerator[Done]:
         """Play them all; what is done first comes first. A failure ends it, and whatever still runs."""
         ...
 
@@ -27,7 +27,7 @@ class LocalEngine(Engine):
         self._at_once = at_once
 
     @override
-    async def play(self, jobs: Sequence[Job]) -> AsyncIterator[Done]:
+    async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[Done]:
         waiting = iter(jobs)
         running: set[asyncio.Task[Done]] = set()
         try:

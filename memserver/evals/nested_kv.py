@@ -6,7 +6,6 @@ lost-in-the-middle's, whose pairs these are), or it is generated, which needs no
 """
 
 import hashlib
-import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 from typing_extensions import override
 
 from memserver.errors import InvalidInput
+from memserver.evals.data.reading import Record, Text, bad_place, read_lines, read_object
+from memserver.evals.data.source import find_file
 from memserver.evals.registry import TaskEntry, TaskOptions, refuse_unknown
 from memserver.tasks import (
     Claim,
@@ -65,28 +66,28 @@ class KvExample:
         return self.chain[-1]
 
 
-class _ChainRow(BaseModel):
+class _Chain(Record):
     """One line of the file of chains."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    id: str = Field(min_length=1)
+    id: Text
     nesting_level: int = Field(ge=0)
-    indices: list[int] = Field(min_length=1)
-    query_key: str
-    answer: str
+    indices: tuple[int, ...] = Field(min_length=1)
+    query_key: Text
+    answer: Text
 
 
-class _PairsFile(BaseModel):
-    kv_pairs: list[tuple[str, str]] = Field(min_length=2)
+class _Pairs(Record):
+    """The file of pairs."""
+
+    kv_pairs: tuple[tuple[str, str], ...] = Field(min_length=2)
 
 
 class NestedKv(Task[KvExample]):
     """The task."""
 
-    name = NAME  # type: ignore[misc] # read only in the protocol
-    main_score = "accuracy"  # type: ignore[misc]
-    group_keys = ("level",)  # type: ignore[misc]
+    name = NAME
+    main_score = "accuracy"
+    group_keys = ("level",)
 
     def __init__(self, examples: Sequence[KvExample]) -> None:
         """Make it of examples that were loaded or generated."""
@@ -164,26 +165,23 @@ def load(folder: Path) -> list[KvExample]:
     """The look-ups of the files in a folder.
 
     Raises:
-        InvalidInput: a file is missing or damaged, or says what can't be; it names the file and the line.
+        BadData: a file is missing or damaged, or says what can't be; it names the file and the place.
     """
-    pairs = _read_pairs(folder / PAIRS)
-    path = folder / CHAINS
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    examples: dict[str, KvExample] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            example = _checked(_ChainRow.model_validate_json(line), pairs)
-            if example.id in examples:
-                raise ValueError(f"the id {example.id} is there twice")
-        except (ValidationError, ValueError) as error:
-            raise InvalidInput(f"{path}, line {number}: {_told(error)}") from error
-        examples[example.id] = example
-    if not examples:
-        raise InvalidInput(f"{path} is empty.")
-    return list(examples.values())
+    pairs = read_object(find_file(folder, [PAIRS]), _Pairs).kv_pairs
+    path = find_file(folder, [CHAINS])
+    chains = read_lines(path, _Chain, key=lambda chain: chain.id)
+    examples: list[KvExample] = []
+    for number, chain in enumerate(chains, 1):
+        example = _example(chain.id, pairs, chain.indices) if _fits(chain, pairs) else None
+        if example is None or (example.level, example.chain[0], example.answer) != (
+            chain.nesting_level,
+            chain.query_key,
+            chain.answer,
+        ):
+            what = f"level, query_key and answer are not what its indices give in {PAIRS}"
+            raise bad_place(path, f"line {number}", what)
+        examples.append(example)
+    return examples
 
 
 def make(options: TaskOptions) -> NestedKv:
@@ -227,40 +225,9 @@ def _example(name: str, pairs: Sequence[tuple[str, str]], indices: Sequence[int]
     return KvExample(name, len(indices) - 1, tuple(changed), chain)
 
 
-def _checked(row: _ChainRow, pairs: Sequence[tuple[str, str]]) -> KvExample:
-    if not all(0 <= index < len(pairs) for index in row.indices):
-        raise ValueError(f"indices: there are {len(pairs)} pairs")
-    if len(set(row.indices)) < len(row.indices):
-        raise ValueError("indices: one is there twice")
-    example = _example(row.id, pairs, row.indices)
-    if example.level != row.nesting_level:
-        raise ValueError(f"nesting_level: {len(row.indices)} indices are level {example.level}")
-    if example.chain[0] != row.query_key:
-        raise ValueError("query_key: it is not the key of the first index")
-    if example.answer != row.answer:
-        raise ValueError("answer: it is not the value of the last index")
-    return example
-
-
-def _read_pairs(path: Path) -> list[tuple[str, str]]:
-    try:
-        pairs = _PairsFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).kv_pairs
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise InvalidInput(f"{path}: kv_pairs: a key is there twice.")
-    return pairs
-
-
-def _unreadable(path: Path, error: Exception) -> InvalidInput:
-    return InvalidInput(f"{path} can't be read: {_told(error)}")
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ")
-    return str(error)
+def _fits(chain: _Chain, pairs: Sequence[tuple[str, str]]) -> bool:
+    indices = chain.indices
+    return len(set(indices)) == len(indices) and all(0 <= each < len(pairs) for each in indices)
 
 
 def _number(extra: Mapping[str, str], name: str, default: int) -> int:

@@ -27,12 +27,12 @@ class Player:
     """Knows the task's examples and the systems by name."""
 
     def __init__(
-        self, task: Task[Any], systems: Mapping[str, System], pauses: Sequence[float] = PAUSES
+        self, task: Task[Any], systems: Mapping[str, System], pauses: Sequence[float] | None = None
     ) -> None:
         self._task = task
         self._systems = systems
         self._examples = {example.id: example for example in task.examples()}
-        self._pauses = pauses
+        self._pauses = PAUSES if pauses is None else pauses
 
     async def play(self, job: Job) -> Done:
         """Play it.

@@ -6,7 +6,7 @@ of documents) is made once. The files of the run are written here alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -44,7 +44,7 @@ class RayEngine(Engine):
         self._each = max(1, at_once // workers)
 
     @override
-    async def play(self, jobs: Sequence[Job]) -> AsyncIterator[Done]:
+    async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[Done]:
         first = {job.system: job for job in reversed(jobs)}
         async for done in LocalEngine(self._here, 1).play(list(first.values())):
             yield done
@@ -62,7 +62,7 @@ class RayEngine(Engine):
             if started:
                 ray.shutdown()
 
-    async def _spread(self, ray: Any, jobs: Sequence[Job]) -> AsyncIterator[Done]:  # noqa: ANN401 - Ray has no types
+    async def _spread(self, ray: Any, jobs: Sequence[Job]) -> AsyncGenerator[Done]:  # noqa: ANN401 - Ray has no types
         worker = ray.remote(num_cpus=1, max_concurrency=self._each + 1)(_Worker)
         actors = [worker.remote(self._opener, self._spec) for _ in range(self._workers)]
         waiting = iter(jobs)
@@ -114,11 +114,7 @@ async def _awaited(reference: Any) -> Any:  # noqa: ANN401
 
 
 def _result(future: asyncio.Future[Any]) -> tuple[str, float]:
-    try:
-        line, seconds = future.result()
-    except Exception as error:
-        cause = getattr(error, "cause", None)
-        raise (cause if cause is not None else error) from error
+    line, seconds = future.result()
     return str(line), float(seconds)
 
 

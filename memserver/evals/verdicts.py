@@ -1,60 +1,47 @@
-"""What a judge says of an answer, kept beside the run so that no answer is judged twice."""
+"""Verdicts kept beside the run, so that no answer is judged twice."""
 
+import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from re import sub
 
 from pydantic import TypeAdapter
 
+from memserver.errors import MemserverError
+from memserver.evals.judging.base import Judge, Verdict
+from memserver.evals.player import PAUSES
 from memserver.evals.records import Job, dump
 from memserver.evals.run_folder import AppendOnly, read_lines, write_whole
-from memserver.tasks import Claim, Exchange
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether an answer was right; `right` is None where the judge's own reply can't be read."""
-
-    right: bool | None
-    reason: str = ""
-    exchanges: tuple[Exchange, ...] = ()
-
-
-class Judge(Protocol):
-    """Says whether an answer is right.
-
-    Attributes:
-        name: in tables, where its column is `judge_NAME`; and of its file.
-        identity: all that decides what it says (its model and prompt); another one judges anew.
-    """
-
-    name: str
-    identity: str
-
-    async def judge(self, claim: Claim) -> Verdict:
-        """Judge an answer. Raises MemserverError where the judge can't be asked."""
-        ...
-
+from memserver.evals.systems.failing import OUTAGES, is_answer
+from memserver.tasks import Claim
 
 _VERDICT = TypeAdapter(Verdict)
 
 
-class VerdictFile:
-    """The verdicts of one judge on one run."""
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A judge and what decides what it says: with another identity all is judged anew."""
 
-    def __init__(self, folder: Path, judge: Judge) -> None:
-        """Open it; verdicts of another identity are thrown away."""
-        self._path = folder / f"verdicts-{judge.name}.jsonl"
-        self._identity = judge.identity
-        self._lines = AppendOnly(self._path)
-        self.given: dict[Job, Verdict] = {}
-        rows = read_lines(self._path, json.loads)
-        for row in rows:
-            if row["identity"] == judge.identity:
-                job = Job(row["system"], row["example"])
-                self.given.setdefault(job, _VERDICT.validate_python(row["verdict"]))
+    judge: Judge
+    identity: str = ""
+
+    @property
+    def column(self) -> str:
+        """The name of its score."""
+        return f"judge_{self.judge.name}"
+
+
+@dataclass
+class VerdictFile:
+    """The verdicts of one judge on one run; `given` grows."""
+
+    path: Path
+    bench: Bench
+    given: dict[Job, Verdict]
+    _lines: AppendOnly = field(repr=False)
 
     async def add(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict."""
@@ -63,21 +50,69 @@ class VerdictFile:
 
     def put_in_order(self, jobs: Sequence[Job]) -> None:
         """Once all is judged: the file in the run's order."""
-        self._lines.close()
         ordered = [job for job in jobs if job in self.given]
         text = "".join(f"{self._line(job, self.given[job])}\n" for job in ordered)
-        write_whole(self._path, text)
-
-    def close(self) -> None:
-        """Close it."""
-        self._lines.close()
+        write_whole(self.path, text)
 
     def _line(self, job: Job, verdict: Verdict) -> str:
         return dump(
             {
                 "system": job.system,
                 "example": job.example,
-                "identity": self._identity,
-                "verdict": asdict(verdict),
+                "identity": self.bench.identity,
+                "verdict": _VERDICT.dump_python(verdict, mode="json"),
             }
         )
+
+
+@contextmanager
+def open_verdicts(folder: Path, bench: Bench) -> Iterator[VerdictFile]:
+    """The file of one judge; verdicts of another identity don't count."""
+    path = folder / f"verdicts-{sub(r'[^A-Za-z0-9._-]+', '-', bench.judge.name)}.jsonl"
+    lines = AppendOnly(path)
+    try:
+        given: dict[Job, Verdict] = {}
+        for row in read_lines(path, json.loads):
+            if row["identity"] == bench.identity:
+                job = Job(row["system"], row["example"])
+                given.setdefault(job, _VERDICT.validate_python(row["verdict"]))
+        yield VerdictFile(path, bench, given, lines)
+    finally:
+        lines.close()
+
+
+async def judge_all(
+    verdicts: VerdictFile,
+    claims: Mapping[Job, Claim],
+    at_once: int,
+    on_done: Callable[[], None],
+) -> None:
+    """Judge every claim that has no verdict yet.
+
+    Raises:
+        MemserverError: the judge can't be asked; what it said is kept.
+    """
+    turn = asyncio.Semaphore(at_once)
+
+    async def one(job: Job, claim: Claim) -> None:
+        async with turn:
+            await verdicts.add(job, await _verdict(verdicts.bench.judge, claim))
+            on_done()
+
+    left = {job: claim for job, claim in claims.items() if job not in verdicts.given}
+    async with asyncio.TaskGroup() as group:
+        for job, claim in left.items():
+            group.create_task(one(job, claim))
+
+
+async def _verdict(judge: Judge, claim: Claim) -> Verdict:
+    for pause in PAUSES:
+        try:
+            return await judge.judge(claim)
+        except OUTAGES:
+            await asyncio.sleep(pause)
+        except MemserverError as error:
+            if not is_answer(error):
+                raise
+            return Verdict(None, error.message)
+    return await judge.judge(claim)

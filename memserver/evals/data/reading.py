@@ -103,6 +103,18 @@ def read_list(path: Path, kind: type[R], *, key: Callable[[R], str] | None = Non
     return _whole(path, records, faults)
 
 
+def read_object(path: Path, kind: type[R]) -> R:
+    """The record that a JSON file is (.json, .json.gz).
+
+    Raises:
+        BadData: with file and path.
+    """
+    try:
+        return kind.model_validate_json(_content(path))
+    except ValidationError as error:
+        return _whole(path, [], _told(error))[0]
+
+
 def read_either(path: Path, kind: type[R], *, key: Callable[[R], str] | None = None) -> list[R]:
     """A list of records in either form, by the file's first character."""
     form = read_list if _content(path)[:1024].lstrip().startswith(b"[") else read_lines

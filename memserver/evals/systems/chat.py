@@ -14,7 +14,7 @@ from memserver.evals.systems.history import Fitted, fit, fit_cut, shown, stamp
 from memserver.evals.systems.speaking import Speaker
 from memserver.messages import PromptMessage
 from memserver.prompts import Prompts
-from memserver.tasks import Conversation, Exchange, Material, Reply, System
+from memserver.tasks import Conversation, Exchange, Material, Reply
 
 PROMPT = "evaluation.md"
 TRIES = 8
@@ -23,17 +23,17 @@ SHRINK = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class ChatSystem(System):
-    """A model, a prompt, and a choice of what is in it."""
+class ChatSystem:
+    """A model, a prompt, and a choice of what is in it; a `memserver.tasks.System`."""
 
-    name: str  # type: ignore[misc] # read only in the protocol
+    name: str
     speaker: Speaker
     prompts: Prompts
     choice: Choice
 
-    @override
     @asynccontextmanager
-    async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
+    async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:  # noqa: ARG002 - the protocol's
+        """A conversation of its own; nothing of it is kept."""
         yield _Chat(self, material)
 
 

@@ -173,7 +173,7 @@ async def _once(
 ) -> tuple[str, tuple[Exchange, ...]]:
     """What was made for this key, or is being made; a failure is forgotten."""
     if key not in made:
-        made[key] = asyncio.ensure_future(make())  # type: ignore[arg-type]
+        made[key] = asyncio.ensure_future(make())
     try:
         return await asyncio.shield(made[key])
     except BaseException:

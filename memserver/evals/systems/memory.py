@@ -30,7 +30,6 @@ from memserver.tasks import (
     Library,
     Material,
     Reply,
-    System,
     Utterance,
 )
 
@@ -57,8 +56,8 @@ class AgentSetup:
     keep: bool = False
 
 
-class MemorySystem(System):
-    """A memserver at a URL."""
+class MemorySystem:
+    """A memserver at a URL; a `memserver.tasks.System`."""
 
     def __init__(
         self,
@@ -82,9 +81,9 @@ class MemorySystem(System):
         self.recorder = recorder or NoRecorder()
         self._libraries: dict[str, asyncio.Task[UUID]] = {}
 
-    @override
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
+        """A conversation with a new agent, which is deleted at its end."""
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
         agent = await self.client.agents.create(
