@@ -43,6 +43,7 @@ from memserver.evals.run_folder import RunFolder, open_run, read_manifest
 from memserver.evals.runner import Outcome, jobs_of, judge_and_report, play_all, sample
 from memserver.evals.statistics import Estimate
 from memserver.evals.verdicts import Bench
+from memserver.label_commands import show_agreement, write_labels
 from memserver.messages import JsonObject
 from memserver.settings import Settings
 from memserver.tasks import Task
@@ -113,6 +114,8 @@ def make_commands(start_engine: StartEngine) -> typer.Typer:
     commands.command("list")(list_tasks)
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
+    commands.command("labels")(write_labels)
+    commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
         commands.command(entry.name, help=f"Run: {entry.summary}.")(
             _run_command(entry, start_engine)
@@ -198,7 +201,9 @@ def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., N
         system: Annotated[
             list[str] | None,
             typer.Option(
-                help="To compare; repeatable; all: every one. Left out: memserver and full."
+                help="To compare; repeatable; all: every one. Left out: "
+                + (", ".join(entry.systems) or "memserver and full")
+                + "."
             ),
         ] = None,
         limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many.")] = None,
@@ -259,7 +264,7 @@ def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., N
         judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
     ) -> None:
         wishes = Wishes(
-            system or ["memserver", "full"],
+            system or entry.systems or ["memserver", "full"],
             limit,
             TaskOptions(data, seed, _pairs(set_ or ())),
             SystemOptions(

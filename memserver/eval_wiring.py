@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import SecretStr
 
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
+from memserver.client.models import SearchMode
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import InvalidInput
@@ -27,6 +28,7 @@ from memserver.evals.serving import served
 from memserver.evals.systems.chat import ChatSystem
 from memserver.evals.systems.choosing import Choice, Everything, Nearest, Summarised
 from memserver.evals.systems.memory import AgentSetup, MemorySystem, Mode, OracleSystem
+from memserver.evals.systems.searching import SearchSystem
 from memserver.evals.systems.speaking import Speaker
 from memserver.evals.systems.vectors import VectorIndex
 from memserver.messages import JsonObject, ToolSpec
@@ -72,6 +74,11 @@ SYSTEMS: dict[str, tuple[frozenset[str], str]] = {
         "a script that always searches memserver and copies: the memory's own ceiling",
     ),
 }
+SEARCHES: dict[str, SearchMode] = {f"search-{mode}": mode for mode in get_args(SearchMode)}
+SYSTEMS |= {
+    name: (frozenset({"documents"}), f"memserver's archival search alone ({mode}); no model")
+    for name, mode in SEARCHES.items()
+}
 Speak = Literal["text", "call"]
 
 
@@ -106,6 +113,7 @@ class Addresses:
 
     memserver: str = ""
     recorder: str = ""
+    searched_memserver: str = ""
     oracle_memserver: str = ""
     oracle_recorder: str = ""
     oracle: str = ""
@@ -147,16 +155,22 @@ class Plan:
 
 def check_systems(systems: Sequence[str], entry: TaskEntry) -> tuple[str, ...]:
     """The systems, `all` spelt out. Raises InvalidInput for one that there is not, or that can't do the task."""
+    suiting = tuple(
+        name
+        for name, (suits, _) in SYSTEMS.items()
+        if entry.material <= suits and name not in SEARCHES
+    )
     if list(systems) == ["all"]:
-        return tuple(name for name, (suits, _) in SYSTEMS.items() if entry.material <= suits)
+        return entry.systems or suiting
     for name in systems:
         if name not in SYSTEMS:
             raise InvalidInput(
                 f"There is no system {name!r}.", hint=f"There are {', '.join(SYSTEMS)}, and all."
             )
-        if not entry.material <= SYSTEMS[name][0]:
+        if name not in (entry.systems or suiting):
             raise InvalidInput(
-                f"The system {name} can't use documents, which {entry.name} is about."
+                f"The system {name} can't do {entry.name}.",
+                hint=f"It can be done by {', '.join(entry.systems or suiting)}.",
             )
     return tuple(dict.fromkeys(systems))
 
@@ -177,9 +191,10 @@ def own_servers(
         SetupError: one can't be started.
     """
     ours = "memserver" in systems and url is None
+    searched = not SEARCHES.keys().isdisjoint(systems)
     with ExitStack() as stack:
         urls: DatabaseUrls | None = None
-        if ours or "oracle-search" in systems:
+        if ours or "oracle-search" in systems or (searched and url is None):
             database = {
                 "home": settings.home / EVALUATIONS,
                 "database_url": None if database_url is None else SecretStr(database_url),
@@ -201,12 +216,24 @@ def own_servers(
             oracle_recorder = stack.enter_context(
                 served(recording_app(f"{oracle}/v1", pass_agent=True), lifespan=True)
             )
-            plain = Settings(_env_file=None, llm_model="oracle")
-            kept = {name: getattr(settings, name) for name in _OF_THE_MEMORY}
             oracle_memserver = stack.enter_context(
-                _memserver(plain.model_copy(update=kept), oracle_recorder, urls)
+                _memserver(_without_model(settings), oracle_recorder, urls)
             )
-        yield Addresses(memserver, recorder, oracle_memserver, oracle_recorder, oracle)
+        search = (url or "") if searched else ""
+        if searched and not search:
+            assert urls is not None
+            search = stack.enter_context(_memserver(_without_model(settings), NO_MODEL, urls))
+        yield Addresses(memserver, recorder, search, oracle_memserver, oracle_recorder, oracle)
+
+
+NO_MODEL = "http://127.0.0.1:1"
+"""Nobody listens there, and nobody asks."""
+
+
+def _without_model(settings: Settings) -> Settings:
+    """A server's settings whose model is none of the user's."""
+    kept = {name: getattr(settings, name) for name in _OF_THE_MEMORY}
+    return Settings(_env_file=None, llm_model="oracle").model_copy(update=kept)
 
 
 _OF_THE_MEMORY = (
@@ -281,6 +308,9 @@ async def open_systems(plan: Plan) -> AsyncIterator[dict[str, System]]:
                     plan.addresses.oracle,
                     recorder=_recorder(plan.addresses.oracle_recorder),
                 )
+            elif name in SEARCHES:
+                client = AsyncClient(plan.addresses.searched_memserver, api_key=plan.api_key)
+                made[name] = SearchSystem(await stack.enter_async_context(client), SEARCHES[name])
         others = [name for name in plan.systems if name not in made]
         if others:
             made |= await _chat_systems(stack, settings, plan.options, others)

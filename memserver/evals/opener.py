@@ -51,6 +51,11 @@ class Greeting:
     human: str
     sessions: int
 
+    @property
+    def answer(self) -> str:
+        """What the human said, as reports show it."""
+        return self.human
+
 
 class Opener(Task[Greeting]):
     """The task. It embeds while it plays, so that scoring needs no model."""

@@ -12,6 +12,7 @@ from memserver.evals.statistics import Estimate
 
 COLOURS = ("#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a", "#a08a1f", "#2b9aa8")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLES = ("-", "--", ":")
 WIDE = 20
 """The ratio of a group's largest to its smallest number from which the axis is logarithmic."""
 
@@ -25,7 +26,84 @@ def draw_all(table: Table) -> dict[str, bytes]:
             draw = _lines if numeric else _grouped_bars
             width = 7.5 if numeric else max(7.5, 1.1 * len(values) + 3)
             pictures[f"by-{key}.png"] = _draw(partial(draw, table=table, key=key), 4.2, width)
+    for name, variants in families(table).items():
+        draw_these = partial(_curves, table=table, name=name, variants=variants)
+        pictures[f"curve-{name}.png"] = _draw(draw_these, 4.2, 8.5)
     return pictures
+
+
+def families(table: Table) -> dict[str, list[str]]:
+    """The curves that belong into one picture: `accuracy` with `accuracy_characters`."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(table.curves, key=len):
+        family = next((known for known in found if name.startswith(f"{known}_")), name)
+        found.setdefault(family, []).append(name)
+    return found
+
+
+def _curves(axes: Any, table: Table, name: str, variants: Sequence[str]) -> None:  # noqa: ANN401
+    """Lines over numbers that are evenly spaced, whatever they are: `all` is the last."""
+    places = list(table.curves[variants[0]])
+    for variant, style in zip(variants, STYLES, strict=False):
+        for system in table.systems:
+            points = [
+                (places.index(x), found[system])
+                for x, found in table.curves[variant].items()
+                if x in places and system in found and not math.isnan(found[system].mean)
+            ]
+            if variant != name and _same(table, system, name, variant):
+                continue
+            told = f" ({variant.removeprefix(name).strip('_')})" if variant != name else ""
+            _line(axes, table, system, points, style=style, label=f"{system}{told}")
+    axes.set_xticks(range(len(places)), places)
+    axes.set_xlabel(f"{name.replace('_', ' ')} at")
+    axes.set_ylabel(name.replace("_", " "))
+    axes.set_ylim(0, 1.08)
+    axes.grid(axis="y", color="#e3e7eb", lw=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
+
+
+def _same(table: Table, system: str, name: str, variant: str) -> bool:
+    """Whether a variant makes no difference to a system: one line shows both."""
+    curve, other = table.curves[name], table.curves[variant]
+    return all(
+        other[x].get(system) == found.get(system) for x, found in curve.items() if x in other
+    )
+
+
+def _line(
+    axes: Any,  # noqa: ANN401
+    table: Table,
+    system: str,
+    points: Sequence[tuple[int, Estimate]],
+    *,
+    style: str = "-",
+    label: str = "",
+) -> None:
+    if not points:
+        return
+    colour = _colour(table, system)
+    mark = MARKS[table.systems.index(system) % len(MARKS)]
+    axes.plot(
+        [value for value, _ in points],
+        [found.mean for _, found in points],
+        color=colour,
+        marker=mark,
+        ms=5,
+        label=label or system,
+        lw=1.6,
+        ls=style,
+    )
+    ends = [(value, found) for value, found in points if not math.isnan(found.low)]
+    axes.fill_between(
+        [value for value, _ in ends],
+        [found.low for _, found in ends],
+        [found.high for _, found in ends],
+        color=colour,
+        alpha=0.12,
+        lw=0,
+    )
 
 
 def _draw(draw: Callable[[Any], None], height: float, width: float = 7.5) -> bytes:
@@ -99,29 +177,7 @@ def _lines(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
             if name in table.groups[key][value]
         ]
         points = [(value, found) for value, found in points if not math.isnan(found.mean)]
-        if not points:
-            continue
-        x = [value for value, _ in points]
-        colour = _colour(table, name)
-        mark = MARKS[table.systems.index(name) % len(MARKS)]
-        axes.plot(
-            x,
-            [found.mean for _, found in points],
-            color=colour,
-            marker=mark,
-            ms=5,
-            label=name,
-            lw=1.6,
-        )
-        ends = [(value, found) for value, found in points if not math.isnan(found.low)]
-        axes.fill_between(
-            [value for value, _ in ends],
-            [found.low for _, found in ends],
-            [found.high for _, found in ends],
-            color=colour,
-            alpha=0.12,
-            lw=0,
-        )
+        _line(axes, table, name, points)
     if min(values) > 0 and max(values) / min(values) > WIDE:
         axes.set_xscale("log")
         axes.minorticks_off()

@@ -47,6 +47,11 @@ class Question:
     extra_golds: tuple[str, ...] = ()
     abstain: bool = False
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The right answers, as reports show them."""
+        return self.golds
+
 
 class QuestionTask(Task[Question]):
     """A task of such questions; what is its own is its names and its scores."""

@@ -34,6 +34,7 @@ class TaskEntry:
         name: on the command line.
         summary: one line on what it measures.
         material: what its examples bring; a system that can't use that is not offered.
+        systems: the only ones that can play it; empty: all that can use its material.
         needs: files in the data folder, or what else it needs; empty where it makes its own.
         options: its own options, name and one line each.
         make: makes it; bad data or a bad option raises InvalidInput.
@@ -43,6 +44,7 @@ class TaskEntry:
     summary: str
     make: Callable[[TaskOptions], Task[Any]]
     material: frozenset[MaterialKind] = frozenset({"sessions"})
+    systems: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 

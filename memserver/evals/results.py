@@ -20,6 +20,8 @@ from memserver.messages import JsonObject
 from memserver.tasks import Example, Played, Task
 
 RESULTS, EXAMPLES = "results.json", "examples.jsonl"
+AT = "@"
+"""Between a score's name and the number that it was measured at: `accuracy@10`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +115,30 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The systems' rows for all examples, and for each value of each group."""
+    """The systems' rows for all examples, and for each value of each group.
+
+    `scores` are the columns, the main one first; those of `curves` are none.
+    """
 
     main_score: str
     systems: tuple[str, ...]
     scores: tuple[str, ...]
     overall: Mapping[str, Summary]
     groups: Mapping[str, Mapping[str | int, Mapping[str, Summary]]] = field(default_factory=dict)
+
+    @property
+    def curves(self) -> Mapping[str, Mapping[str, Mapping[str, Estimate]]]:
+        """The scores that are named `name@x`, such as accuracy at a number of documents: name, x, system."""
+        found: dict[str, dict[str, dict[str, Estimate]]] = {}
+        for system, summary in self.overall.items():
+            for score, measured in summary.scores.items():
+                name, at, x = score.partition(AT)
+                if at:
+                    found.setdefault(name, {}).setdefault(x, {})[system] = measured
+        return {
+            name: dict(sorted(points.items(), key=lambda point: _number_or_last(point[0])))
+            for name, points in found.items()
+        }
 
     def as_json(self) -> JsonObject:
         """As it is kept."""
@@ -134,6 +153,10 @@ class Table:
                 for key, values in self.groups.items()
             },
         }
+
+
+def _number_or_last(x: str) -> tuple[bool, float, str]:
+    return (False, float(x), x) if x.isdecimal() else (True, 0, x)
 
 
 def score_all(
@@ -155,7 +178,8 @@ def score_all(
 def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
     """The means of the rows."""
     systems = tuple(dict.fromkeys(row.system for row in rows))
-    names = tuple(dict.fromkeys(name for row in rows for name in row.scores))
+    named = dict.fromkeys(name for row in rows for name in row.scores)
+    names = tuple(name for name in named if AT not in name)
     ordered = (task.main_score, *(name for name in names if name != task.main_score))
     overall = {
         system: _summary([row for row in rows if row.system == system], f"{system}")

@@ -136,6 +136,12 @@ class Sought:
     library: Library
     asked: Asked
 
+    @property
+    def answer(self) -> str:
+        """The evidence, as reports show it."""
+        texts = [each.shown for each in self.library.documents if each.id in self.asked.evidence]
+        return " | ".join(texts)
+
 
 class Retrieval(Task[Sought]):
     """The task. It is played by what searches, and what is said to it has no part in the scores."""
@@ -227,6 +233,7 @@ ENTRY = TaskEntry(
     summary="find the passage or the turn that answers; no model is needed (recall@k)",
     make=make,
     material=frozenset({"documents"}),
+    systems=("search-hybrid", "search-vector", "search-text"),
     needs=tuple(file for files in FILES.values() for file in files),
     options={"sets": f"of {', '.join(DATA_SETS)}, several with commas (all)"},
 )

@@ -134,7 +134,8 @@ async def test_a_session_that_is_longer_than_the_gap_after_it_ends_before_the_ne
     [example] = msc.make(options(tmp_path)).examples()
     times = [each.at for session in example.material.sessions for each in session.utterances]
     assert times == sorted(set(times))
-    assert example.at is not None and example.at > times[-1]
+    assert example.at is not None
+    assert example.at > times[-1]
 
 
 def test_evidence_counts_where_something_was_retrieved(folder: Path) -> None:
@@ -326,7 +327,8 @@ async def test_a_question_of_longmemeval_is_asked_at_its_own_time_after_the_chat
     refused = Played((Turn("?", Reply("There is not enough information.")),))
     assert task.score(abstains, refused)["containment"] == 1
     claim = task.claim(abstains, played)
-    assert claim is not None and claim.kind == "longmemeval:abstention"
+    assert claim is not None
+    assert claim.kind == "longmemeval:abstention"
     assert plain.evidence == {"answer_1:0"}
 
 
