@@ -18,7 +18,7 @@ def served(app: ASGIApp, *, lifespan: bool = False) -> Iterator[str]:
     port = listener.getsockname()[1]
     config = uvicorn.Config(
         app,
-        log_level="error",
+        log_level="critical",
         ws="none",
         lifespan="on" if lifespan else "off",
         timeout_graceful_shutdown=0,
