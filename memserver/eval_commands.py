@@ -45,6 +45,7 @@ from memserver.evals.statistics import Estimate
 from memserver.evals.verdicts import Bench
 from memserver.label_commands import show_agreement, write_labels
 from memserver.messages import JsonObject
+from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.tasks import Task
 
@@ -366,9 +367,8 @@ async def _judged(
         if model is None:
             raise InvalidInput("--judge-url is given, but no --judge-model.")
         client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
-        benches.append(
-            Bench(EndpointJudge(client, model), identity=f"{model} {memserver.__version__}")
-        )
+        asked = EndpointJudge(client, model, Prompts(Settings().prompts_dir))
+        benches.append(Bench(asked, identity=asked.identity))
         try:
             return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
         finally:

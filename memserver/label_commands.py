@@ -28,6 +28,8 @@ from memserver.evals.judging.string import StringJudge
 from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskOptions, find_task
 from memserver.evals.run_folder import open_run, read_manifest
+from memserver.prompts import Prompts
+from memserver.settings import Settings
 from memserver.tasks import Task
 
 ANSWERS = 60
@@ -93,7 +95,8 @@ async def _agreements(
     if url is not None and model is not None:
         client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
         try:
-            found.append(await agreement(EndpointJudge(client, model), answers))
+            judge = EndpointJudge(client, model, Prompts(Settings().prompts_dir))
+            found.append(await agreement(judge, answers))
         finally:
             await client.aclose()
     return found

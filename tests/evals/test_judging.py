@@ -172,6 +172,18 @@ async def test_an_answer_that_is_no_chat_completion_is_broken(
     assert (await judged(served, current, Judging(**answer))).correct is None
 
 
+def test_a_judge_with_other_words_or_parameters_is_another_judge(tmp_path: Path) -> None:
+    (tmp_path / "judges").mkdir()
+    client = EndpointClient(Endpoint("http://127.0.0.1:1/v1"))
+    one, same = (EndpointJudge(client, "m") for _ in range(2))
+    hotter = EndpointJudge(client, "m", parameters={"temperature": 1})
+    (tmp_path / "judges" / "nq.md").write_text("Say CORRECT.")
+    reworded = EndpointJudge(client, "m", Prompts(tmp_path))
+    identities = [each.identity for each in (one, same, hotter, reworded)]
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 3
+
+
 async def test_a_judge_that_is_down_is_an_error_and_no_verdict(
     served: str, current: Current
 ) -> None:

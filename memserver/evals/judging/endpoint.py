@@ -13,7 +13,7 @@ from typing_extensions import override
 from memserver.endpoint import EndpointClient
 from memserver.errors import ContextOverflow, ModelError, ModelTimeout, ModelUnavailable
 from memserver.evals.judging.base import Judge, Verdict
-from memserver.evals.judging.prompts import judge_prompt
+from memserver.evals.judging.prompts import judge_prompt, prompts_hash
 from memserver.messages import JsonObject
 from memserver.prompts import Prompts
 from memserver.tasks import Claim, Exchange
@@ -74,6 +74,12 @@ class EndpointJudge(Judge):
     @override
     def name(self) -> str:
         return self._model
+
+    @property
+    def identity(self) -> str:
+        """What decides its verdicts: model, parameters, and the words of its prompts."""
+        parameters = json.dumps(self._parameters, sort_keys=True)
+        return f"{self._model} {parameters} {prompts_hash(self._prompts)}"
 
     @override
     async def judge(self, claim: Claim) -> Verdict:
