@@ -201,11 +201,10 @@ def own_servers(
             oracle_recorder = stack.enter_context(
                 served(recording_app(f"{oracle}/v1", pass_agent=True), lifespan=True)
             )
-            plain = Settings(_env_file=None, llm_model="oracle")
             kept = {name: getattr(settings, name) for name in _OF_THE_MEMORY}
-            oracle_memserver = stack.enter_context(
-                _memserver(plain.model_copy(update=kept), oracle_recorder, urls)
-            )
+            # The environment's settings are those of another model.
+            plain = Settings.model_construct(llm_model="oracle", llm_mode="tools", **kept)
+            oracle_memserver = stack.enter_context(_memserver(plain, oracle_recorder, urls))
         yield Addresses(memserver, recorder, oracle_memserver, oracle_recorder, oracle)
 
 

@@ -77,7 +77,7 @@ def evaluate(*arguments: str, database: OneDatabase | None = None) -> Done:
     """`memserver eval …`, in this process."""
     given = list(arguments)
     if database is not None:
-        given += ["--database-url", database.owner]
+        given += ["--database-url", database.superuser]
     result = CliRunner().invoke(make_commands(_no_engine), given)
     error = result.exception
     return Done(result.output, None if isinstance(error, SystemExit) and not error.code else error)
