@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,6 +45,7 @@ from memserver.evals.runner import Outcome, jobs_of, judge_and_report, play_all,
 from memserver.evals.statistics import Estimate
 from memserver.evals.verdicts import Bench
 from memserver.label_commands import show_agreement, write_labels
+from memserver.llm.engine.process import LocalEngine as LocalModel
 from memserver.messages import JsonObject
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -54,7 +56,10 @@ FORMAT = 1
 RUNS = Path("evaluation-runs")
 NEED_MODEL = frozenset({"memserver", "full", "window", "summary", "retrieval"})
 
-StartEngine = Callable[[Settings], AbstractContextManager[object]]
+ENGINE_SECONDS = 600
+"""How long the local model may take to load."""
+
+StartEngine = Callable[[Settings], AbstractContextManager[LocalModel]]
 """Starts the local engine, and has the settings in the environment point to it."""
 
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -310,7 +315,8 @@ def run(entry: TaskEntry, wishes: Wishes, start_engine: StartEngine) -> None:
         needs_model = not NEED_MODEL.isdisjoint(systems)
         if needs_model and settings.llm_base_url is None:
             console.print("Starting the local model …")
-            stack.enter_context(start_engine(settings))
+            engine = stack.enter_context(start_engine(settings))
+            anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
             settings = Settings()
         settings = _sampling(settings, wishes)
         model = ask_about_model(settings) if needs_model else {}

@@ -231,9 +231,9 @@ NO_MODEL = "http://127.0.0.1:1"
 
 
 def _without_model(settings: Settings) -> Settings:
-    """A server's settings whose model is none of the user's."""
+    """A server's settings whose model is none of the user's: the environment's are another model's."""
     kept = {name: getattr(settings, name) for name in _OF_THE_MEMORY}
-    return Settings(_env_file=None, llm_model="oracle").model_copy(update=kept)
+    return Settings.model_construct(llm_model="oracle", llm_mode="tools", **kept)
 
 
 _OF_THE_MEMORY = (

@@ -63,7 +63,8 @@ class RayEngine(Engine):
                 ray.shutdown()
 
     async def _spread(self, ray: Any, jobs: Sequence[Job]) -> AsyncGenerator[Done]:  # noqa: ANN401 - Ray has no types
-        worker = ray.remote(num_cpus=1, max_concurrency=self._each + 1)(_Worker)
+        made = ray.remote(num_cpus=0, max_concurrency=self._each + 1, scheduling_strategy="SPREAD")
+        worker = made(_Worker)
         actors = [worker.remote(self._opener, self._spec) for _ in range(self._workers)]
         waiting = iter(jobs)
         running: dict[asyncio.Future[Any], Any] = {}

@@ -48,6 +48,10 @@ class Record:
 
 
 def dump(value: Any) -> str:  # noqa: ANN401 - JSON
-    """JSON on one line, as itself and not escaped; a lone surrogate, which has no UTF-8, becomes "?"."""
+    """JSON on one line, unescaped but for what some readers take for the end of a line.
+
+    A lone surrogate, which has no UTF-8, becomes "?".
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = text.replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return text.encode("utf-8", "replace").decode("utf-8")

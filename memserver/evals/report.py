@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from memserver.evals.plots import draw_all
-from memserver.evals.results import Row, worst
+from memserver.evals.results import Row, Table, worst
 from memserver.evals.run_folder import write_whole
 from memserver.evals.runner import Outcome
 from memserver.evals.statistics import Estimate
@@ -70,6 +70,7 @@ def write_report(
                 for name, content in pictures.items()
             ],
             worst={name: _worst(outcome, name, gold) for name in outcome.table.systems},
+            no_verdict=_no_verdict(outcome.table),
             cut=[
                 row for row in outcome.rows if row.share_fitted is not None and row.share_fitted < 1
             ],
@@ -92,12 +93,28 @@ def _environment() -> Environment:
 
 
 def _facts(manifest: JsonObject) -> list[tuple[str, str]]:
-    hidden = {"task", "systems", "examples"}
+    hidden = {"format", "task", "about", "systems", "examples"}
     return [
-        (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value))
+        (_words(name), _fact(value))
         for name, value in manifest.items()
         if name not in hidden and value not in (None, {}, [], "")
     ]
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict):
+        parts = [f"{_words(name)} {_fact(each)}" for name, each in value.items() if each]
+        return ", ".join(parts)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _no_verdict(table: Table) -> list[tuple[str, str]]:
+    """For each judge, on how many answers of which system it gave none."""
+    found: dict[str, list[str]] = {}
+    for name in table.systems:
+        for score, count in table.overall[name].unjudged.items():
+            found.setdefault(score, []).append(f"{count} of {name}")
+    return [(score, ", ".join(counts)) for score, counts in found.items()]
 
 
 def _worst(outcome: Outcome, system: str, gold: dict[str, str]) -> list[Example]:

@@ -104,6 +104,8 @@ class Summary:
                 }
                 for name, each in self.scores.items()
             },
+            "tokens_in": round(self.tokens_in * self.examples),
+            "tokens_out": round(self.tokens_out * self.examples),
             "tokens_in_per_example": round(self.tokens_in, 2),
             "tokens_out_per_example": round(self.tokens_out, 2),
             "errors": dict(self.errors),

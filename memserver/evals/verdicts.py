@@ -100,9 +100,12 @@ async def judge_all(
             on_done()
 
     left = {job: claim for job, claim in claims.items() if job not in verdicts.given}
-    async with asyncio.TaskGroup() as group:
-        for job, claim in left.items():
-            group.create_task(one(job, claim))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job, claim in left.items():
+                group.create_task(one(job, claim))
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
 
 
 async def _verdict(judge: Judge, claim: Claim) -> Verdict:

@@ -114,7 +114,7 @@ async def test_the_documents_that_a_task_fixes_are_shown_in_its_order() -> None:
 async def test_a_prompt_that_is_refused_as_too_long_is_cut_further() -> None:
     class Stricter(ScriptedModel):
         async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int):  # type: ignore[no-untyped-def]
-            if sum(len(each.text.split()) for each in prompt) > 90:
+            if sum(len(each.text.split()) for each in prompt) > 150:
                 raise ContextOverflow("too long")
             return await super().write(prompt, max_tokens=max_tokens)
 

@@ -32,7 +32,7 @@ def command(out: Path, database: OneDatabase) -> list[str]:
     return [
         *(sys.executable, "-m", "memserver.cli", "eval", "nested-kv"),
         *("--system", "memserver", "--system", "full", "--set", "each=8", "--set", "pairs=6"),
-        *("--out", str(out), "--database-url", database.owner, "--at-once", "3"),
+        *("--out", str(out), "--database-url", database.superuser, "--at-once", "3"),
     ]
 
 

@@ -67,7 +67,7 @@ async def memory(
     with ExitStack() as stack:
         stack.enter_context(endpoints(rule, monkeypatch, home))
         name = "oracle-search" if oracle else "memserver"
-        found = stack.enter_context(own_servers(Settings(), [name], None, database.owner))
+        found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
         if oracle:
             async with AsyncClient(found.oracle_memserver) as client:
                 recorder = RemoteRecorder(found.oracle_recorder)
