@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from memserver.evals.systems.speaking import Speaker
 from memserver.tasks import Cut, Document, Found, Material, Utterance
 
+AT_ONCE = 64
+"""So many pieces are counted together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -87,34 +90,36 @@ async def fit(
 ) -> Fitted:
     """As many pieces as fit into `room` tokens: from the first on, or the newest.
 
-    The piece at the edge is left out whole; if not even one fits, it is shown cut.
+    The piece at the edge is left out whole; if not even one fits, it is shown cut. Of thousands only those
+    are counted that may fit; what the others would have taken is told from their length.
     """
     if not pieces:
         return Fitted((), 0, 0)
-    sizes = [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in pieces])]
-    total = sum(sizes)
-    order = range(len(pieces) - 1, -1, -1) if newest else range(len(pieces))
-    kept: list[int] = []
-    used = 0
-    for index in order:
-        if used + sizes[index] > room:
-            break
-        kept.append(index)
-        used += sizes[index]
+    ordered = list(reversed(pieces)) if newest else list(pieces)
+    sizes: list[int] = []
+    while len(sizes) < len(ordered) and sum(sizes) <= room:
+        sizes += await _sizes(speaker, ordered[len(sizes) : len(sizes) + AT_ONCE])
+    kept, used = 0, 0
+    while kept < len(sizes) and used + sizes[kept] <= room:
+        used += sizes[kept]
+        kept += 1
+    wanted = _wanted(ordered, sizes)
     if not kept and room > 0:
-        index = order[0]
-        piece = pieces[index]
-        characters = max(1, len(piece.text) * room // sizes[index] - 1)
-        return Fitted((Piece(piece.text[:characters], piece.found, piece.at),), room, total)
-    return Fitted(tuple(pieces[index] for index in sorted(kept)), used, total)
+        piece = ordered[0]
+        characters = max(1, len(piece.text) * room // sizes[0] - 1)
+        return Fitted((Piece(piece.text[:characters], piece.found, piece.at),), room, wanted)
+    shown = ordered[:kept]
+    return Fitted(tuple(reversed(shown) if newest else shown), used, wanted)
 
 
 async def fit_cut(speaker: Speaker, pieces: Sequence[Piece], room: int, cut: Cut) -> Fitted:
     """As `fit`, or every piece cut to its share of the room: in tokens, or in so many characters."""
     if cut == "whole" or not pieces:
         return await fit(speaker, pieces, room)
-    sizes = [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in pieces])]
     share = max(room, 0) // len(pieces)
+    if not share:
+        return Fitted((), 0, _wanted(pieces, await _sizes(speaker, pieces[:AT_ONCE])))
+    sizes = await _sizes(speaker, pieces)
     kept: list[Piece] = []
     for piece, size in zip(pieces, sizes, strict=True):
         most = share if cut == "characters" else len(piece.text) * share // size
@@ -122,8 +127,20 @@ async def fit_cut(speaker: Speaker, pieces: Sequence[Piece], room: int, cut: Cut
             kept.append(piece)
         elif text := piece.text[:most].rstrip():
             kept.append(Piece(text, piece.found, piece.at))
-    shown = [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in kept])]
+    shown = await _sizes(speaker, kept)
     while sum(shown) > room:  # a cut text can have more tokens than its share of the whole one's
         shown.pop()
         kept.pop()
     return Fitted(tuple(kept), sum(shown), sum(sizes))
+
+
+async def _sizes(speaker: Speaker, pieces: Sequence[Piece]) -> list[int]:
+    """Tokens of each piece on its line."""
+    return [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in pieces])]
+
+
+def _wanted(pieces: Sequence[Piece], sizes: Sequence[int]) -> int:
+    """Tokens of all pieces, of which the first were counted."""
+    counted = sum(len(piece.text) for piece in pieces[: len(sizes)])
+    left = sum(len(piece.text) for piece in pieces[len(sizes) :])
+    return sum(sizes) + round(left * sum(sizes) / max(1, counted))
