@@ -16,6 +16,9 @@ from memserver.messages import Message, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tasks import Exchange, Found, Material
 
+MOST_FOUND = 50
+"""So many of the documents that were retrieved are kept in the record, the best; all are shown that fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -79,7 +82,7 @@ class Nearest(Choice):
         return Chosen(
             tuple(documents),
             tuple(piece for piece in utterances if id(piece) in wanted_ids),
-            found=tuple(piece.found for piece in [*documents, *near]),
+            found=tuple(piece.found for piece in [*documents[:MOST_FOUND], *near]),
         )
 
 
