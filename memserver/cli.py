@@ -347,6 +347,7 @@ def evaluate(context: typer.Context) -> None:
     """Evaluations: list the tasks, run one, compare two runs; `memserver eval --help`."""
     from memserver.eval_commands import make_commands  # noqa: PLC0415 - a second long
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     make_commands(_local_engine)(context.args or ["--help"], prog_name="memserver eval")
 
 

@@ -148,7 +148,11 @@ async def tell(url: str, agent: str, hints: Sequence[str]) -> None:
 
 
 def _follow(key: str, made: Sequence[Made]) -> Step:
-    """Look a key up, then its value, until that is no key: all pages are seen before that is believed."""
+    """Look a key up, then its value, until that is no key.
+
+    That is believed once a page came on which it stands nowhere, behind one on which it does as a value, or
+    when there are no more pages.
+    """
     pairs = dict(pair for each in made for pair in _PAIR.findall(each.result))
     value, passed = key, {key}
     while value in pairs and pairs[value] not in passed:
@@ -156,8 +160,9 @@ def _follow(key: str, made: Sequence[Made]) -> Step:
         passed.add(value)
     looked = [each for each in made if each.call.arguments.get("query") == value]
     pages = [int(found[1]) for each in looked if (found := _PAGES.search(each.result))]
-    more = not looked or (pages and len(looked) < pages[-1])
-    if more and len(made) < MOST_STEPS - 1:
+    more = not looked or (bool(pages) and len(looked) < pages[-1])
+    seen = [value in each.result for each in looked]
+    if more and not (any(seen) and not seen[-1]) and len(made) < MOST_STEPS - 1:
         return _search(ARCHIVAL, value, page=len(looked) + 1)
     return say(f"The value is {value}.", inner_thought="It is no key itself.")
 

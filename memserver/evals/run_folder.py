@@ -70,6 +70,7 @@ class RunFolder:
             "seconds": round(seconds, 3),
         }
         self._timings.write(f"{dump(timing)}\n".encode())
+        self._timings.flush()
 
     def put_in_order(self, jobs: Sequence[Job]) -> list[Record]:
         """Once all is played: the records in the run's order, and the file in that order too."""
