@@ -226,6 +226,8 @@ def own_servers(
         yield Addresses(memserver, recorder, search, oracle_memserver, oracle_recorder, oracle)
 
 
+LEASE_SECONDS = 3600
+"""Several servers share the database, each with a model of its own: none may take another's agents over."""
 NO_MODEL = "http://127.0.0.1:1"
 """Nobody listens there, and nobody asks."""
 
@@ -257,6 +259,7 @@ def _memserver(settings: Settings, recorder: str, urls: DatabaseUrls) -> Iterato
             "tools": (),
             "mcp_servers": {},
             "rate_limit": 0,
+            "lease_seconds": LEASE_SECONDS,
         }
     )
     with served(create_app(_services(own, urls), own), lifespan=True) as address:

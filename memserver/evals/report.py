@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from memserver.evals.plots import draw_all
+from memserver.evals.plots import draw_all, families
 from memserver.evals.results import Row, Table, worst
 from memserver.evals.run_folder import write_whole
 from memserver.evals.runner import Outcome
@@ -65,6 +65,7 @@ def write_report(
             manifest=manifest,
             facts=_facts(manifest),
             table=outcome.table,
+            families=families(outcome.table),
             pictures=[
                 (name, base64.b64encode(content).decode("ascii"))
                 for name, content in pictures.items()
