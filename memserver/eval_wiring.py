@@ -1,7 +1,8 @@
 """What an evaluation needs, from settings: the systems to compare, and the servers behind them.
 
 The evaluation's own memserver runs in this process, over a Postgres of its own under MEMSERVER_HOME, so
-that nothing of it gets into the data of a server that is in use, and nothing is left when it is killed.
+that nothing of it gets into the data of a server that is in use. A Postgres whose run was killed serves the
+next one, and ends with it.
 """
 
 import asyncio
