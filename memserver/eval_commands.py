@@ -54,7 +54,6 @@ from memserver.tasks import Task
 FORMAT = 1
 """Of a run's folder."""
 RUNS = Path("evaluation-runs")
-NEED_MODEL = frozenset({"memserver", "full", "window", "summary", "retrieval"})
 
 ENGINE_SECONDS = 600
 """How long the local model may take to load."""
@@ -312,7 +311,7 @@ def run(entry: TaskEntry, wishes: Wishes, start_engine: StartEngine) -> None:
     out = wishes.out or RUNS / f"{entry.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     with ExitStack() as stack:
         settings = Settings()
-        needs_model = not NEED_MODEL.isdisjoint(systems)
+        needs_model = _needs_model(systems, wishes.url)
         if needs_model and settings.llm_base_url is None:
             console.print("Starting the local model …")
             engine = stack.enter_context(start_engine(settings))
@@ -464,6 +463,12 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "systems": list(systems),
         "examples": list(examples),
     }
+
+
+def _needs_model(systems: Sequence[str], url: str | None) -> bool:
+    """Whether one of the systems asks the settings' model."""
+    with_their_own = {"oracle-search"} if url is None else {"oracle-search", "memserver"}
+    return not set(systems) <= with_their_own
 
 
 def _sampling(settings: Settings, wishes: Wishes) -> Settings:

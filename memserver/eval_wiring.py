@@ -1,7 +1,8 @@
 """What an evaluation needs, from settings: the systems to compare, and the servers behind them.
 
 The evaluation's own memserver runs in this process, over a Postgres of its own under MEMSERVER_HOME, so
-that nothing of it gets into the data of a server that is in use, and nothing is left when it is killed.
+that nothing of it gets into the data of a server that is in use. A Postgres whose run was killed serves the
+next one, and ends with it.
 """
 
 import asyncio
@@ -190,46 +191,47 @@ def own_servers(
     Raises:
         SetupError: one can't be started.
     """
-    ours = "memserver" in systems and url is None
-    searched = not SEARCHES.keys().isdisjoint(systems)
+    memserver = recorder = oracle = oracle_memserver = oracle_recorder = search = ""
     with ExitStack() as stack:
-        urls: DatabaseUrls | None = None
-        if ours or "oracle-search" in systems or (searched and url is None):
-            database = {
-                "home": settings.home / EVALUATIONS,
-                "database_url": None if database_url is None else SecretStr(database_url),
-                "database_app_url": None,
-            }
-            urls = stack.enter_context(database_urls(settings.model_copy(update=database)))
-        memserver, recorder = url or "", ""
-        if ours:
-            assert urls is not None
+
+        def start(name: str, served_settings: Settings, model: str) -> str:
+            urls = stack.enter_context(_database(settings, name, database_url))
+            return stack.enter_context(_memserver(served_settings, model, urls))
+
+        if "memserver" in systems:
+            memserver = url or ""
+        if "memserver" in systems and url is None:
             assert settings.llm_base_url is not None
-            recorder = stack.enter_context(
-                served(recording_app(settings.llm_base_url), lifespan=True)
-            )
-            memserver = stack.enter_context(_memserver(settings, recorder, urls))
-        oracle = oracle_memserver = oracle_recorder = ""
+            recording = recording_app(settings.llm_base_url)
+            recorder = stack.enter_context(served(recording, lifespan=True))
+            memserver = start("memserver", settings, recorder)
         if "oracle-search" in systems:
-            assert urls is not None
             oracle = stack.enter_context(served(oracle_app(Oracle())))
-            oracle_recorder = stack.enter_context(
-                served(recording_app(f"{oracle}/v1", pass_agent=True), lifespan=True)
-            )
-            oracle_memserver = stack.enter_context(
-                _memserver(_without_model(settings), oracle_recorder, urls)
-            )
-        search = (url or "") if searched else ""
-        if searched and not search:
-            assert urls is not None
-            search = stack.enter_context(_memserver(_without_model(settings), NO_MODEL, urls))
+            recording = recording_app(f"{oracle}/v1", pass_agent=True)
+            oracle_recorder = stack.enter_context(served(recording, lifespan=True))
+            oracle_memserver = start("oracle", _without_model(settings), oracle_recorder)
+        if not SEARCHES.keys().isdisjoint(systems):
+            search = url or start("search", _without_model(settings), NO_MODEL)
         yield Addresses(memserver, recorder, search, oracle_memserver, oracle_recorder, oracle)
 
 
-LEASE_SECONDS = 3600
-"""Several servers share the database, each with a model of its own: none may take another's agents over."""
+LEASE_SECONDS = 60
+"""Where servers share a database that was given, each with its own model, none may take another's agents
+over: on a busy machine the usual time is too short for that."""
 NO_MODEL = "http://127.0.0.1:1"
 """Nobody listens there, and nobody asks."""
+
+
+@contextmanager
+def _database(settings: Settings, name: str, database_url: str | None) -> Iterator[DatabaseUrls]:
+    """A server's database: one of its own, since a server serves every agent that it finds, or the given one."""
+    database = {
+        "home": settings.home / EVALUATIONS / name,
+        "database_url": None if database_url is None else SecretStr(database_url),
+        "database_app_url": None,
+    }
+    with database_urls(settings.model_copy(update=database)) as urls:
+        yield urls
 
 
 def _without_model(settings: Settings) -> Settings:

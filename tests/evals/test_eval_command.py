@@ -3,13 +3,16 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from memserver.errors import Conflict, InvalidInput, ModelUnavailable
-from memserver.llm.scripted_rules import echo
+from memserver.eval_wiring import own_servers
+from memserver.llm.scripted_rules import echo, search_then_echo
 from memserver.messages import PromptMessage
+from memserver.settings import Settings
 from tests.evals.support import endpoints, evaluate, lines, means, results
 from tests.support import OneDatabase
 
@@ -192,3 +195,21 @@ def test_the_list_tells_what_each_task_needs() -> None:
     assert done.error is None
     for told in ("nested-kv", "nested_kv.jsonl", "oracle-search", "--data"):
         assert told in done.output
+
+
+def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with endpoints(search_then_echo, monkeypatch, tmp_path), ExitStack() as stack:
+        there = stack.enter_context(
+            own_servers(Settings(), ["memserver"], None, database.superuser)
+        )
+        monkeypatch.delenv("MEMSERVER_LLM_BASE_URL")
+        asked = ("nested-kv", "--system", "memserver", *SMALL, "--out", str(out))
+        done = evaluate(*asked, "--url", there.memserver)
+    assert done.error is None, done.output
+    replies = [row["played"]["turns"][0]["reply"] for row in lines(out / "played.jsonl")]
+    assert len(replies) == 10
+    assert all(reply["text"].startswith("echo: What is the value") for reply in replies)
+    assert all(reply["tokens_in"] > 0 and not reply["exchanges"] for reply in replies)
