@@ -22,6 +22,7 @@ import memserver
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import InvalidInput, SetupError
 from memserver.eval_wiring import (
+    SEARCHES,
     SYSTEMS,
     Plan,
     SystemOptions,
@@ -467,8 +468,8 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
 
 def _needs_model(systems: Sequence[str], url: str | None) -> bool:
     """Whether one of the systems asks the settings' model."""
-    with_their_own = {"oracle-search"} if url is None else {"oracle-search", "memserver"}
-    return not set(systems) <= with_their_own
+    without = {"oracle-search", *SEARCHES} | ({"memserver"} if url is not None else set())
+    return not set(systems) <= without
 
 
 def _sampling(settings: Settings, wishes: Wishes) -> Settings:
