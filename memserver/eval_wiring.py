@@ -186,16 +186,19 @@ def own_servers(
         settings: with the model's endpoint in them.
         systems: their names.
         url: of a memserver that is to be used for the system memserver.
-        database_url: of a Postgres for ours, as its owner; None brings the evaluations' own.
+        database_url: of a Postgres for ours, as its owner; None brings the evaluations' own. It is the first
+            server's alone: a server serves every agent in its database, so two with different models can't share.
 
     Raises:
         SetupError: one can't be started.
     """
     memserver = recorder = oracle = oracle_memserver = oracle_recorder = search = ""
+    given = [database_url]
     with ExitStack() as stack:
 
         def start(name: str, served_settings: Settings, model: str) -> str:
-            urls = stack.enter_context(_database(settings, name, database_url))
+            database = given.pop() if given else None
+            urls = stack.enter_context(_database(settings, name, database))
             return stack.enter_context(_memserver(served_settings, model, urls))
 
         if "memserver" in systems:
@@ -215,16 +218,13 @@ def own_servers(
         yield Addresses(memserver, recorder, search, oracle_memserver, oracle_recorder, oracle)
 
 
-LEASE_SECONDS = 60
-"""Where servers share a database that was given, each with its own model, none may take another's agents
-over: on a busy machine the usual time is too short for that."""
 NO_MODEL = "http://127.0.0.1:1"
 """Nobody listens there, and nobody asks."""
 
 
 @contextmanager
 def _database(settings: Settings, name: str, database_url: str | None) -> Iterator[DatabaseUrls]:
-    """A server's database: one of its own, since a server serves every agent that it finds, or the given one."""
+    """A server's database: the given one, or one of its own."""
     database = {
         "home": settings.home / EVALUATIONS / name,
         "database_url": None if database_url is None else SecretStr(database_url),
@@ -261,7 +261,6 @@ def _memserver(settings: Settings, recorder: str, urls: DatabaseUrls) -> Iterato
             "tools": (),
             "mcp_servers": {},
             "rate_limit": 0,
-            "lease_seconds": LEASE_SECONDS,
         }
     )
     with served(create_app(_services(own, urls), own), lifespan=True) as address:
