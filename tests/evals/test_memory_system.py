@@ -185,3 +185,17 @@ async def test_the_oracle_finds_what_it_is_told_to_look_for_and_otherwise_the_qu
 
 def say_nothing(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
     raise AssertionError("the oracle asks no model")
+
+
+async def test_messages_are_embedded_before_the_question_where_that_is_wanted(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("recall_memory_search_meaning", "a cat named Tom")
+    options = {"embed_recall": True}
+    async with (
+        memory(rule, database, monkeypatch, tmp_path, options=options) as system,
+        system.begin("e1", Material(SESSIONS)) as conversation,
+    ):
+        reply = await conversation.say("What is my cat's name?", at=ASKED)
+    assert reply.found[0].id == "s1.1"
+    assert len(reply.found) == 3
