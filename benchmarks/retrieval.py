@@ -1,7 +1,7 @@
 """How well archival search finds the passage that answers: by vector, by words, by both.
 
-On real data (see the README beside it): NaturalQuestions passages, turns of MSC dialogues, turns of LoCoMo
-conversations. Each corpus becomes a collection of its own, in an embedded Postgres; what searches is the
+On real data (see the README beside it), read as `memserver eval retrieval` reads it: NaturalQuestions passages, turns of
+MSC dialogues, turns of LoCoMo conversations. Each corpus becomes a collection of its own, in an embedded Postgres; what searches is the
 product's own code, as the application role, with the product's default embedder. Recall@k is the share of
 a question's evidence among the first k results, averaged over the questions.
 
@@ -26,11 +26,11 @@ from typing_extensions import override
 
 from benchmarks.embedding_cache import vectors_of
 from benchmarks.gpu_report import wide_console
-from benchmarks.retrieval_data import DATA_SETS, Corpus, Question, read_corpora
 from benchmarks.retrieval_report import draw, table
 from benchmarks.servers import temporary_folder
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.evals.retrieval import AT, DATA_SETS, Asked, Corpus
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
@@ -43,7 +43,6 @@ from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
 
-AT = (1, 5, 10, 20)
 AT_ONCE = 1_000
 TENANT = "retrieval"
 MODES: tuple[SearchMode, ...] = get_args(SearchMode)
@@ -110,17 +109,17 @@ async def stage(console: Console, cache: Path | None) -> AsyncIterator[Stage]:
 
 async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[dict[str, Any]]:
     """Recall of each mode over the questions of a data set; those that are marked hard once more."""
-    texts = [text for corpus in corpora for text in corpus.texts]
+    texts = [document.shown for corpus in corpora for document in corpus.documents]
     questions = [question.text for corpus in corpora for question in corpus.questions]
     for kind in (texts, questions):
         vectors = await vectors_of(kind, on.embedder, on.cache, on.console, data_set)
         on.known.vectors.update(zip(kind, vectors, strict=True))
-    found: dict[SearchMode, list[tuple[Question, list[float]]]] = {mode: [] for mode in MODES}
+    found: dict[SearchMode, list[tuple[Asked, list[float]]]] = {mode: [] for mode in MODES}
     for corpus in track(corpora, data_set, console=on.console, transient=True):
-        collection, places = await store(on, corpus)
+        collection, ids = await store(on, corpus)
         for question in corpus.questions:
             for mode, results in found.items():
-                results.append((question, await recall(on, collection, places, question, mode)))
+                results.append((question, await recall(on, collection, ids, question, mode)))
     rows = []
     for only_hard in (False, True):
         for mode, results in found.items():
@@ -140,14 +139,15 @@ async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[d
     return rows
 
 
-async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, int]]:
-    """The corpus as a collection; answers the place of each passage by its id."""
+async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
+    """The corpus as a collection; answers the id of each passage's document."""
     async with on.database.tenant(TENANT) as tx:
         new = NewCollection(corpus.name, on.known.model, on.known.dimension)
         collection = (await collections.create(tx, TENANT, new)).id
-    places = {}
-    for start in range(0, len(corpus.texts), AT_ONCE):
-        texts = corpus.texts[start : start + AT_ONCE]
+    ids = {}
+    for start in range(0, len(corpus.documents), AT_ONCE):
+        documents = corpus.documents[start : start + AT_ONCE]
+        texts = [document.shown for document in documents]
         vectors = await on.known.embed(texts)
         batch = [
             NewPassage(text, vector, id=new_id())
@@ -155,15 +155,17 @@ async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, int]]:
         ]
         async with on.database.tenant(TENANT) as tx:
             await passages.insert(tx, collection, batch, model=on.known.model)
-        places.update({str(each.id): start + number for number, each in enumerate(batch)})
+        ids.update(
+            {str(new.id): document.id for new, document in zip(batch, documents, strict=True)}
+        )
     await on.upkeep.begin(TENANT, collection, on.known)
     while await on.upkeep.step(TENANT, collection):
         pass
-    return collection, places
+    return collection, ids
 
 
 async def recall(
-    on: Stage, collection: UUID, places: dict[str, int], question: Question, mode: SearchMode
+    on: Stage, collection: UUID, ids: dict[str, str], question: Asked, mode: SearchMode
 ) -> list[float]:
     """The share of the evidence among the first results, for each of AT."""
 
@@ -174,7 +176,7 @@ async def recall(
         page = await on.archival.search(
             transaction, searched, ArchivalQuery(question.text, mode=mode), Page(size=max(AT))
         )
-    found = [places[hit.passage.id] for hit in page.found]
+    found = [ids[hit.passage.id] for hit in page.found]
     return [len(question.evidence & set(found[:k])) / len(question.evidence) for k in AT]
 
 
@@ -183,7 +185,7 @@ async def run(asked: argparse.Namespace, console: Console) -> dict[str, Any]:
     rows = []
     async with stage(console, asked.cache) as on:
         for data_set in asked.sets or DATA_SETS:
-            rows += await measure(on, data_set, read_corpora(asked.data, data_set))
+            rows += await measure(on, data_set, list(DATA_SETS[data_set](asked.data)))
     return {"rows": rows, "load_average": round(os.getloadavg()[0], 2)}
 
 

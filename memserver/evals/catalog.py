@@ -1,0 +1,17 @@
+"""The tasks of `memserver eval`, by name. Nothing here loads data."""
+
+from memserver.evals import locomo, longmemeval, msc, nested_kv, nq, opener, retrieval
+from memserver.evals.registry import TaskEntry
+
+TASKS: dict[str, TaskEntry] = {
+    entry.name: entry
+    for entry in (
+        msc.ENTRY,
+        opener.ENTRY,
+        nq.ENTRY,
+        nested_kv.ENTRY,
+        locomo.ENTRY,
+        longmemeval.ENTRY,
+        retrieval.ENTRY,
+    )
+}

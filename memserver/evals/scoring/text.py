@@ -1,0 +1,93 @@
+"""Does an answer hold what is right: exact match, containment, ROUGE-L recall."""
+
+import re
+import string
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from memserver.errors import SetupError
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_APOSTROPHE = re.compile(r"['\u2019]s\b|['\u2019]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_ACCENTS = re.compile(r"[\u0300-\u036f]")
+
+
+def squad_normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, single spaces (SQuAD's evaluation)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_ASCII_PUNCTUATION)).split())
+
+
+def normalise(text: str) -> str:
+    """The words of a text: case, accents, punctuation of any script, possessives and articles don't count.
+
+    Unlike SQuAD's rule it parts words at a hyphen, knows more punctuation than ASCII's, and leaves numbers
+    whole: 1,000 is 1000, and 3.5 is not 35. Letters of scripts without case or accents stay as they are.
+    """
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+    plain = _THOUSANDS.sub("", _APOSTROPHE.sub("", plain))
+    kept = [sign if _is_kept(plain, place) else " " for place, sign in enumerate(plain)]
+    words = " ".join("".join(kept).split())
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words
+
+
+def _is_kept(text: str, place: int) -> bool:
+    """Letters, digits and their like, and the point of a decimal number."""
+    if text[place] == ".":
+        return text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
+    return unicodedata.category(text[place])[0] not in "PS"
+
+
+def exact_match(answer: str, golds: Iterable[str]) -> bool:
+    """Whether the answer is one of the right ones, normalised as SQuAD does."""
+    return squad_normalise(answer) in {squad_normalise(gold) for gold in golds}
+
+
+def contains(answer: str, golds: Iterable[str]) -> bool:
+    """Whether a right answer stands in the answer, word for word; both normalised.
+
+    Words are whole: 10 does not stand in 101.
+    """
+    said = f" {normalise(answer)} "
+    return any(words and f" {words} " in said for words in map(normalise, golds))
+
+
+def contains_substring(answer: str, golds: Iterable[str]) -> bool:
+    """Whether a right answer is a substring of the answer, both normalised as SQuAD does.
+
+    The accuracy of Lost in the Middle and of the MemGPT paper's document questions (any gold answer is a
+    substring). Words may be cut: 10 stands in 101. A right answer of which normalising leaves nothing counts
+    only where it stands as it is; as published it would always.
+    """
+    said = squad_normalise(answer)
+    return any(
+        words in said if (words := squad_normalise(gold)) else gold.casefold() in answer.casefold()
+        for gold in golds
+        if gold.strip()
+    )
+
+
+def rouge_l_recall(answer: str, golds: Iterable[str]) -> float:
+    """ROUGE-L recall, of the right answer that gives most: the share of its words that come in order.
+
+    By the package rouge-score with Porter's stemmer. It knows only Latin letters and digits.
+
+    Raises:
+        SetupError: the package is missing.
+    """
+    scorer = _rouge_scorer()
+    return max((scorer.score(gold, answer)["rougeL"].recall for gold in golds), default=0.0)
+
+
+@cache
+def _rouge_scorer() -> Any:  # noqa: ANN401 - untyped
+    try:
+        from rouge_score.rouge_scorer import RougeScorer  # noqa: PLC0415 - of the optional install
+    except ImportError as error:
+        raise SetupError(
+            f"ROUGE-L can't be computed: {error}", hint="Install memserver[eval]."
+        ) from error
+    return RougeScorer(["rougeL"], use_stemmer=True)
