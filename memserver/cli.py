@@ -26,7 +26,7 @@ from memserver.chat.session import Wishes, chat
 from memserver.client import Client
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
-from memserver.key_commands import check_keys, keys, tenants
+from memserver.key_commands import check_keys, keys, print_whole, tenants
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
@@ -366,11 +366,11 @@ def models_list() -> None:
     """List the models and adapters that the endpoint has."""
     table = Table()
     for title in ("name", "kind", "base", "window", "path"):
-        table.add_column(title, no_wrap=title != "path", overflow="fold")
+        table.add_column(title, no_wrap=True)
     for served in asyncio.run(_with_adapters(lambda adapters: adapters.listed())):
         window = str(served.window or "")
         table.add_row(served.name, served.kind, served.base or "", window, served.path or "")
-    console.print(table)
+    print_whole(table)
 
 
 @models.command("load")

@@ -34,6 +34,12 @@ MOST_YEARS = 100
 TenantOption = Annotated[str, typer.Option(help="Whose key it is.")]
 
 
+def print_whole(table: Table) -> None:
+    """Print a table as wide as it is: an id or a path that is cut off is of no use."""
+    needed = Console(width=1000).measure(table).maximum
+    Console(highlight=False, markup=False, width=needed).print(table)
+
+
 @keys.command("create")
 def keys_create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
@@ -83,8 +89,7 @@ def keys_list(
             _shown(key.created_at),
             _shown(key.last_used_at),
         )
-    needed = Console(width=1000).measure(table).maximum  # an id that is cut off is of no use
-    Console(highlight=False, width=needed).print(table)
+    print_whole(table)
 
 
 @keys.command("revoke")

@@ -41,5 +41,5 @@ def make_adapter(
 
 def models(url: str, *arguments: str, **environment: str | None) -> Result:
     """`memserver models …` in this process; an error of ours is the result's `exception`."""
-    set_ = {"MEMSERVER_LLM_BASE_URL": url, "COLUMNS": "500", **environment}
+    set_ = {"MEMSERVER_LLM_BASE_URL": url, **environment}
     return CliRunner().invoke(app, ["models", *arguments], env=set_)

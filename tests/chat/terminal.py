@@ -52,15 +52,28 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        self.type("\x03")
+    def interrupt(self, until: str) -> str:
+        """Press Ctrl-C, and once more where nothing follows, until this text appears.
 
-    def end(self) -> int:
-        """Wait until the command has ended; its exit status."""
+        CPython loses a signal that comes between readline's prompt and its waiting for a key.
+        """
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            self.type("\x03")
+            while self.text.find(until, self.seen) < 0:
+                if not self.read(time.monotonic() + 5):
+                    break
+            else:
+                break
+        return self.wait_for(until)
+
+    def end(self, key: str = "") -> int:
+        """Wait until the command has ended, pressing a key for it; its exit status."""
         deadline = time.monotonic() + SECONDS
-        while self.read(deadline):
-            pass
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.type(key)
+            while self.read(time.monotonic() + 5):
+                pass
         return self.process.wait(timeout=SECONDS)
 
 

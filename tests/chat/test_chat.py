@@ -132,19 +132,16 @@ def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
         shown.wait_for("sam is thinking")
         while not model.asked:
             shown.read(0)
-        shown.interrupt()
-        shown.wait_for("Not waiting any longer.")
+        shown.interrupt("Not waiting any longer.")
         shown.wait_for(ASK)
         model.let_go()
         shown.type("two\n")
         shown.wait_for("sam > late one")
         shown.wait_for("sam > re two")
         shown.wait_for(ASK)
-        shown.interrupt()
-        shown.wait_for("Once more")
+        shown.interrupt("Once more")
         shown.wait_for(ASK)
-        shown.interrupt()
-        assert shown.end() == 0
+        assert shown.end("\x03") == 0
         assert model.asked == ["one", "two"]
 
 
@@ -160,8 +157,7 @@ def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
         shown.type("one\n")
         while not model.asked:
             shown.read(0)
-        shown.interrupt()
-        shown.wait_for(ASK)
+        shown.interrupt(ASK)
         model.let_go()
         shown.type("two\n")
         shown.wait_for("The model is down.")
@@ -244,8 +240,7 @@ def test_a_call_nobody_decided_waits_on_and_is_asked_for_before_anything_else_is
             shown.wait_for(ASK)
             shown.type("I am Ada.\n")
             shown.wait_for("Approve? [y/n] ")
-            shown.interrupt()
-            shown.wait_for("The call waits on.")
+            shown.interrupt("The call waits on.")
             shown.wait_for(ASK)
             shown.type("Hello?\n")
             shown.wait_for("Approve? [y/n] ")
@@ -306,8 +301,7 @@ def test_a_message_that_came_behind_a_call_that_waits_is_answered_once_that_is_d
             model.let_go()
             shown.wait_for("Stored. It is answered behind a call that waits.")
             shown.wait_for("Approve? [y/n] ")
-            shown.interrupt()
-            shown.wait_for("The call waits on.")
+            shown.interrupt("The call waits on.")
             shown.wait_for(ASK)
             shown.type("Again?\n")
             shown.wait_for("Approve? [y/n] ")
