@@ -161,6 +161,7 @@ def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no 
             va="center",
         )
     axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"{table.main_score.replace('_', ' ')} (95 % interval)")
     _limit(axes.set_xlim, table)
