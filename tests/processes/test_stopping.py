@@ -36,7 +36,7 @@ async def test_a_server_told_to_end_during_a_turn_ends_and_the_next_one_answers_
                 status = await asyncio.to_thread(first.terminate, STOP_SECONDS)
                 await asyncio.gather(post, return_exceptions=True)
             assert status == 0
-            assert first.pids() == []
+            await eventually(lambda: not first.pids())
     assert turn_states(database) == ["running"]
     settings = settings_on(database, echo.url)
     with server(folder, settings) as second:
@@ -70,4 +70,4 @@ async def test_an_idle_server_told_to_end_ends_at_once(
 ) -> None:
     with server(folder, settings_on(database, echo.url)) as process:
         assert await asyncio.to_thread(process.terminate, STOP_SECONDS) == 0
-        assert process.pids() == []
+        await eventually(lambda: not process.pids())
