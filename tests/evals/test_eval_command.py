@@ -156,7 +156,7 @@ def test_a_report_is_made_again_without_asking_anybody(
 def test_bad_wishes_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
     for asked, told in (
         (("--system", "nobody"), "no system 'nobody'"),
-        (("--system", "summary"), "can't use documents"),
+        (("--system", "summary"), "can't do nested-kv"),
         (("--set", "each"), "key=value"),
         (("--set", "source=file"), "no data folder"),
         (("--set", "levels=3"), "no option"),

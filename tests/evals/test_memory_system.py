@@ -89,7 +89,7 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
             [agent] = (await system.client.agents.list()).items
             assert agent.metadata == {"example": "e1"}
         assert not (await system.client.agents.list()).items
-    assert "[2021-05-03 09:00] user: I have a cat named Tom." in reply.text
+    assert "[2021-05-03 09:00] user: Ada: I have a cat named Tom." in reply.text
     assert [(each.kind, each.id) for each in reply.found] == [("utterance", "s1.1")]
     assert len(reply.exchanges) == 2
     told = str(reply.exchanges[0].prompt)
@@ -146,11 +146,11 @@ async def test_in_the_mode_act_the_agent_takes_part_in_every_turn(
     ):
         reply = await conversation.say("What is my cat's name?", at=ASKED)
         [agent] = (await system.client.agents.list()).items
-        said = [each async for each in system.client.messages.all(agent.id, after=0)]
+        said = [each async for each in system.client.messages.all(agent.id, order="asc")]
     assert reply.text == "I know: Tom"
     assert len(reply.exchanges) == 2 + 2 + 1
     texts = [(each.created_at, each.text) for each in said if each.text]
-    assert (BEGAN, "What a nice name!") in texts
+    assert (BEGAN, "Bob: What a nice name!") in texts
     assert (BEGAN + timedelta(days=2), "I moved to Bergen.") in texts
 
 
