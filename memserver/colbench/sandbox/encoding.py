@@ -21,6 +21,15 @@ _BY_REPR = (
 )
 
 
+_TYPES = {
+    kind: kind.__name__
+    for kind in (
+        *(object, type, type(None), bool, int, float, complex, str, bytes, bytearray, range),
+        *(list, tuple, set, frozenset, dict),
+    )
+}
+
+
 def encode(value: Any) -> str:  # noqa: ANN401 - it is whatever the code returns
     """The value in one line."""
     return json.dumps(_Encoder().encode(value, 0))
@@ -48,6 +57,8 @@ class _Encoder:
                 "dict",
                 *([self.encode(part, depth + 1) for part in pair] for pair in dict.items(value)),
             ]
+        if kind is type and value in _TYPES:
+            return ["type", _TYPES[value]]
         if kind in _BY_REPR:
             return [kind.__name__, repr(value)]
         if kind.__module__ == "numpy" and hasattr(value, "tolist"):
