@@ -62,8 +62,30 @@ class Family:
 
 
 NOUNS = (
-    *("order", "parcel", "ticket", "invoice", "trip", "battery", "loan", "ration", "score", "rental"),
-    *("meal", "ferry", "booking", "shift", "visit", "repair", "lesson", "permit", "harvest", "print"),
+    *(
+        "order",
+        "parcel",
+        "ticket",
+        "invoice",
+        "trip",
+        "battery",
+        "loan",
+        "ration",
+        "score",
+        "rental",
+    ),
+    *(
+        "meal",
+        "ferry",
+        "booking",
+        "shift",
+        "visit",
+        "repair",
+        "lesson",
+        "permit",
+        "harvest",
+        "print",
+    ),
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri")
 _LABELS = ("high", "gold", "urgent", "max", "vip", "peak")

@@ -100,7 +100,9 @@ def _changes(family: Family, slots: Slots, chance: Random) -> Iterator[dict[str,
     for slot in family.slots:
         others = [value for value in slot.choices if value != slots[slot.name]]
         value = slots[slot.name]
-        near = [other for other in others if isinstance(value, int) and abs(int(other) - value) == 1]
+        near = [
+            other for other in others if isinstance(value, int) and abs(int(other) - value) == 1
+        ]
         for other in {*near, *chance.sample(others, min(_FLIPS, len(others)))}:
             yield {**slots, slot.name: other}
 

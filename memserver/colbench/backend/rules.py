@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from textwrap import dedent
 
 from memserver.tasks import Turn
 
@@ -21,11 +22,13 @@ def answer_in(text: str) -> str:
     """The code of the agent's last message.
 
     It is what follows the first marker or, where there is none, the whole message. Of a fenced block
-    the inside is taken, wherever it stands.
+    the inside is taken, wherever it stands. Code that is indented as a whole is moved to the left.
     """
     answer = text.partition(MARKER)[2] if MARKER in text else text
-    fenced = _FENCE.search(answer)
-    return (fenced[1] if fenced else answer).strip("\n").rstrip()
+    if fenced := _FENCE.search(answer):
+        answer = f"\n{fenced[1]}"
+    on_the_line = answer.partition("\n")[0].strip()
+    return (answer if on_the_line else dedent(answer)).strip()
 
 
 def as_dialogue(turns: Sequence[Turn]) -> str:

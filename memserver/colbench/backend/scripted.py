@@ -72,7 +72,11 @@ class ScriptedAgent:
         return names.get(self.habits, "scripted")
 
     @asynccontextmanager
-    async def begin(self, example_id: str, material: Material) -> AsyncIterator["ScriptedTalk"]:
+    async def begin(  # the material tells it nothing new
+        self,
+        example_id: str,
+        material: Material,  # noqa: ARG002
+    ) -> AsyncIterator["ScriptedTalk"]:
         """A conversation about one task."""
         chance = Random(f"{example_id} {self.seed}")
         task = self.tasks[example_id]
@@ -92,7 +96,7 @@ class ScriptedTalk:
     _asked: Slot | None = None
     _turns: int = 0
 
-    async def say(self, text: str, *, at: datetime | None = None) -> Reply:
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
         """Ask for the next slot, or answer."""
         self._turns += 1
         if self._asked is not None:

@@ -18,8 +18,13 @@ _TELLS = (
     "We have {value} as the {name}.",
     "The {name} should be {value}.",
 )
-_UNKNOWN = ("I don't know.", "I don't know that.", "I can't say, I don't know.", "No idea, I don't know.")
-_SAID_AT_THE_START = re.compile(r"[^a-z0-9 ]+")
+_UNKNOWN = (
+    "I don't know.",
+    "I don't know that.",
+    "I can't say, I don't know.",
+    "No idea, I don't know.",
+)
+_NO_WORD = re.compile(r"[^a-z0-9 ]+")
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,12 @@ class SlotHuman:
         slot = asked_for(task.family.slots, question)
         if slot is None:
             return chance.choice(_UNKNOWN)
-        text = chance.choice(_TELLS).format(name=slot.name, value=task.slots[slot.name])
-        return text[0].upper() + text[1:] if text[0] == "t" else text
+        return chance.choice(_TELLS).format(name=slot.name, value=task.slots[slot.name])
 
 
 def asked_for(slots: Sequence[Slot], question: str) -> Slot | None:
     """The slot that a question names first; of two at one place the one with the longer name."""
-    words = f" {' '.join(_SAID_AT_THE_START.sub(' ', question.lower()).split())} "
+    words = f" {' '.join(_NO_WORD.sub(' ', question.lower()).split())} "
     found = [
         (place, -len(name), slot)
         for slot in slots

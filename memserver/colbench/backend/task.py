@@ -8,7 +8,17 @@ from memserver.colbench.backend.grading import Grader
 from memserver.colbench.backend.humans import Human
 from memserver.colbench.backend.rules import MARKER, MAX_TURNS, answer_in, gives_answer
 from memserver.prompts import Prompts
-from memserver.tasks import Claim, Conversation, Exchange, Groups, Material, Played, Scores, System, Turn
+from memserver.tasks import (
+    Claim,
+    Conversation,
+    Exchange,
+    Groups,
+    Material,
+    Played,
+    Scores,
+    System,
+    Turn,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,9 @@ class BackendTask:
         }
         return Played(tuple(turns), outcome, tuple(exchanges))
 
-    async def _talk(self, example: BackendExample, conversation: Conversation) -> tuple[list[Turn], list[Exchange]]:
+    async def _talk(
+        self, example: BackendExample, conversation: Conversation
+    ) -> tuple[list[Turn], list[Exchange]]:
         turns: list[Turn] = []
         exchanges: list[Exchange] = []
         said = example.description
@@ -109,7 +121,7 @@ class BackendTask:
             exchanges += [told.exchange] if told.exchange else []
         return turns, exchanges
 
-    def score(self, example: BackendExample, played: Played) -> Scores:
+    def score(self, example: BackendExample, played: Played) -> Scores:  # noqa: ARG002
         """Success and tests passed, and how the agent got there."""
         passed = played.outcome["passed"]
         return {
@@ -120,11 +132,11 @@ class BackendTask:
             "answered": float(played.outcome["answered"]),
         }
 
-    def reward(self, example: BackendExample, played: Played) -> float:
+    def reward(self, example: BackendExample, played: Played) -> float:  # noqa: ARG002
         """The share of tests passed."""
         passed = played.outcome["passed"]
         return sum(passed) / len(passed)
 
-    def claim(self, example: BackendExample, played: Played) -> Claim | None:
+    def claim(self, example: BackendExample, played: Played) -> Claim | None:  # noqa: ARG002
         """Tests decide; no judge is needed."""
         return None
