@@ -22,7 +22,8 @@ from memserver.messages import JsonObject
 _ADDRESS = "http://page.invalid/"
 _TAILWIND = "https://cdn.jsdelivr.net/npm/tailwindcss@2.2.19/dist/tailwind.min.css"
 _TAILWIND_SCRIPT = re.compile(
-    r"<script\b[^>]*\bsrc\s*=\s*[\"'][^\"']*tailwind[^\"']*[\"'][^>]*>\s*(?:</script\s*>)?", re.IGNORECASE
+    r"<script\b[^>]*\bsrc\s*=\s*[\"'][^\"']*tailwind[^\"']*[\"'][^>]*>\s*(?:</script\s*>)?",
+    re.IGNORECASE,
 )
 _SIZE = re.compile(r"(\d{1,4})(?:[/x](\d{1,4}))?/?$")
 _MAX_SIDE = 4000
@@ -130,9 +131,7 @@ class _Page:
     async def _in(self, context: str) -> bytes:
         view, call = self._viewport, self._browser.call
         target = await call("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await call(
-            "Target.attachToTarget", targetId=target["targetId"], flatten=True
-        )
+        attached = await call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         session = self._session = attached["sessionId"]
         self._browser.listen(session, self._event)
         await call("Fetch.enable", session, patterns=[{"urlPattern": "*"}])
