@@ -86,17 +86,18 @@ class _Host:
     folder: str
 
 
-def main(wants_namespaces: bool) -> None:
-    """Confine what can be confined once, tell how far that went, and serve until stdin ends."""
+def main(wants_namespaces: bool, folder: str) -> None:
+    """Confine what can be confined once, tell how far that went, and serve until stdin ends.
+
+    Jobs work in the folder, which is empty and stays so where there are namespaces.
+    """
     os.umask(0o077)
-    folder = tempfile.mkdtemp(prefix="memserver-sandbox-")
     _leave_root(folder)
     in_namespaces = wants_namespaces and namespaces.enter_namespaces()
     server = os.fork()  # the first process in the new space of process ids
     if server:
         with contextlib.suppress(KeyboardInterrupt):
             os.waitpid(server, 0)
-        shutil.rmtree(folder, ignore_errors=True)
         return
     namespaces.die_with_parent()
     for name in _PRELOADED:
@@ -105,6 +106,8 @@ def main(wants_namespaces: bool) -> None:
     seccomp.confine_server()
     gc.freeze()  # so that a child's collector leaves these pages shared
     host = _Host(in_namespaces, landlock.landlock_version(), _readable(), folder)
+    if refusal := reason_to_refuse(os.getuid(), host.landlock):
+        sys.exit(refusal)
     _send({"namespaces": in_namespaces, "landlock": host.landlock, "user": os.getuid()})
     while (job := _receive(sys.stdin.buffer)) is not None:
         _send(_serve(host, job))
@@ -119,6 +122,16 @@ def _leave_root(folder: str) -> None:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
+
+
+def reason_to_refuse(user: int, landlock_version: int) -> str:
+    """Why code can't be run safely as this user, or an empty string."""
+    if user or landlock_version:
+        return ""
+    return (
+        "this is root, whose Python other users can't read, and the kernel has no Landlock to keep "
+        "code from root's files; run it as another user"
+    )
 
 
 def _open_to_all(path: str) -> bool:
@@ -302,8 +315,8 @@ def _write(line: str) -> None:
         content = content[os.write(_RESULT, content) :]
 
 
-def start(wanted: str, *paths: str) -> NoReturn:
+def start(wanted: str, folder: str, *paths: str) -> NoReturn:
     """Begin, with modules looked for in these folders only."""
     sys.path[:] = paths
-    main(wanted == "namespaces")
+    main(wanted == "namespaces", folder)
     sys.exit()

@@ -10,6 +10,7 @@ import os
 import struct
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -178,6 +179,7 @@ class _ForkServer:
     _namespaces: bool
     _process: asyncio.subprocess.Process | None = None
     _protection: Protection | None = None
+    _folder: tempfile.TemporaryDirectory[str] | None = None
     _killed: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def ask(self, job: dict[str, Any]) -> list[str]:
@@ -208,9 +210,13 @@ class _ForkServer:
         home = str(Path(__file__).parents[3])
         paths = [path for path in sys.path if path.endswith(("lib-dynload", ".zip"))]
         paths += [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="memserver-sandbox-", ignore_cleanup_errors=True
+        )
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-s", "-P", "-B", "-c", _START, home),
             "namespaces" if self._namespaces else "none",
+            self._folder.name,
             *dict.fromkeys(paths),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -248,6 +254,9 @@ class _ForkServer:
                 self._process.kill()
             self._killed.append(self._process)
             self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     async def aclose(self) -> None:
         """End it when it has nothing to do."""

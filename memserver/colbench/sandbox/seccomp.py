@@ -106,11 +106,11 @@ _NEEDED_BY_SERVER = {
     "capset": (126, 91),
 }
 _OWN_ONLY = {"kill": (62, 129), "tgkill": (234, 131)}
-_PRLIMIT, _CLONE, _CLONE3 = (302, 261), (56, 220), 435
+_PRLIMIT, _PRCTL, _CLONE, _CLONE3 = (302, 261), (157, 167), (56, 220), 435
 _NEWEST = 448
 """The last system call that this file was written with."""
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_CLONE_THREAD = 0x10000
+_CLONE_THREAD, _OUTLIVE_PARENT = 0x10000, 1
 
 # BPF: opcode, jump if true, jump if false, constant
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -144,6 +144,13 @@ def child_filter(machine: str, own_pid: int) -> list[_Instruction]:
         (_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
         (_ANY_BIT, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, _DENY),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    program += [
+        (_EQUAL, 0, 4, _PRCTL[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_EQUAL, 0, 1, _OUTLIVE_PARENT),
         (_RETURN, 0, 0, _DENY),
         (_RETURN, 0, 0, _ALLOW),
     ]
