@@ -1,4 +1,4 @@
-"""The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants."""
+"""The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants, eval."""
 
 import asyncio
 import json
@@ -336,6 +336,18 @@ async def _mcp(
             await server.run_stdio_async()
         else:
             await server.run_streamable_http_async(host="127.0.0.1", port=port)
+
+
+@app.command(
+    "eval",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def evaluate(context: typer.Context) -> None:
+    """Evaluations: list the tasks, run one, compare two runs; `memserver eval --help`."""
+    from memserver.eval_commands import make_commands  # noqa: PLC0415 - a second long
+
+    make_commands(_local_engine)(context.args or ["--help"], prog_name="memserver eval")
 
 
 @engine.command("install")

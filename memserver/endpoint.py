@@ -13,6 +13,7 @@ import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
@@ -32,6 +33,10 @@ from memserver.endpoint_errors import (
 )
 from memserver.errors import ModelError, ModelTimeout, ModelUnavailable, SetupError
 from memserver.messages import JsonObject
+
+AGENT_HEADER = "X-Memserver-Agent"
+"""For which agent something is asked, if the endpoint is to be told."""
+_asking_for: ContextVar[str] = ContextVar("asking_for", default="")
 
 _LOST = (
     aiohttp.ClientOSError,
@@ -64,6 +69,7 @@ class Endpoint:
         title: what errors call it.
         variables: how the settings' names start that hints tell of.
         connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
+        told_agent: requests name the agent that they are made for, in AGENT_HEADER.
     """
 
     base_url: str
@@ -73,6 +79,17 @@ class Endpoint:
     title: str = "model's endpoint"
     variables: str = "MEMSERVER_LLM"
     connections: int = 100
+    told_agent: bool = False
+
+
+@contextmanager
+def asking_for(agent: str) -> Iterator[None]:
+    """What is asked of endpoints in this block is asked for this agent."""
+    token = _asking_for.set(agent)
+    try:
+        yield
+    finally:
+        _asking_for.reset(token)
 
 
 class EndpointClient:
@@ -246,7 +263,9 @@ class EndpointClient:
             raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
         session = self._session or self._open_session()
         data = io.BytesIO(body) if body is not None and len(body) > _INLINE else body
-        response = await session.request(method, self._base + path, data=data)
+        agent = _asking_for.get() if self._endpoint.told_agent else ""
+        headers = {AGENT_HEADER: agent} if agent else None
+        response = await session.request(method, self._base + path, data=data, headers=headers)
         if 200 <= response.status < 300:
             return response
         async with response:

@@ -2,6 +2,7 @@
 
 MemserverError
 ├── InvalidInput                 what the caller sent can't be used
+│   └── BadData                  a file of evaluation data is not as it must be
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
 ├── MissingApiKey                the request has no API key, and needs one
@@ -61,6 +62,12 @@ class InvalidInput(MemserverError):
     """What the caller sent can't be used."""
 
     code = "invalid_input"
+
+
+class BadData(InvalidInput):
+    """A file of evaluation data can't be used; the message names the file, the place in it and what is wrong."""
+
+    code = "bad_data"
 
 
 class NotFound(MemserverError):

@@ -103,6 +103,9 @@ class Settings(BaseSettings):
     """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
     """More for the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
+    llm_tell_agent: bool = False
+    """Whether requests to the endpoint name the agent that they are made for, in the header
+    X-Memserver-Agent, for a proxy that records or accounts."""
     summary_model: str | None = None
     """The model that writes summaries, by its name at the endpoint; unset: the agent's own. Its window is
     what the endpoint says, if that is smaller than llm_context_window."""

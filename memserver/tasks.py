@@ -18,7 +18,9 @@ from memserver.messages import JsonObject
 Scores = Mapping[str, float]
 """Named scores of one played example; higher is better, and nan is no score at all (left out of means)."""
 Groups = Mapping[str, str | int]
-"""What tables group examples by: `{"level": 3}`, `{"documents": 20}`, `{"category": "temporal"}`."""
+"""What tables group examples by: `{"level": 3}`, `{"documents": 20}`, `{"category": "temporal"}`. A key
+"cluster" is no column of a table: examples with the same one (questions on one conversation, say) are drawn
+together when intervals are estimated."""
 
 
 # --- what the system may know before it is asked
@@ -61,11 +63,13 @@ class Document:
 class Library:
     """Documents under a name.
 
-    Examples with a library of the same name have the same documents, so a system may take them in once.
+    Examples with a library of the same name have the same documents, so a system may take them in once;
+    one that is not `shared` is one example's alone.
     """
 
     name: str
     documents: tuple[Document, ...]
+    shared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,9 @@ class Material:
         human: what is known of the other side from the start.
         documents_shown: for systems that put retrieved documents into the prompt: how many. None
             leaves it to the system. A system that searches for itself takes no notice.
-        reading: the order in which those are to be shown, as ids; they are then not retrieved.
-            For protocols that fix what the reader sees.
+        reading: the documents to be shown, as ids in their order; they are then not retrieved. For
+            protocols that fix what the reader sees.
+        look_for: what an oracle would search for, in order. Only the system oracle-search reads it.
     """
 
     sessions: tuple[Session, ...] = ()
@@ -91,6 +96,7 @@ class Material:
     human: str = ""
     documents_shown: int | None = None
     reading: tuple[str, ...] | None = None
+    look_for: tuple[str, ...] = ()
 
 
 # --- a system, and what comes of asking it

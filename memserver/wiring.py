@@ -216,6 +216,7 @@ def model_endpoint(settings: Settings) -> Endpoint:
         key.get_secret_value() if key else "",
         settings.llm_timeout,
         connections=0,  # the gate bounds them, and is fair
+        told_agent=settings.llm_tell_agent,
     )
 
 

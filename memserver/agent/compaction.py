@@ -14,6 +14,7 @@ from memserver.agent.deadline import Deadline
 from memserver.agent.events import Compacted
 from memserver.agent.faculties import Faculties
 from memserver.agent.mirror import read_context
+from memserver.endpoint import asking_for
 from memserver.errors import ContextOverflow, NotFound
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
@@ -114,8 +115,9 @@ class CompactionJob:
         """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
         agent_id = UUID(job.args["agent_id"])
         try:
-            while await self._evict(job.tenant, agent_id):
-                pass
+            with asking_for(str(agent_id)):
+                while await self._evict(job.tenant, agent_id):
+                    pass
         except NotFound:
             return
 

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from memserver.agent.context import user_text
@@ -16,6 +17,7 @@ from memserver.agent.events import (
     TurnPaused,
 )
 from memserver.agent.faculties import Faculties
+from memserver.agent.options import AgentOptions
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.memory.text import clean
@@ -74,16 +76,33 @@ class Conversation:
         self._worker = worker
         self._model_names: dict[UUID, str | None] = {}
 
-    async def post(self, tenant: str, agent_id: UUID, text: str, *, key: str | None = None) -> Turn:
+    async def post(
+        self,
+        tenant: str,
+        agent_id: UUID,
+        text: str,
+        *,
+        key: str | None = None,
+        at: datetime | None = None,
+    ) -> Turn:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
 
+        Args:
+            tenant: whose agent it is.
+            agent_id: to whom it is said.
+            text: what is said.
+            key: under which the same message may come again.
+            at: when it is said, if the agent's clock is that of its messages; else it is now.
+
         Raises:
-            InvalidInput: the text is empty.
+            InvalidInput: the text is empty, or a time is given to an agent with the server's clock.
             NotFound: no such agent.
-            Conflict: the idempotency key was used with another text.
+            Conflict: the idempotency key was used with another text or time.
         """
-        message = NewMessage(clean(text), 0, created_at=self._clock())
+        message = NewMessage(clean(text), 0, created_at=at or self._clock())
         _check_text(message)
+        if at is not None:
+            await self._check_clock(tenant, agent_id)
         model = self._model_names.get(agent_id)
         [tokens] = await self._count([message], model)
         posted = await inbox.post(
@@ -91,7 +110,7 @@ class Conversation:
             tenant,
             agent_id,
             replace(message, tokens=tokens),
-            self._envelope(key, [replace(message, created_at=None)]),
+            self._envelope(key, [replace(message, created_at=at)]),
         )
         if posted.model != model:
             self._remember(agent_id, posted.model)
@@ -248,6 +267,15 @@ class Conversation:
                 hint="Take a fresh key for every new request.",
             )
         return await inbox.get_turn(tx, call.agent_id, call.turn)
+
+    async def _check_clock(self, tenant: str, agent_id: UUID) -> None:
+        async with self._database.tenant(tenant) as tx:
+            agent = await agents.get(tx, agent_id)
+        if AgentOptions.model_validate(agent.options).clock != "messages":
+            raise InvalidInput(
+                "at: this agent's time is the server's.",
+                hint='Leave `at` out, or give the agent the option clock: "messages".',
+            )
 
     async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
         while True:

@@ -5,6 +5,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+AgentClock = Literal["server", "messages"]
+"""What an agent takes for the time: the server's clock, or the times of its own messages."""
 PromptOrder = Literal["working_context_first", "working_context_last"]
 """Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
 
@@ -27,6 +29,9 @@ class AgentOptions(BaseModel):
     """Whether the working context comes before the messages or behind them."""
     embed_recall: bool = False
     """Its messages are embedded in the background, and it can search them by meaning."""
+    clock: AgentClock = "server"
+    """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
+    histories that are replayed."""
     timezone: str = "UTC"
     """Of dates without a zone, an IANA name."""
 

@@ -90,6 +90,7 @@ class TurnRun:
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
+        self._story_time = _told_time(queue) if self._options.clock == "messages" else None
         self._replied = any(message.position >= self._first and _sent(message) for message in queue)
         self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
@@ -547,7 +548,7 @@ class TurnRun:
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
             self._reserved = layout.reserved
-            return await frame(self._mind, model, prompts, layout, self._scale)
+            return await frame(self._shown_mind(), model, prompts, layout, self._scale)
 
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
@@ -566,6 +567,13 @@ class TurnRun:
         names = self._choice.offered()
         return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
 
+    def _shown_mind(self) -> Mind:
+        """The memories as the prompt shows them: an agent in another time sees no date of ours."""
+        if self._story_time is None:
+            return self._mind
+        state = replace(self._mind.state, stats_edited_at=self._story_time)
+        return replace(self._mind, state=state)
+
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first
         return max(newest, self._first) + 1
@@ -578,7 +586,7 @@ class TurnRun:
         return self._options.max_steps or self._with.limits.max_steps
 
     def _now(self) -> datetime:
-        return self._with.clock()
+        return self._story_time or self._with.clock()
 
     def _tell(self, event: Event) -> None:
         self._with.events.publish(self._work.agent.id, self._work.turn.turn, event)
@@ -591,6 +599,11 @@ class TurnRun:
 def as_json(error: MemserverError) -> JsonObject:
     """An error as it is stored with a turn and told to callers."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _told_time(queue: Sequence[Message]) -> datetime | None:
+    """The time of the newest thing that was said to the agent."""
+    return next((each.created_at for each in reversed(queue) if each.role == "user"), None)
 
 
 def _said(reply: Reply) -> str:

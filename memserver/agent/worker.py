@@ -14,6 +14,7 @@ from uuid import UUID
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
 from memserver.agent.turn import TurnRun, as_json
+from memserver.endpoint import asking_for
 from memserver.errors import DatabaseError, MemserverError
 from memserver.storage import inbox, leases, recall
 from memserver.storage.database import Transaction
@@ -123,7 +124,8 @@ class Worker:
             if work.turn.attempts > MOST_ATTEMPTS:
                 released = await self._end_failed(work)
             else:
-                released = await TurnRun(self._with, work, queue).run()
+                with asking_for(str(agent_id)):
+                    released = await TurnRun(self._with, work, queue).run()
             if released:
                 self._leases.pop(agent_id, None)
 

@@ -23,6 +23,11 @@ class MessageIn(Request):
 
     text: LongText = Field(description="What they say.", examples=["Hi, I am Ada."])
     stream: bool = Field(default=False, description="Answer as server-sent events.")
+    at: AwareDatetime | None = Field(
+        default=None,
+        description="When they say it, with a zone; only to an agent whose option clock is "
+        '"messages". It is the time while the agent answers. Left out: now.',
+    )
 
 
 class ToolCallOut(BaseModel):

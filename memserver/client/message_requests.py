@@ -1,6 +1,7 @@
 """The requests for messages, turns and recall storage, each once, for both clients."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from memserver.client.models import Answer, FoundMessage, Message, Page, RecallResults, Turn
@@ -10,17 +11,21 @@ from memserver.client.requests import (
     JsonObject,
     PageRequest,
     Request,
+    given,
     new_key,
     nothing,
 )
 
 
-def send_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[Answer]:
+def send_message(
+    agent: Id, text: str, *, at: datetime | None = None, idempotency_key: str | None = None
+) -> Request[Answer]:
     """Say something to the agent and get its answer.
 
     Args:
         agent: whose.
         text: what is said.
+        at: when it is said, with a zone; only to an agent whose option clock is "messages".
         idempotency_key: give your own to send the same message again later, from another process too,
             without its being stored twice. Retries within this call have one anyway.
     """
@@ -29,7 +34,7 @@ def send_message(agent: Id, text: str, *, idempotency_key: str | None = None) ->
         "/agents/{agent_id}/messages",
         Answer.model_validate,
         {"agent_id": agent},
-        body={"text": text},
+        body=given(text=text, at=at),
         key=idempotency_key or new_key(),
     )
 

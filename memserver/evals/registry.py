@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memserver.errors import InvalidInput
 from memserver.tasks import Task
+
+MaterialKind = Literal["sessions", "documents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class TaskEntry:
     Attributes:
         name: on the command line.
         summary: one line on what it measures.
+        material: what its examples bring; a system that can't use that is not offered.
         needs: files in the data folder, or what else it needs; empty where it makes its own.
         options: its own options, name and one line each.
         make: makes it; bad data or a bad option raises InvalidInput.
@@ -39,6 +42,7 @@ class TaskEntry:
     name: str
     summary: str
     make: Callable[[TaskOptions], Task[Any]]
+    material: frozenset[MaterialKind] = frozenset({"sessions"})
     needs: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 

@@ -104,7 +104,9 @@ async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
     own = partial(collections.own_of, agent_id=context.agent_id)
     try:
-        await context.archival.insert(context.transaction, own, [PassageText(content)])
+        await context.archival.insert(
+            context.transaction, own, [PassageText(content, created_at=context.now)]
+        )
     except InvalidInput as error:
         raise ToolError(error.message) from error
     return ""

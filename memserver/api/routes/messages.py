@@ -57,7 +57,7 @@ async def post_message(
     The message is stored before the model is asked. If the model fails, the answer is an error, the
     message stays in the agent's history, and the next message works.
     """
-    turn = await services.conversation.post(tenant, agent_id, message.text, key=key)
+    turn = await services.conversation.post(tenant, agent_id, message.text, key=key, at=message.at)
     return await respond(services.conversation, tenant, turn, stream=message.stream)
 
 

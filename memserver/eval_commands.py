@@ -1,0 +1,494 @@
+"""The command `eval`: list the tasks, run one, compare two runs, report one anew."""
+
+import json
+import platform
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from math import isnan
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console
+from rich.table import Table as Shown
+
+import memserver
+from memserver.endpoint import Endpoint, EndpointClient
+from memserver.errors import InvalidInput, SetupError
+from memserver.eval_wiring import (
+    SYSTEMS,
+    Plan,
+    SystemOptions,
+    ask_about_model,
+    check_systems,
+    open_player,
+    own_servers,
+)
+from memserver.evals.catalog import TASKS
+from memserver.evals.compare import Comparison, compare
+from memserver.evals.engines import Engine, LocalEngine
+from memserver.evals.judging.endpoint import EndpointJudge
+from memserver.evals.judging.string import StringJudge
+from memserver.evals.ray_engine import RayEngine
+from memserver.evals.records import Job, Record
+from memserver.evals.registry import TaskEntry, TaskOptions, find_task
+from memserver.evals.report import gold_answers, write_report
+from memserver.evals.results import Table
+from memserver.evals.run_folder import RunFolder, open_run, read_manifest
+from memserver.evals.runner import Outcome, jobs_of, judge_and_report, play_all, sample
+from memserver.evals.statistics import Estimate
+from memserver.evals.verdicts import Bench
+from memserver.llm.engine.process import LocalEngine as LocalModel
+from memserver.messages import JsonObject
+from memserver.settings import Settings
+from memserver.tasks import Task
+
+FORMAT = 1
+"""Of a run's folder."""
+RUNS = Path("evaluation-runs")
+NEED_MODEL = frozenset({"memserver", "full", "window", "summary", "retrieval"})
+
+ENGINE_SECONDS = 600
+"""How long the local model may take to load."""
+
+StartEngine = Callable[[Settings], AbstractContextManager[LocalModel]]
+"""Starts the local engine, and has the settings in the environment point to it."""
+
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+class EngineName(StrEnum):
+    """Where examples are played."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class ModeName(StrEnum):
+    """How memserver gets to know the sessions."""
+
+    IMPORT = "import"
+    ACT = "act"
+
+
+class SpeakName(StrEnum):
+    """How a model without memserver answers."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    CALL = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line says of a run."""
+
+    systems: Sequence[str]
+    limit: int | None
+    options: TaskOptions
+    system_options: SystemOptions
+    speak: SpeakName
+    temperature: float
+    out: Path | None
+    url: str | None
+    api_key: str | None
+    database_url: str | None
+    at_once: int
+    engine: EngineName
+    workers: int
+    judge_url: str | None
+    judge_model: str | None
+    judge_key: str | None
+
+
+def make_commands(start_engine: StartEngine) -> typer.Typer:
+    """The commands, one for each task among them."""
+    commands = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Evaluations: does the memory remember?",
+    )
+    commands.command("list")(list_tasks)
+    commands.command("compare")(compare_runs)
+    commands.command("report")(report_again)
+    for entry in TASKS.values():
+        commands.command(entry.name, help=f"Run: {entry.summary}.")(
+            _run_command(entry, start_engine)
+        )
+    return commands
+
+
+def list_tasks() -> None:
+    """What can be run, and what each task needs."""
+    tasks = Shown(
+        "task", "measures", "needs", "options (--set)", title="Tasks", title_justify="left"
+    )
+    for entry in TASKS.values():
+        options = "\n".join(f"{name}: {told}" for name, told in entry.options.items())
+        tasks.add_row(entry.name, entry.summary, "\n".join(entry.needs) or "nothing", options)
+    systems = Shown("system", "is", "for", title="Systems (--system)", title_justify="left")
+    for name, (suits, told) in SYSTEMS.items():
+        systems.add_row(name, told, ", ".join(sorted(suits)))
+    console.print(tasks)
+    console.print(systems)
+    console.print("Data is read from --data or MEMSERVER_DATA; see docs/evaluations.md.")
+
+
+def compare_runs(
+    a: Annotated[str, typer.Argument(help="A run's folder; RUN:SYSTEM names one of its systems.")],
+    b: Annotated[str, typer.Argument(help="The other one.")],
+    score: Annotated[str | None, typer.Option(help="Which score; left out: the main one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """How B differs from A, example by example, on the examples that both have."""
+    found = compare(a, b, score)
+    if as_json:
+        print(json.dumps(_comparison_as_json(found)))
+        return
+    table = Shown("examples", "n", "A", "B", "B - A [95 %]", "better", "worse", "equal", "p")
+    for name, each in found.differences.items():
+        table.add_row(
+            name,
+            str(each.estimate.count),
+            f"{each.a:.3f}",
+            f"{each.b:.3f}",
+            _shown(each.estimate, sign=True),
+            str(each.better),
+            str(each.worse),
+            str(each.equal),
+            f"{each.p:.4f}",
+        )
+    console.print(f"A: {found.a.title}\nB: {found.b.title}\n{found.score.replace('_', ' ')}:")
+    console.print(table)
+    if found.only_a or found.only_b:
+        console.print(f"Left out: {found.only_a} examples that only A has, {found.only_b} only B.")
+
+
+def report_again(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
+    data: Annotated[Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The data.")] = None,
+    judge_url: Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")] = None,
+    judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
+    judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
+) -> None:
+    """Score, judge and report a run again, without playing anything: after a better scorer, or by a new judge."""
+    manifest = read_manifest(run)
+    options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
+    task = find_task(TASKS, str(manifest["task"])).make(options)
+    if task.data_hash != manifest["data_hash"]:
+        raise InvalidInput(
+            "The data is not what the run was played with.", hint="Name it by --data."
+        )
+    jobs = jobs_of(manifest["systems"], manifest["examples"])
+    with open_run(run, manifest) as folder:
+        missing = [job for job in jobs if job not in folder.done]
+        if missing:
+            raise InvalidInput(
+                f"{len(missing)} examples are not played yet.", hint="Resume the run."
+            )
+        records = [folder.done[job] for job in jobs]
+        outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
+        _tell(run, manifest, task, outcome)
+
+
+def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., None]:
+    def command(  # noqa: PLR0913 - a command's parameters are its options
+        system: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="To compare; repeatable; all: every one. Left out: memserver and full."
+            ),
+        ] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many.")] = None,
+        seed: Annotated[int, typer.Option(help="Of the sample and of all chance.")] = 0,
+        data: Annotated[
+            Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
+        ] = None,
+        set_: Annotated[
+            list[str] | None, typer.Option("--set", help="The task's own: key=value; repeatable.")
+        ] = None,
+        out: Annotated[
+            Path | None,
+            typer.Option(help="The run's folder; one that is there is gone on with."),
+        ] = None,
+        url: Annotated[
+            str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
+        ] = None,
+        api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+        database_url: Annotated[
+            str | None,
+            typer.Option(
+                envvar="MEMSERVER_EVALUATION_DATABASE_URL",
+                help="A Postgres for the memserver that is started; left out: one of its own.",
+            ),
+        ] = None,
+        at_once: Annotated[int, typer.Option(min=1, help="Examples played at a time.")] = 4,
+        engine: Annotated[
+            EngineName, typer.Option(help="local, or a Ray cluster.")
+        ] = EngineName.LOCAL,
+        workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2,
+        mode: Annotated[
+            ModeName,
+            typer.Option(
+                help="memserver is told the sessions (import) or takes part in them (act)."
+            ),
+        ] = ModeName.IMPORT,
+        embed_recall: Annotated[
+            bool, typer.Option(help="memserver's agents can search messages by meaning.")
+        ] = False,
+        context_window: Annotated[
+            int | None, typer.Option(min=512, help="Tokens that every system may use.")
+        ] = None,
+        max_tokens: Annotated[
+            int, typer.Option(min=16, help="Of an answer without memserver.")
+        ] = 256,
+        window_tokens: Annotated[int, typer.Option(min=64, help="Of the system window.")] = 1024,
+        summary_tokens: Annotated[int, typer.Option(min=64, help="Of the system summary.")] = 512,
+        top_k: Annotated[int, typer.Option(min=1, help="Texts of the system retrieval.")] = 10,
+        speak: Annotated[
+            SpeakName,
+            typer.Option(help="Without memserver the model writes text or calls send_message."),
+        ] = SpeakName.AUTO,
+        temperature: Annotated[float, typer.Option(min=0, help="Of the model.")] = 0,
+        judge_url: Annotated[
+            str | None, typer.Option(help="An endpoint that judges (…/v1).")
+        ] = None,
+        judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
+        judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
+    ) -> None:
+        wishes = Wishes(
+            system or ["memserver", "full"],
+            limit,
+            TaskOptions(data, seed, _pairs(set_ or ())),
+            SystemOptions(
+                mode.value,
+                {"embed_recall": True} if embed_recall else {},
+                context_window,
+                max_tokens,
+                window_tokens,
+                summary_tokens,
+                top_k,
+            ),
+            speak,
+            temperature,
+            out,
+            url,
+            api_key,
+            database_url,
+            at_once,
+            engine,
+            workers,
+            judge_url,
+            judge_model,
+            judge_key,
+        )
+        run(entry, wishes, start_engine)
+
+    return command
+
+
+def run(entry: TaskEntry, wishes: Wishes, start_engine: StartEngine) -> None:
+    """Run a task; what was begun in the same folder is gone on with.
+
+    Raises:
+        MemserverError: the data is bad, which is found before anything runs; or something stays down.
+    """
+    systems = check_systems(wishes.systems, entry)
+    task = entry.make(wishes.options)
+    examples = sample([each.id for each in task.examples()], wishes.limit, wishes.options.seed)
+    out = wishes.out or RUNS / f"{entry.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    with ExitStack() as stack:
+        settings = Settings()
+        needs_model = not NEED_MODEL.isdisjoint(systems)
+        if needs_model and settings.llm_base_url is None:
+            console.print("Starting the local model …")
+            engine = stack.enter_context(start_engine(settings))
+            anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
+            settings = Settings()
+        settings = _sampling(settings, wishes)
+        model = ask_about_model(settings) if needs_model else {}
+        options = replace(wishes.system_options, speak=_speaking(wishes.speak, settings))
+        manifest = _manifest(entry, task, examples, systems, wishes, options, model)
+        folder = stack.enter_context(open_run(out, manifest))
+        jobs = jobs_of(systems, examples)
+        done = sum(job in folder.done for job in jobs)
+        console.print(f"{out}: {len(jobs)} to play, {done} of them done.")
+        records = None
+        if done < len(jobs):
+            addresses = stack.enter_context(
+                own_servers(settings, systems, wishes.url, wishes.database_url)
+            )
+            plan = Plan(
+                entry.name,
+                wishes.options,
+                systems,
+                options,
+                addresses,
+                wishes.api_key,
+                settings.model_dump(mode="json", exclude_unset=True) | _secrets(settings),
+            )
+            records = anyio.run(_played, plan.as_json(), folder, jobs, wishes)
+        else:
+            records = folder.put_in_order(jobs)
+        judge = (wishes.judge_url, wishes.judge_model, wishes.judge_key)
+        outcome = anyio.run(_judged, task, folder, records, judge, wishes.at_once)
+        _tell(out, manifest, task, outcome)
+
+
+async def _played(
+    plan: JsonObject, folder: RunFolder, jobs: Sequence[Job], wishes: Wishes
+) -> list[Record]:
+    async with open_player(plan) as player:
+        engine: Engine = LocalEngine(player, wishes.at_once)
+        if wishes.engine is EngineName.RAY:
+            engine = RayEngine(
+                open_player, plan, player, workers=wishes.workers, at_once=wishes.at_once
+            )
+        return await play_all(folder, jobs, engine, console)
+
+
+async def _judged(
+    task: Task[Any],
+    folder: RunFolder,
+    records: Sequence[Record],
+    judge: tuple[str | None, str | None, str | None],
+    at_once: int,
+) -> Outcome:
+    benches = [Bench(StringJudge())]
+    url, model, key = judge
+    if url is not None:
+        if model is None:
+            raise InvalidInput("--judge-url is given, but no --judge-model.")
+        client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
+        benches.append(
+            Bench(EndpointJudge(client, model), identity=f"{model} {memserver.__version__}")
+        )
+        try:
+            return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
+        finally:
+            await client.aclose()
+    return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
+
+
+def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) -> None:
+    gold = gold_answers(task.examples())
+    try:
+        page = write_report(out, manifest, outcome, gold)
+    except SetupError as error:  # without matplotlib there are the numbers
+        page = None
+        console.print(f"No report: {error.message} {error.hint}")
+    console.print(_table(outcome.table))
+    console.print(f"{page or out}")
+
+
+def _table(table: Table) -> Shown:
+    shown = Shown(
+        "system",
+        "examples",
+        *(name.replace("_", " ") for name in table.scores),
+        "fitted",
+        "tokens in/out",
+        "no answer",
+    )
+    for name in table.systems:
+        one = table.overall[name]
+        fitted = "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %"
+        shown.add_row(
+            name,
+            str(one.examples),
+            *(_shown(one.scores.get(score)) for score in table.scores),
+            fitted,
+            f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",
+            ", ".join(f"{count} {code}" for code, count in one.errors.items()) or "0",
+        )
+    return shown
+
+
+def _shown(found: Estimate | None, *, sign: bool = False) -> str:
+    if found is None or not found.count:
+        return "-"
+    form = "+.3f" if sign else ".3f"
+    if isnan(found.low):
+        return f"{found.mean:{form}}"
+    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+
+
+def _comparison_as_json(found: Comparison) -> JsonObject:
+    return {
+        "a": found.a.title,
+        "b": found.b.title,
+        "score": found.score,
+        "shared": found.shared,
+        "differences": {name: asdict(each) for name, each in found.differences.items()},
+    }
+
+
+def _manifest(  # noqa: PLR0913 - all of it decides what the run is
+    entry: TaskEntry,
+    task: Task[Any],
+    examples: Sequence[str],
+    systems: Sequence[str],
+    wishes: Wishes,
+    options: SystemOptions,
+    model: JsonObject,
+) -> JsonObject:
+    return {
+        "format": FORMAT,
+        "task": entry.name,
+        "about": entry.summary,
+        "main_score": task.main_score,
+        "task_options": dict(wishes.options.extra),
+        "data_hash": task.data_hash,
+        "seed": wishes.options.seed,
+        "limit": wishes.limit,
+        "model": model,
+        "temperature": wishes.temperature,
+        "options": asdict(options),
+        "server": wishes.url or "",
+        "versions": {
+            "memserver": memserver.__version__,
+            "python": ".".join(platform.python_version_tuple()[:2]),
+        },
+        "systems": list(systems),
+        "examples": list(examples),
+    }
+
+
+def _sampling(settings: Settings, wishes: Wishes) -> Settings:
+    """The settings with the temperature and the seed of the run in every request."""
+    body = {"seed": wishes.options.seed, **settings.llm_body, "temperature": wishes.temperature}
+    return settings.model_copy(update={"llm_body": body})
+
+
+def _speaking(speak: SpeakName, settings: Settings) -> Any:  # noqa: ANN401 - one of two names
+    """A model that was trained for memserver speaks by send_message; any other one by text."""
+    if speak is not SpeakName.AUTO:
+        return speak.value
+    trained = re.search(r"memserver", settings.llm_model or "") is not None
+    return "call" if trained else "text"
+
+
+def _secrets(settings: Settings) -> JsonObject:
+    """What `model_dump` hides, for the systems of other processes."""
+    return {
+        name: secret.get_secret_value()
+        for name in ("llm_api_key", "embedding_api_key")
+        if (secret := getattr(settings, name)) is not None
+    }
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, separated, value = each.partition("=")
+        if not separated:
+            raise InvalidInput(f"--set {each}: it is key=value.")
+        found[name] = value
+    return found

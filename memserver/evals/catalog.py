@@ -1,0 +1,6 @@
+"""The tasks of `memserver eval`, by name. Nothing here loads data."""
+
+from memserver.evals import nested_kv
+from memserver.evals.registry import TaskEntry
+
+TASKS: dict[str, TaskEntry] = {entry.name: entry for entry in (nested_kv.ENTRY,)}

@@ -1,0 +1,1 @@
+"""Scores of answers: pure functions of texts, each after its source."""

@@ -1,0 +1,1 @@
+"""What is compared: memserver, and the same model without it."""
