@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from memserver.colbench.backend.examples import BackendExample, hash_of
 from memserver.colbench.backend.grading import Grader
 from memserver.colbench.backend.humans import Human
 from memserver.colbench.backend.rules import MARKER, MAX_TURNS, answer_in, gives_answer
+from memserver.colbench.closing import Closes
 from memserver.prompts import Prompts
 from memserver.tasks import (
     Claim,
@@ -32,6 +34,7 @@ class BackendTask:
         prompts: where the agent's instructions are.
         max_turns: messages of the agent, where an example says no other number.
         title: its name on the command line.
+        owns: what is closed with it, when it is used as an async context manager.
     """
 
     all_examples: tuple[BackendExample, ...]
@@ -40,6 +43,14 @@ class BackendTask:
     prompts: Prompts
     max_turns: int = MAX_TURNS
     title: str = "colbench-backend"
+    owns: tuple[Closes, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for owned in self.owns:
+            await owned.aclose()
 
     @property
     def name(self) -> str:
@@ -121,21 +132,20 @@ class BackendTask:
             exchanges += [told.exchange] if told.exchange else []
         return turns, exchanges
 
-    def score(self, example: BackendExample, played: Played) -> Scores:  # noqa: ARG002
+    def score(self, example: BackendExample, played: Played) -> Scores:
         """Success and tests passed, and how the agent got there."""
-        passed = played.outcome["passed"]
         return {
-            "success": float(all(passed)),
-            "tests_passed": sum(passed) / len(passed),
+            "success": float(self.reward(example, played) == 1),
+            "tests_passed": self.reward(example, played),
             "turns": float(len(played.turns)),
-            "answer_characters": float(len(played.outcome["answer"])),
-            "answered": float(played.outcome["answered"]),
+            "answer_characters": float(len(played.outcome.get("answer", ""))),
+            "answered": float(played.outcome.get("answered", False)),
         }
 
     def reward(self, example: BackendExample, played: Played) -> float:  # noqa: ARG002
-        """The share of tests passed."""
-        passed = played.outcome["passed"]
-        return sum(passed) / len(passed)
+        """The share of tests passed; none where it could not be played to its end."""
+        passed = played.outcome.get("passed")
+        return sum(passed) / len(passed) if passed else 0.0
 
     def claim(self, example: BackendExample, played: Played) -> Claim | None:  # noqa: ARG002
         """Tests decide; no judge is needed."""

@@ -17,6 +17,7 @@ from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from memserver.colbench.frontend.browser import Browser, BrowserError, BrowserGone
+from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 
 _ADDRESS = "http://page.invalid/"
@@ -29,7 +30,7 @@ _SIZE = re.compile(r"(\d{1,4})(?:[/x](\d{1,4}))?/?$")
 _MAX_SIDE = 4000
 
 
-class RenderingFailed(Exception):
+class RenderingFailed(InvalidInput):
     """A page gave no picture in time."""
 
 
@@ -79,8 +80,13 @@ class Renderer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._browser is not None:
-            await self._browser.aclose()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the browser; it is started again by the next page."""
+        browser, self._browser = self._browser, None
+        if browser is not None:
+            await browser.aclose()
 
     async def render(self, page: str) -> bytes:
         """The picture of a page, as PNG.

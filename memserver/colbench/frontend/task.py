@@ -3,7 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
+from memserver.colbench.closing import Closes
 from memserver.colbench.frontend.examples import FrontendExample, hash_of
 from memserver.colbench.frontend.humans import NO_PAGE, Viewer
 from memserver.colbench.frontend.rendering import Renderer, RenderingFailed
@@ -43,6 +45,7 @@ class FrontendTask:
         prompts: where the agent's instructions are.
         max_turns: messages of the agent.
         title: its name on the command line.
+        owns: what is closed with it, when it is used as an async context manager.
     """
 
     all_examples: tuple[FrontendExample, ...]
@@ -52,6 +55,14 @@ class FrontendTask:
     prompts: Prompts
     max_turns: int = MAX_TURNS
     title: str = "colbench-frontend"
+    owns: tuple[Closes, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for owned in self.owns:
+            await owned.aclose()
 
     @property
     def name(self) -> str:
@@ -139,15 +150,15 @@ class FrontendTask:
     def score(self, example: FrontendExample, played: Played) -> Scores:  # noqa: ARG002
         """The similarity, and how the agent got there."""
         return {
-            "similarity": float(played.outcome["similarity"]),
-            "rendered": float(played.outcome["rendered"]),
+            "similarity": float(played.outcome.get("similarity", 0)),
+            "rendered": float(played.outcome.get("rendered", False)),
             "turns": float(len(played.turns)),
-            "answer_characters": float(len(played.outcome["page"])),
+            "answer_characters": float(len(played.outcome.get("page", ""))),
         }
 
     def reward(self, example: FrontendExample, played: Played) -> float:  # noqa: ARG002
         """The similarity; one below zero counts as zero."""
-        return max(0.0, float(played.outcome["similarity"]))
+        return max(0.0, float(played.outcome.get("similarity", 0)))
 
     def claim(self, example: FrontendExample, played: Played) -> Claim | None:  # noqa: ARG002
         """The measure decides; a judge of two systems is in `memserver.colbench.winning`."""
