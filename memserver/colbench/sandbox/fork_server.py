@@ -34,7 +34,7 @@ from memserver.colbench.sandbox.encoding import encode
 _HEAD = struct.Struct("=I")
 _RESULT = 3
 """Where a child writes, and the one thing that it has open beside /dev/null."""
-_FILES = 64
+_FILES, _NOBODY = 64, 65534
 _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"),
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
@@ -118,10 +118,11 @@ def _leave_root(folder: str) -> None:
     """Go on as the user nobody, where Python's own files can then still be read."""
     if os.getuid() or not all(_open_to_all(path) for path in sys.path):
         return
-    os.chown(folder, 65534, 65534)
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
+    with contextlib.suppress(OSError):  # in a user namespace nobody may not exist
+        os.chown(folder, _NOBODY, _NOBODY)
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
 
 
 def reason_to_refuse(user: int, landlock_version: int) -> str:
