@@ -266,7 +266,15 @@ async def test_too_much_output_ends_it(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize(
     "forged",
-    ["'[\"value\", true]\\n' * 3", "'\\0ended'", "'garbage\\n'", "'[' * 10**5 + '\\n'", "'[1]\\n'"],
+    [
+        "'[\"value\", true]\\n' * 3",
+        "'\\0ended'",
+        "'garbage\\n'",
+        "'[' * 10**5 + '\\n'",
+        "'[1]\\n'",
+        "'confined\\n'",
+        "'\\0failed: it'",
+    ],
 )
 async def test_what_is_written_on_the_result_channel_is_only_a_value(
     sandbox: Sandbox, forged: str

@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, BinaryIO, NoReturn
 
@@ -35,6 +35,7 @@ _HEAD = struct.Struct("=I")
 _RESULT = 3
 """Where a child writes, and the one thing that it has open beside /dev/null."""
 _FILES, _NOBODY = 64, 65534
+_FAILED, _CONFINED = b"failed: ", b"confined\n"
 _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"),
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
@@ -105,10 +106,10 @@ def main(wants_namespaces: bool, folder: str) -> None:
     namespaces.keep_from_new_capabilities()
     seccomp.confine_server()
     gc.freeze()  # so that a child's collector leaves these pages shared
-    host = _Host(in_namespaces, landlock.landlock_version(), _readable(), folder)
+    host = _tried(_Host(in_namespaces, landlock.landlock_version(), _readable(), folder))
     if refusal := reason_to_refuse(os.getuid(), host.landlock):
         sys.exit(refusal)
-    _send({"namespaces": in_namespaces, "landlock": host.landlock, "user": os.getuid()})
+    _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
     while (job := _receive(sys.stdin.buffer)) is not None:
         _send(_serve(host, job))
     os._exit(0)
@@ -123,6 +124,26 @@ def _leave_root(folder: str) -> None:
         os.setgroups([])
         os.setgid(_NOBODY)
         os.setuid(_NOBODY)
+
+
+def _tried(host: _Host) -> _Host:
+    """The host after a job has gone through, without namespaces where only that goes.
+
+    Raises:
+        RuntimeError: no job goes through.
+    """
+    limits = Limits(
+        call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20
+    )
+    try:
+        output, _ = _supervised(host, "", ["1"], limits, time.monotonic() + limits.job_wall)
+    except RuntimeError:
+        if not host.in_namespaces:
+            raise
+        return _tried(replace(host, in_namespaces=False))
+    if output != b'["value", ["int", "0x1"]]\n':
+        raise RuntimeError(f"a trial gave {output[:200]!r}")
+    return host
 
 
 def reason_to_refuse(user: int, landlock_version: int) -> str:
@@ -192,7 +213,7 @@ def _supervised(
         try:
             _keep(host, source, calls, limits, end, writing)
         except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
-            os.write(writing, f"could not be confined: {error!r}\0ended".encode())
+            os.write(writing, b"\0" + _FAILED + repr(error)[:500].encode("utf-8", "replace"))
         finally:
             os._exit(0)
     os.close(writing)
@@ -202,8 +223,8 @@ def _supervised(
     os.close(reading)
     os.waitpid(keeper, 0)
     lines, _, why = bytes(output).rpartition(b"\0")
-    if b"could not be confined" in lines.rpartition(b"\n")[2]:
-        raise RuntimeError(lines.decode("utf-8", "replace"))
+    if why.startswith(_FAILED):
+        raise RuntimeError(why.removeprefix(_FAILED).decode("utf-8", "replace"))
     return lines, why.decode()
 
 
@@ -221,13 +242,10 @@ def _keep(
     reading, result = os.pipe()
     child = os.fork()
     if not child:
-        try:
-            _confine(host, folder, limits, result)
-            _run(source, calls)
-        finally:
-            os._exit(0)
+        _become_child(host, folder, limits, result, source, calls)
     os.close(result)
     try:
+        _wait_until_confined(reading)
         why = _pass_on(child, reading, writing, limits, end)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -235,6 +253,31 @@ def _keep(
         if not host.in_namespaces:
             shutil.rmtree(folder, ignore_errors=True)
     os.write(writing, b"\0" + why.encode())
+
+
+def _become_child(
+    host: _Host, folder: str, limits: Limits, result: int, source: str, calls: list[str]
+) -> NoReturn:
+    """Confine this process, say so, run the calls, and end. What fails before is told instead."""
+    try:
+        try:
+            _confine(host, folder, limits, result)
+        except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
+            os.write(result, repr(error).encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
+            os._exit(1)
+        os.write(_RESULT, _CONFINED)
+        _run(source, calls)
+    finally:
+        os._exit(0)
+
+
+def _wait_until_confined(reading: int) -> None:
+    """Raises RuntimeError where the child says that it could not be; until then no strange code runs."""
+    line = b""
+    while not line.endswith(b"\n") and (piece := os.read(reading, 1)):
+        line += piece
+    if line != _CONFINED:
+        raise RuntimeError(f"the process can't be confined: {line.decode('utf-8', 'replace')}")
 
 
 def _pass_on(child: int, reading: int, writing: int, limits: Limits, end: float) -> str:
@@ -262,7 +305,10 @@ def _pass_on(child: int, reading: int, writing: int, limits: Limits, end: float)
 
 def _cpu_seconds(process: int) -> float:
     """What a process, with its threads, has used; it may have ended, but not been waited for."""
-    return time.clock_gettime(~process << 3 | 2)  # the kernel's number of that process's clock
+    try:
+        return time.clock_gettime(~process << 3 | 2)  # the kernel's number of that process's clock
+    except OSError:  # a kernel without such clocks; the other limits hold
+        return 0
 
 
 def _confine(host: _Host, folder: str, limits: Limits, result: int) -> None:
@@ -283,7 +329,6 @@ def _confine(host: _Host, folder: str, limits: Limits, result: int) -> None:
         resource.RLIMIT_NOFILE: _FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
     }
     if host.in_namespaces and os.getuid():
         bounds[resource.RLIMIT_NPROC] = _FILES
