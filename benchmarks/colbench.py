@@ -35,6 +35,9 @@ def main() -> None:
     parser.add_argument(
         "--no-namespaces", action="store_true", help="as in a container that forbids them"
     )
+    parser.add_argument(
+        "--disposable", action="store_true", help="nothing on the machine is worth keeping"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.data:
@@ -55,7 +58,10 @@ async def _measured(
 ) -> dict[str, Any]:
     limits = SandboxLimits(wall_seconds=30, job_seconds=120)
     async with Sandbox(
-        limits, workers=options.workers, namespaces=not options.no_namespaces
+        limits,
+        workers=options.workers,
+        namespaces=not options.no_namespaces,
+        disposable=options.disposable,
     ) as sandbox:
         protection = asdict(await sandbox.protection())
         grader = Grader(sandbox)

@@ -78,6 +78,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the pool wants of a server.
+
+    Attributes:
+        namespaces: to use them where the machine allows it.
+        disposable: to run code also where it could read and write the files of root.
+    """
+
+    namespaces: bool = True
+    disposable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Host:
     """What this machine allows, and where code may read."""
 
@@ -87,14 +100,14 @@ class _Host:
     folder: str
 
 
-def main(wants_namespaces: bool, folder: str) -> None:
+def main(wishes: Wishes, folder: str) -> None:
     """Confine what can be confined once, tell how far that went, and serve until stdin ends.
 
     Jobs work in the folder, which is empty and stays so where there are namespaces.
     """
     os.umask(0o077)
     _leave_root(folder)
-    in_namespaces = wants_namespaces and namespaces.enter_namespaces()
+    in_namespaces = wishes.namespaces and namespaces.enter_namespaces()
     server = os.fork()  # the first process in the new space of process ids
     if server:
         with contextlib.suppress(KeyboardInterrupt):
@@ -107,7 +120,7 @@ def main(wants_namespaces: bool, folder: str) -> None:
     seccomp.confine_server()
     gc.freeze()  # so that a child's collector leaves these pages shared
     host = _tried(_Host(in_namespaces, landlock.landlock_version(), _readable(), folder))
-    if refusal := reason_to_refuse(os.getuid(), host.landlock):
+    if not wishes.disposable and (refusal := reason_to_refuse(os.getuid(), host.landlock)):
         sys.exit(refusal)
     _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
     while (job := _receive(sys.stdin.buffer)) is not None:
@@ -152,7 +165,7 @@ def reason_to_refuse(user: int, landlock_version: int) -> str:
         return ""
     return (
         "this is root, whose Python other users can't read, and the kernel has no Landlock to keep "
-        "code from root's files; run it as another user"
+        "code from root's files; run it as another user, or say that the machine is disposable"
     )
 
 
@@ -361,8 +374,8 @@ def _write(line: str) -> None:
         content = content[os.write(_RESULT, content) :]
 
 
-def start(wanted: str, folder: str, *paths: str) -> NoReturn:
+def start(wishes: str, folder: str, *paths: str) -> NoReturn:
     """Begin, with modules looked for in these folders only."""
     sys.path[:] = paths
-    main(wanted == "namespaces", folder)
+    main(Wishes(**json.loads(wishes)), folder)
     sys.exit()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from memserver.colbench.sandbox.fork_server import Limits
+from memserver.colbench.sandbox.fork_server import Limits, Wishes
 from memserver.colbench.sandbox.seccomp import is_known_machine
 from memserver.colbench.sandbox.values import Outcome, read_outcome
 from memserver.errors import SetupError
@@ -91,6 +91,7 @@ class Sandbox:
         *,
         workers: int | None = None,
         namespaces: bool = True,
+        disposable: bool = False,
     ) -> None:
         """Make it; servers start when they are needed.
 
@@ -98,12 +99,14 @@ class Sandbox:
             limits: for each job.
             workers: how many jobs run at once; None for one for each core.
             namespaces: False to do without, as where the machine doesn't allow them.
+            disposable: True to run code as root even where Landlock is missing and Python's files are root's
+                own, so that code could read and change all files; for a machine that is thrown away.
         """
         self._limits = limits or SandboxLimits()
         self._workers = workers or os.cpu_count() or 1
         self._places: asyncio.LifoQueue[_ForkServer] = asyncio.LifoQueue()
         for _ in range(self._workers):
-            self._places.put_nowait(_ForkServer(namespaces))
+            self._places.put_nowait(_ForkServer(Wishes(namespaces, disposable)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -176,7 +179,7 @@ def _plain(text: str) -> str:
 class _ForkServer:
     """One fork server, started when it is first asked and again after it was killed."""
 
-    _namespaces: bool
+    _wishes: Wishes
     _process: asyncio.subprocess.Process | None = None
     _protection: Protection | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
@@ -215,7 +218,7 @@ class _ForkServer:
         )
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-s", "-P", "-B", "-c", _START, home),
-            "namespaces" if self._namespaces else "none",
+            json.dumps(asdict(self._wishes)),
             self._folder.name,
             *dict.fromkeys(paths),
             stdin=asyncio.subprocess.PIPE,
