@@ -250,6 +250,8 @@ def _keep(
     if host.in_namespaces:
         namespaces.new_processes_and_mounts()
         namespaces.mount_memory(folder, 4 * limits.file_size, 4 * _FILES)
+        if not host.landlock:  # other processes' environments could be read there
+            namespaces.mount_memory("/proc", 4096, 2)
     else:
         folder = tempfile.mkdtemp(dir=folder)
     reading, result = os.pipe()
