@@ -332,9 +332,9 @@ def _confine(host: _Host, folder: str, limits: Limits, result: int) -> None:
         namespaces.die_with_parent()
     os.setsid()
     nothing = os.open("/dev/null", os.O_RDWR)
-    os.dup2(result, _RESULT)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
+    os.dup2(result, _RESULT)
     os.closerange(_RESULT + 1, 65536)
     os.chdir(folder)
     bounds = {
