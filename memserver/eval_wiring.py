@@ -7,7 +7,13 @@ next one, and ends with it.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -284,8 +290,10 @@ async def open_player(plan: JsonObject) -> AsyncIterator[Player]:
     """A player of a plan; also what each worker of a cluster starts from."""
     read = Plan.read(plan)
     task = find_task(TASKS, read.task).make(read.task_options)
-    async with open_systems(read) as systems:
-        yield Player(task, systems)
+    async with AsyncExitStack() as stack:
+        if isinstance(task, AbstractAsyncContextManager):  # it owns processes
+            await stack.enter_async_context(task)
+        yield Player(task, await stack.enter_async_context(open_systems(read)))
 
 
 @asynccontextmanager

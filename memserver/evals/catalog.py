@@ -1,6 +1,6 @@
 """The tasks of `memserver eval`, by name. Nothing here loads data."""
 
-from memserver.evals import locomo, longmemeval, msc, nested_kv, nq, opener, retrieval
+from memserver.evals import colbench, locomo, longmemeval, msc, nested_kv, nq, opener, retrieval
 from memserver.evals.registry import TaskEntry
 
 TASKS: dict[str, TaskEntry] = {
@@ -13,5 +13,7 @@ TASKS: dict[str, TaskEntry] = {
         locomo.ENTRY,
         longmemeval.ENTRY,
         retrieval.ENTRY,
+        colbench.BACKEND,
+        colbench.FRONTEND,
     )
 }

@@ -1,0 +1,1 @@
+"""Runs code that a model or a data set wrote, where it can harm nothing."""

@@ -1,0 +1,98 @@
+"""What sandboxed code returned, as this process sees it: data that is compared strictly by type.
+
+`1`, `1.0` and `True` differ, as do `[1]` and `(1,)`, at any depth. A float is compared exactly; NaN equals
+NaN, and 0.0 equals -0.0. The order in a set or a dict counts nothing; OrderedDict, defaultdict and Counter
+are dicts. An instance of any other class equals nothing, whatever its own `__eq__` says.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Stop = Literal["time", "ended", "output"]
+"""Why a call gave neither a value nor an exception: out of time, its process ended, too much came out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one call ended; exactly one of the first three is set.
+
+    Attributes:
+        value: what it returned, in a form that equal values share, or None.
+        error: the type and message of the exception that it raised, or an empty string.
+        stop: why it was cut off, or None.
+        comparable: False for a value that can equal no other one.
+    """
+
+    value: str | None = None
+    error: str = ""
+    stop: Stop | None = None
+    comparable: bool = True
+
+    def equals(self, other: "Outcome") -> bool:
+        """Whether both returned a value, and the same."""
+        return (
+            self.value is not None
+            and self.comparable
+            and other.comparable
+            and self.value == other.value
+        )
+
+    @property
+    def told(self) -> str:
+        """It in a few words, for a person."""
+        return (self.value if self.value is not None else self.error or f"stopped: {self.stop}")[
+            :300
+        ]
+
+
+class _Malformed(ValueError):
+    """The line is none that the encoder writes."""
+
+
+class _Opaque(ValueError):
+    """A value that equals nothing."""
+
+
+def read_outcome(line: str) -> Outcome:
+    """One line that came out of the sandbox. Nothing in it is trusted."""
+    try:
+        kind, content = json.loads(line)
+        if kind == "error" and isinstance(content, str):
+            return Outcome(error=content[:1000])
+        if kind == "stop" and content in get_args(Stop):
+            return Outcome(stop=content)
+        if kind != "value":
+            raise _Malformed
+        return Outcome(value=json.dumps(_canonical(content)))
+    except _Opaque as error:
+        return Outcome(value=f"an object of type {error}", comparable=False)
+    except (ValueError, TypeError, RecursionError):
+        return Outcome(error="the result can't be read")
+
+
+def _canonical(content: Any) -> Any:  # noqa: ANN401 - JSON
+    if content is None or isinstance(content, bool | str):
+        return content
+    if not isinstance(content, list) or not content or not isinstance(content[0], str):
+        raise _Malformed
+    name, *parts = content
+    if name == "opaque":
+        raise _Opaque(*parts)
+    if name in {"list", "tuple"}:
+        return [name, *map(_canonical, parts)]
+    if name in {"set", "frozenset"}:
+        return [name, *sorted(json.dumps(_canonical(part)) for part in parts)]
+    if name == "dict":
+        pairs = [(json.dumps(_canonical(key)), _canonical(value)) for key, value in parts]
+        return [name, *sorted(pairs, key=lambda pair: pair[0])]
+    if name == "numpy":
+        return [name, str(parts[0]), str(parts[1]), _canonical(parts[2])]
+    return [name, _scalar(name, *parts)]
+
+
+def _scalar(name: str, text: str) -> str:
+    """A number, date or the like, each written in one way only."""
+    if name == "float" and float(text) == 0:
+        return "0.0"
+    return text
