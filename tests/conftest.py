@@ -20,6 +20,15 @@ from tests.llm.serving import Current, serving
 from tests.support import Golden, OneDatabase
 
 TEMPLATE = "memserver_template"
+FAST = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "128MB",
+    "max_wal_size": "128MB",
+}
+MEMORY = Path("/dev/shm")
+ROOM = 4_000_000_000
 
 
 @pytest.fixture(scope="session")
@@ -41,19 +50,20 @@ def postgres_with_trigrams() -> Iterator[EmbeddedPostgres]:
 @contextmanager
 def _server(package: PostgresPackage) -> Iterator[EmbeddedPostgres]:
     # Not pytest's own folder: as root the server runs as another account, which may not pass there.
-    home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir=_quick_folder()))
     home.chmod(0o711)
-    fast = {
-        "fsync": "off",
-        "full_page_writes": "off",
-        "synchronous_commit": "off",
-        "shared_buffers": "128MB",
-    }
-    with EmbeddedPostgres(home / "postgres", settings=fast, package=package) as server:
+    with EmbeddedPostgres(home / "postgres", settings=FAST, package=package) as server:
         prepare_embedded(server.url(), TEMPLATE)
         migrate(server.url(TEMPLATE, OWNER_ROLE))
         yield server
     shutil.rmtree(home)
+
+
+def _quick_folder() -> Path:
+    """In memory, where there is room: a database of its own for each test is some hundred files."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        return MEMORY
+    return Path("/tmp")
 
 
 @pytest.fixture
@@ -80,15 +90,25 @@ def either_database(request: pytest.FixtureRequest) -> Iterator[OneDatabase]:
 def _database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
     name = f"test_{uuid4().hex}"
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        while left.get(postgres.url()):
+            _drop(connection, left[postgres.url()].pop())
         connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy OWNER {}").format(
                 sql.Identifier(name), sql.Identifier(TEMPLATE), sql.Identifier(OWNER_ROLE)
             )
         )
-        yield OneDatabase(
-            postgres.url(name, APP_ROLE), postgres.url(name, OWNER_ROLE), postgres.url(name)
-        )
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    yield OneDatabase(
+        postgres.url(name, APP_ROLE), postgres.url(name, OWNER_ROLE), postgres.url(name)
+    )
+    left.setdefault(postgres.url(), []).append(name)
+
+
+def _drop(connection: psycopg.Connection, name: str) -> None:
+    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+left: dict[str, list[str]] = {}
+"""Databases that tests have done with, by server. At a test's end Postgres would wait for the end of its connections."""
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ class MessageIn(Request):
 
     text: LongText = Field(description="What they say.", examples=["Hi, I am Ada."])
     stream: bool = Field(default=False, description="Answer as server-sent events.")
-    at: Moment | None = Field(
+    created_at: Moment | None = Field(
         default=None,
         description="When they say it, with a zone; only to an agent whose option clock is "
         '"messages". It is the time while the agent answers. Left out: now.',

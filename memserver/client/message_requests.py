@@ -19,14 +19,14 @@ from memserver.client.requests import (
 
 
 def send_message(
-    agent: Id, text: str, *, at: datetime | None = None, idempotency_key: str | None = None
+    agent: Id, text: str, *, created_at: datetime | None = None, idempotency_key: str | None = None
 ) -> Request[Answer]:
     """Say something to the agent and get its answer.
 
     Args:
         agent: whose.
         text: what is said.
-        at: when it is said, with a zone; only to an agent whose option clock is "messages".
+        created_at: when it is said, with a zone; only to an agent whose option clock is "messages".
         idempotency_key: give your own to send the same message again later, from another process too,
             without its being stored twice. Retries within this call have one anyway.
     """
@@ -35,7 +35,7 @@ def send_message(
         "/agents/{agent_id}/messages",
         Answer.model_validate,
         {"agent_id": agent},
-        body=given(text=text, at=at),
+        body=given(text=text, created_at=created_at),
         key=idempotency_key or new_key(),
     )
 

@@ -33,7 +33,7 @@ async def test_the_time_of_a_message_is_the_time_of_the_whole_turn(database: One
         await server.http.post(f"/v1/agents/{agent}/messages/import", json={"messages": past})
         answer = (
             await server.http.post(
-                f"/v1/agents/{agent}/messages", json={"text": "What happened?", "at": ASKED}
+                f"/v1/agents/{agent}/messages", json={"text": "What happened?", "created_at": ASKED}
             )
         ).json()
         passages = await server.get(f"{agent}/archival")
@@ -53,7 +53,7 @@ async def test_a_time_is_refused_by_an_agent_with_the_servers_clock(database: On
     async with serving(database, ScriptedModel([say("Hello.")])) as server:
         agent = await server.create_agent()
         refused = await server.http.post(
-            f"/v1/agents/{agent}/messages", json={"text": "Hi", "at": ASKED}
+            f"/v1/agents/{agent}/messages", json={"text": "Hi", "created_at": ASKED}
         )
         assert refused.status_code == 422 or refused.status_code == 400
         assert refused.json()["error"]["code"] == "invalid_input"
@@ -66,10 +66,10 @@ async def test_a_repeated_message_must_have_the_same_time(database: OneDatabase)
         agent = await server.create_agent(**STORY)
         key = {"Idempotency-Key": "k"}
         path = f"/v1/agents/{agent}/messages"
-        first = await server.http.post(path, json={"text": "Hi", "at": ASKED}, headers=key)
-        again = await server.http.post(path, json={"text": "Hi", "at": ASKED}, headers=key)
+        first = await server.http.post(path, json={"text": "Hi", "created_at": ASKED}, headers=key)
+        again = await server.http.post(path, json={"text": "Hi", "created_at": ASKED}, headers=key)
         other = await server.http.post(
-            path, json={"text": "Hi", "at": "2022-01-01T00:00:00Z"}, headers=key
+            path, json={"text": "Hi", "created_at": "2022-01-01T00:00:00Z"}, headers=key
         )
     assert first.json() == again.json()
     assert other.status_code == 409

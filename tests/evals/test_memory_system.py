@@ -93,7 +93,12 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
     assert [(each.kind, each.id) for each in reply.found] == [("utterance", "s1.1")]
     assert len(reply.exchanges) == 2
     told = str(reply.exchanges[0].prompt)
-    for text in ("I am Bob.", "Say where.", "[2021-05-05 09:00] I moved to Bergen.", "[2021-06-02"):
+    for text in (
+        "I am Bob.",
+        "Say where.",
+        "[2021-05-05 09:00] Ada: I moved to Bergen.",
+        "[2021-06-02",
+    ):
         assert text in told
     assert str(datetime.now(UTC).year) not in told
     assert reply.tokens_in == sum(each.tokens_in for each in reply.exchanges) > 0
@@ -151,7 +156,7 @@ async def test_in_the_mode_act_the_agent_takes_part_in_every_turn(
     assert len(reply.exchanges) == 2 + 2 + 1
     texts = [(each.created_at, each.text) for each in said if each.text]
     assert (BEGAN, "Bob: What a nice name!") in texts
-    assert (BEGAN + timedelta(days=2), "I moved to Bergen.") in texts
+    assert (BEGAN + timedelta(days=2), "Ada: I moved to Bergen.") in texts
 
 
 async def test_a_model_that_breaks_the_protocol_has_answered_and_one_that_is_down_has_not(

@@ -65,7 +65,9 @@ async def post_message(
     message stays in the agent's history, and the next message works. While a call of the agent waits for
     an answer, the message is stored and answered behind that: the answer is then 202, at once.
     """
-    turn = await services.conversation.post(tenant, agent_id, message.text, key=key, at=message.at)
+    turn = await services.conversation.post(
+        tenant, agent_id, message.text, key=key, at=message.created_at
+    )
     return await respond(services.conversation, tenant, turn, stream=message.stream)
 
 

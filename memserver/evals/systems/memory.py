@@ -171,7 +171,7 @@ class MemoryConversation(Conversation):
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
         self.now = at or (self.now + timedelta(minutes=1) if self.now else LONG_AGO)
         try:
-            answer = await self.system.client.messages.send(self.agent, text, at=self.now)
+            answer = await self.system.client.messages.send(self.agent, text, created_at=self.now)
             self._count(answer)
             reply = Reply(answer.text, found=await self._found(answer))
         except MemserverError as error:
@@ -204,7 +204,7 @@ class MemoryConversation(Conversation):
                 continue
             try:
                 answer = await self.system.client.messages.send(
-                    self.agent, utterance.spoken, at=utterance.at
+                    self.agent, utterance.spoken, created_at=utterance.at
                 )
                 self._count(answer)
             except MemserverError as error:
