@@ -15,6 +15,7 @@ from pathlib import Path
 
 from memserver.errors import SetupError
 from memserver.storage import postgres_process
+from memserver.storage.memory_limit import memory_limit
 from memserver.storage.postgres_account import (
     Account,
     choose_account,
@@ -44,7 +45,6 @@ INITIAL_SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "fsync"
 MEGABYTE = 1024 * 1024
 CACHE = (128 * MEGABYTE, 4096 * MEGABYTE)
 CACHE_SHARE = 4
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 OWN_SETTINGS = frozenset({"listen_addresses", "unix_socket_directories", "port", "data_directory"})
 """Decided by the launcher alone."""
@@ -127,15 +127,6 @@ def cache_size(memory: int) -> int:
     return max(smallest, min(largest, memory // CACHE_SHARE))
 
 
-def memory_size(limit: Path = MEMORY_LIMIT) -> int:
-    """Bytes of memory that this process may use: the machine's, or less where a container limits it."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        return min(machine, int(limit.read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no such limit, or "max"
-        return machine
-
-
 def log_tail(log: Path, lines: int) -> str:
     """The last lines of a log; empty if there is none."""
     size = log.stat().st_size if log.exists() else 0
@@ -183,7 +174,7 @@ def _create(cluster: Cluster, binaries: PostgresBinaries, settings: Mapping[str,
 def _set_cache(settings: Path) -> None:
     """Only now: initdb starts Postgres some times, each slower with a larger cache."""
     with settings.open("a", encoding="utf-8") as file:
-        file.write(f"shared_buffers = {cache_size(memory_size()) // MEGABYTE}MB\n")
+        file.write(f"shared_buffers = {cache_size(memory_limit()) // MEGABYTE}MB\n")
 
 
 def _give(tree: Path, account: Account | None) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from memserver.errors import SetupError
 from memserver.storage.embedded_postgres import EmbeddedPostgres
+from memserver.storage.memory_limit import memory_limit
 from memserver.storage.postgres_account import socket_directory
-from memserver.storage.postgres_cluster import MEGABYTE, cache_size, memory_size
+from memserver.storage.postgres_cluster import MEGABYTE, cache_size
 from memserver.storage.postgres_process import wait_until_gone
 from tests.storage.embedded import (
     HOLDER,
@@ -50,7 +51,7 @@ def test_its_cache_is_a_quarter_of_the_memory_and_an_editor_of_its_settings_wins
 ) -> None:
     with EmbeddedPostgres(root, settings=UNSAFE) as server:
         (cache,) = rows(server.url(), "SELECT pg_size_bytes(current_setting('shared_buffers'))")
-        expected = cache_size(memory_size())
+        expected = cache_size(memory_limit())
         assert expected - MEGABYTE < cache[0] <= expected
         run(server.url(), "ALTER SYSTEM SET shared_buffers = '77MB'")
     with EmbeddedPostgres(root, settings=UNSAFE) as server:
@@ -62,17 +63,6 @@ def test_its_cache_is_a_quarter_of_the_memory_and_an_editor_of_its_settings_wins
 )
 def test_the_cache_has_bounds(memory: int, cache: int) -> None:
     assert cache_size(memory * MEGABYTE) == cache * MEGABYTE
-
-
-def test_a_containers_limit_is_its_memory(tmp_path: Path) -> None:
-    limit = tmp_path / "memory.max"
-    machine = memory_size(limit)
-    limit.write_text(f"{64 * MEGABYTE}\n")
-    assert memory_size(limit) == 64 * MEGABYTE
-    limit.write_text("max\n")
-    assert memory_size(limit) == machine
-    limit.write_text(f"{2**60}\n")
-    assert memory_size(limit) == machine
 
 
 def test_text_search_takes_foreign_letters_for_letters_and_dashes_for_dashes(root: Path) -> None:
