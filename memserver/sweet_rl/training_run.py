@@ -22,7 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from typing_extensions import override
 
 from memserver.errors import Conflict, InvalidInput
-from memserver.evals.run_folder import write_whole
+from memserver.evals.run_folder import AppendOnly, write_whole
 from memserver.sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan
 
 Figures = dict[str, Any]
@@ -169,7 +169,8 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         file = self._out / METRICS
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        AppendOnly(file).close()  # cuts off half a line
+        lines = file.read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
         write_whole(file, "".join(f"{line}\n" for line in kept))
         try:
