@@ -7,7 +7,7 @@ order and the final file appears at once, so that whoever sees it sees all of it
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from memserver.evals.run_folder import AppendOnly, read_lines
 from memserver.sweet_rl.deadline import Deadline
@@ -16,12 +16,6 @@ from memserver.sweet_rl.trajectories import Record, write_file
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Record)
-K_co = TypeVar("K_co", covariant=True)
-
-
-class _Keyed(Protocol[K_co]):
-    @property
-    def key(self) -> K_co: ...
 
 
 class GrowingFile(Generic[K, R]):
@@ -71,7 +65,7 @@ class GrowingFile(Generic[K, R]):
         """
         missing = [key for key in keys if key not in self.done]
         progress(len(keys) - len(missing), len(keys))
-        waiting = iter(missing)
+        waiting, made = iter(missing), 0
         file = AppendOnly(self._growing, synced=False)
         try:
             running: set[asyncio.Task[R]] = set()
@@ -92,7 +86,8 @@ class GrowingFile(Generic[K, R]):
                         record = task.result()
                         await file.append(record.model_dump_json())
                         self.done[self._key(record)] = record
-                    progress(sum(key in self.done for key in keys), len(keys))
+                    made += len(ended)
+                    progress(len(keys) - len(missing) + made, len(keys))
             finally:
                 for task in running:
                     task.cancel()

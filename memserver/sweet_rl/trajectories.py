@@ -99,6 +99,7 @@ class Candidates(Record):
         messages: the state; it ends with the user's message.
         candidates: the texts.
         logprobs: of each, the mean log-probability of a token under the policy that it was sampled from.
+        tokens: that were generated for all of them.
     """
 
     task: str
@@ -109,6 +110,7 @@ class Candidates(Record):
     messages: Messages
     candidates: Annotated[tuple[str, ...], Field(min_length=1)]
     logprobs: tuple[float, ...] | None = None
+    tokens: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _one_each(self) -> Self:

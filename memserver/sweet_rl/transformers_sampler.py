@@ -38,7 +38,6 @@ class TransformersSampler:
         base: Path,
         adapter: Path | None = None,
         *,
-        template: str | None = None,
         most_at_once: int = MOST_AT_ONCE,
     ) -> None:
         """Load it.
@@ -46,14 +45,12 @@ class TransformersSampler:
         Args:
             base: the folder of a causal language model.
             adapter: a LoRA adapter's folder.
-            template: of chats, instead of the base's own.
             most_at_once: texts in one batch.
         """
         device, dtype = (
             ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         )
         self._tokenizer = AutoTokenizer.from_pretrained(base)
-        self._tokenizer.chat_template = template or self._tokenizer.chat_template
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
