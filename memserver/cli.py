@@ -1,4 +1,4 @@
-"""The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants, eval."""
+"""The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants, eval, train."""
 
 import asyncio
 import json
@@ -36,6 +36,7 @@ from memserver.settings import Settings
 from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
+from memserver.train_commands import train
 from memserver.upload import RunningServer
 from memserver.wiring import (
     Models,
@@ -57,6 +58,7 @@ models = typer.Typer(no_args_is_help=True, help="The endpoint's models, and adap
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
 app.add_typer(tenants, name="tenants")
+app.command("train")(train)
 console = Console(highlight=False, soft_wrap=True, markup=False)
 
 LOGGING = {

@@ -28,9 +28,15 @@ MANIFEST, PLAYED, TIMINGS = "manifest.json", "played.jsonl", "timings.jsonl"
 class AppendOnly:
     """A file of lines that only grows, each on the disk before `append` returns."""
 
-    def __init__(self, path: Path) -> None:
-        """Open it, made where it is not there. What lies behind the last whole line is cut off."""
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        """Open it, made where it is not there. What lies behind the last whole line is cut off.
+
+        Args:
+            path: of the file.
+            synced: False for lines that may be lost with the machine, though not with the process.
+        """
         self._file = _cut_to_whole_lines(path)
+        self._synced = synced
         self._writing = asyncio.Lock()
 
     async def append(self, line: str) -> None:
@@ -45,7 +51,8 @@ class AppendOnly:
     def _write(self, content: bytes) -> None:
         self._file.write(content)
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._synced:
+            os.fsync(self._file.fileno())
 
 
 @dataclass

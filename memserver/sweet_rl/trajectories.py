@@ -29,11 +29,13 @@ Messages = tuple[ChatMessage, ...]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """A line of a file; what it doesn't know is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Trajectory(_Record):
+class Trajectory(Record):
     """One collaboration.
 
     Attributes:
@@ -45,6 +47,7 @@ class Trajectory(_Record):
         answer: the code that was graded.
         passed: for each test, whether it passed.
         reward: the share of tests passed.
+        tokens: that the agent generated, as far as it was counted.
     """
 
     task: str
@@ -55,6 +58,7 @@ class Trajectory(_Record):
     answer: str
     passed: tuple[bool, ...] = ()
     reward: _Share
+    tokens: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _in_turns(self) -> Self:
@@ -83,7 +87,7 @@ class Trajectory(_Record):
         return self.messages[2 + 2 * turn]["content"]
 
 
-class Candidates(_Record):
+class Candidates(Record):
     """Several next messages of the agent, for one state of one collaboration.
 
     Attributes:
@@ -95,6 +99,7 @@ class Candidates(_Record):
         messages: the state; it ends with the user's message.
         candidates: the texts.
         logprobs: of each, the mean log-probability of a token under the policy that it was sampled from.
+        tokens: that were generated for all of them.
     """
 
     task: str
@@ -105,6 +110,7 @@ class Candidates(_Record):
     messages: Messages
     candidates: Annotated[tuple[str, ...], Field(min_length=1)]
     logprobs: tuple[float, ...] | None = None
+    tokens: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _one_each(self) -> Self:
@@ -136,7 +142,7 @@ class Ranked(Candidates):
         return self
 
 
-class Pair(_Record):
+class Pair(Record):
     """Two ways to go on from one prompt, in TRL's conversational form.
 
     Attributes:
@@ -154,10 +160,10 @@ class Pair(_Record):
     rejected: Messages
 
 
-AnyRecord = TypeVar("AnyRecord", bound=_Record)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-def write_file(path: Path, records: Iterable[_Record]) -> int:
+def write_file(path: Path, records: Iterable[Record]) -> int:
     """Write a file at once, and say how many records it has."""
     lines = [record.model_dump_json() for record in records]
     path.parent.mkdir(parents=True, exist_ok=True)

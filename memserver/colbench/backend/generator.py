@@ -42,13 +42,14 @@ def combinations(split: Split, seed: int = 0) -> tuple[tuple[Family, str], ...]:
 
 
 def generate(
-    split: Split, count: int, *, seed: int = 0, spare_turns: int | None = None
+    split: Split, count: int, *, first: int = 0, seed: int = 0, spare_turns: int | None = None
 ) -> tuple[SlotTask, ...]:
     """So many tasks of a split; the first of a longer list are those of a shorter one.
 
     Args:
         split: whose combinations.
         count: how many.
+        first: the number of the first one; parts of a list can be made apart from each other.
         seed: another one makes other tasks and other splits.
         spare_turns: how many turns an agent has beyond one for each slot, its answer among them; None
             leaves it at the task's own number.
@@ -56,7 +57,7 @@ def generate(
     pairs = combinations(split, seed)
     return tuple(
         _task(*pairs[number % len(pairs)], f"{split}_{seed}_{number:06d}", spare_turns)
-        for number in range(count)
+        for number in range(first, first + count)
     )
 
 

@@ -1,0 +1,42 @@
+"""The time that one call may take: what is done is kept, and the next call goes on."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from memserver.errors import MemserverError
+
+
+class OutOfTime(MemserverError):
+    """The time that was given is over, and not all is done. The same command goes on."""
+
+    code = "out_of_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point in time; infinite where there is no limit."""
+
+    end: float = math.inf
+
+    @classmethod
+    def after(cls, seconds: float | None) -> "Deadline":
+        """So many seconds from now; None for no limit."""
+        return cls() if seconds is None else cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, 0 at least; None where there is no limit."""
+        return None if math.isinf(self.end) else max(0.0, self.end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return time.monotonic() >= self.end
+
+    def check(self, told: str) -> None:
+        """Raise OutOfTime where it is over. `told`: what was being done."""
+        if self.passed:
+            raise OutOfTime(
+                f"The time is over: {told}.", hint="What is done is kept; the same command goes on."
+            )

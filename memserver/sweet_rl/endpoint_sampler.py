@@ -1,0 +1,75 @@
+"""Samples from an OpenAI-compatible endpoint: chat completions with `n`, `seed` and log-probabilities."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from memserver.endpoint import EndpointClient
+from memserver.errors import ModelUnavailable
+from memserver.messages import JsonObject
+from memserver.sweet_rl.samplers import Sampled, Sampling
+from memserver.sweet_rl.trajectories import Messages
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSampler:
+    """One model or adapter of an endpoint.
+
+    Attributes:
+        client: of the endpoint; whoever made it closes it.
+        model: its name there; each version of an adapter has a name of its own.
+        logprobs: ask for log-probabilities.
+        seeded: send seeds. vLLM draws faster without, and then no two runs are alike.
+    """
+
+    client: EndpointClient
+    model: str
+    logprobs: bool = False
+    seeded: bool = True
+
+    async def sample(
+        self, chat: Messages, count: int, sampling: Sampling, seed: int
+    ) -> list[Sampled]:
+        """As the protocol says. A greedy text is generated once, however often it is asked for."""
+        drawn = count if sampling.temperature else 1
+        body: JsonObject = {
+            "model": self.model,
+            "messages": list(chat),
+            "n": drawn,
+            "temperature": sampling.temperature,
+            "max_tokens": sampling.max_tokens,
+        }
+        if self.logprobs:
+            body["logprobs"] = True
+        if self.seeded:
+            body["seed"] = seed
+        answer = await self.client.post("/chat/completions", json.dumps(body).encode())
+        try:
+            found = _read(answer)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ModelUnavailable("The endpoint's answer has no texts in it.") from error
+        if len(found) != drawn:
+            raise ModelUnavailable(f"The endpoint gave {len(found)} texts instead of {drawn}.")
+        return found * (count // drawn)
+
+    async def aclose(self) -> None:
+        """Nothing: the client is its maker's."""
+
+
+def _read(answer: JsonObject) -> list[Sampled]:
+    usage = answer.get("usage") or {}
+    choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index", 0)))
+    together = int(usage.get("completion_tokens") or 0)
+    return [
+        _choice(choice, int(usage.get("prompt_tokens") or 0), together // len(choices))
+        for choice in choices
+    ]
+
+
+def _choice(choice: dict[str, Any], read: int, tokens: int) -> Sampled:
+    text = choice["message"].get("content") or ""
+    told = (choice.get("logprobs") or {}).get("content") or []
+    if not told:
+        return Sampled(text, tokens, read)
+    values = [float(token["logprob"]) for token in told]
+    return Sampled(text, len(values), read, sum(values) / len(values))

@@ -1,0 +1,73 @@
+"""A sampler as a system that plays tasks: the policy that is trained, or one that was."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from memserver.errors import ModelError
+from memserver.evals.systems.failing import failed_reply
+from memserver.llm.control_tokens import defused
+from memserver.sweet_rl.samplers import Sampler, Sampling, seed_of
+from memserver.sweet_rl.trajectories import ChatMessage, Messages
+from memserver.tasks import Material, Reply
+
+
+def plain(text: str) -> str:
+    """A text as it is in prompts and in training: nothing that reads as a control token, no blanks around.
+
+    A leading newline would become one token with the newline of the message's head.
+    """
+    return defused(text).strip()
+
+
+def cleaned(chat: Messages) -> Messages:
+    """A chat of plain texts."""
+    return tuple(
+        ChatMessage(role=message["role"], content=plain(message["content"])) for message in chat
+    )
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Plays each example in its own conversation; its chance is of the seed, the example and the turn.
+
+    Attributes:
+        name: how tables name it.
+        sampler: of its messages.
+        sampling: how they are drawn.
+        seed: another one plays the same example otherwise.
+    """
+
+    name: str
+    sampler: Sampler
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+
+    @asynccontextmanager
+    async def begin(self, example_id: str, material: Material) -> AsyncIterator["PolicyTalk"]:
+        """A conversation that knows the task's instructions."""
+        instructions: ChatMessage = {"role": "system", "content": plain(material.instructions)}
+        yield PolicyTalk(self, example_id, [instructions])
+
+
+@dataclass
+class PolicyTalk:
+    """One conversation; `messages` is all that was said."""
+
+    policy: Policy
+    example_id: str
+    messages: list[ChatMessage]
+
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002 - the protocol's
+        """Say something and draw the answer. A chat that is too long for the model has an empty answer."""
+        policy = self.policy
+        self.messages.append({"role": "user", "content": plain(text)})
+        seed = seed_of(policy.seed, self.example_id, len(self.messages))
+        try:
+            [drawn] = await policy.sampler.sample(tuple(self.messages), 1, policy.sampling, seed)
+        except ModelError as error:
+            return failed_reply(error)
+        answer = plain(drawn.text)
+        self.messages.append({"role": "assistant", "content": answer})
+        return Reply(answer, drawn.read, drawn.tokens)

@@ -1,0 +1,221 @@
+"""A run's results for people: report.md, and pictures of the scores and of the trainings."""
+
+import math
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from memserver.errors import SetupError
+from memserver.evals.plots import COLOURS
+from memserver.evals.run_folder import write_whole
+from memserver.evals.statistics import Estimate
+from memserver.messages import JsonObject
+from memserver.sweet_rl.results import Results, Table
+
+_HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
+
+
+def write_report(results: Results, folder: Path) -> Path:
+    """Write report.md and its pictures; returns its path.
+
+    Raises:
+        SetupError: matplotlib isn't installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {"scores.png": _draw_scores(results), "curves.png": _draw_curves(results)}
+    for name, content in pictures.items():
+        if content is not None:
+            (folder / name).write_bytes(content)
+    path = folder / "report.md"
+    write_whole(path, _text(results, [name for name, found in pictures.items() if found]))
+    return path
+
+
+def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
+    """A mean with its interval."""
+    if math.isnan(found.mean):
+        return "-"
+    form = f"{'+' if sign else ''}.{digits}f"
+    if math.isnan(found.low):
+        return f"{found.mean:{form}}"
+    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+
+
+def rows_of(table: Table) -> list[tuple[str, ...]]:
+    """A table's rows as text, under `_HEAD`."""
+    return [
+        (
+            row.policy,
+            str(row.seeds),
+            shown(row.scores["success"]),
+            shown(row.scores["tests_passed"]),
+            shown(row.scores["turns"], 2),
+            shown(row.scores["answer_characters"], 0),
+        )
+        for row in table.rows
+    ]
+
+
+def title_of(table: Table) -> str:
+    """What a table is of."""
+    how = "drawn at temperature 1" if table.mode == "sampled" else "greedy"
+    tasks = max(row.tasks for row in table.rows)
+    return f"{table.split}, {how}, {tasks} tasks"
+
+
+def _text(results: Results, pictures: Sequence[str]) -> str:
+    parts = [
+        f"# {results.recipe}\n\nMeans with 95 % intervals, by a bootstrap over seeds and tasks."
+    ]
+    parts += [f"![{name}]({name})" for name in pictures]
+    for table in results.tables:
+        parts.append(f"## {title_of(table)}\n\n{_markdown(_HEAD, rows_of(table))}")
+        if table.differences:
+            told = [
+                (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
+                for each in table.differences
+            ]
+            parts.append(_markdown(("difference", "score", "mean"), told))
+        if table.by_kind:
+            parts.append(_kinds(table))
+    parts.append(_critics(results.units))
+    parts.append(_costs(results.units))
+    if results.missing:
+        parts.append("Not done: " + ", ".join(results.missing) + ".")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _kinds(table: Table) -> str:
+    names = [row.policy for row in table.rows]
+    rows = [
+        (kind, *(f"{found[name]:.3f}" if name in found else "-" for name in names))
+        for kind, found in table.by_kind.items()
+    ]
+    return "Success by family:\n\n" + _markdown(("family", *names), rows)
+
+
+def _critics(units: Mapping[str, JsonObject]) -> str:
+    """How well critics tell good from bad."""
+    rows = []
+    for path, done in units.items():
+        figures = done["figures"]
+        if "/critic" in path:
+            rows.append(
+                (path, "accuracy on pairs held out", _number(figures.get("held_out_accuracy")))
+            )
+        if "/rank" in path:
+            rows.append((path, "agreement with the oracle", _number(figures.get("agreement"))))
+            told = (
+                f"{_number(figures.get('best'))} (chance {_number(figures.get('chance_of_best'))})"
+            )
+            rows.append((path, "its first is one of the oracle's first", told))
+    return "## Critics\n\n" + _markdown(("unit", "figure", "value"), rows) if rows else ""
+
+
+def _costs(units: Mapping[str, JsonObject]) -> str:
+    rows = [
+        (
+            path,
+            f"{done['seconds']:.0f}",
+            str(done["figures"].get("steps", "-")),
+            str(done["figures"].get("tokens", done["figures"].get("extra_tokens", "-"))),
+        )
+        for path, done in units.items()
+    ]
+    head = ("unit", "seconds", "optimizer steps", "generated tokens")
+    return "## What it took\n\n" + _markdown(head, rows)
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: Any) -> str:  # noqa: ANN401 - JSON
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _draw_scores(results: Results) -> bytes | None:
+    """Success and tests passed of each policy, in each table of the test split (or else of validation)."""
+    split = "test" if any(table.split == "test" for table in results.tables) else "validation"
+    tables = [table for table in results.tables if table.split == split]
+    if not tables:
+        return None
+    pyplot = _pyplot()
+    height = 1.2 + 0.42 * max(len(table.rows) for table in tables)
+    figure, axes = pyplot.subplots(
+        1, len(tables), figsize=(5.2 * len(tables) + 1, height), squeeze=False, sharey=False
+    )
+    for place, table in zip(axes[0], tables, strict=True):
+        _bars(place, table)
+    return _png(pyplot, figure)
+
+
+def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no types
+    names = [row.policy for row in table.rows]
+    for offset, score, colour in (
+        (-0.18, "success", COLOURS[0]),
+        (0.18, "tests_passed", COLOURS[1]),
+    ):
+        for place, row in enumerate(table.rows):
+            found = row.scores[score]
+            label = score.replace("_", " ") if place == 0 else None
+            axes.barh(place + offset, found.mean, height=0.34, color=colour, label=label)
+            if not math.isnan(found.low):
+                error = [[max(0, found.mean - found.low)], [max(0, found.high - found.mean)]]
+                axes.errorbar(
+                    found.mean, place + offset, xerr=error, color="#20262d", capsize=2, fmt="none"
+                )
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_title(title_of(table), fontsize=10)
+    axes.grid(axis="x", color="#e3e7eb", lw=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_curves(results: Results) -> bytes | None:
+    """The loss of each training by step, one picture for each stage."""
+    stages: dict[str, dict[str, Sequence[tuple[int, float]]]] = {}
+    for path, curve in results.curves.items():
+        stage = path.split("/")[1].split(".")[0]
+        stages.setdefault(stage, {})[path] = curve
+    if not stages:
+        return None
+    pyplot = _pyplot()
+    rows = math.ceil(len(stages) / 3)
+    figure, axes = pyplot.subplots(rows, 3, figsize=(13, 3.3 * rows), squeeze=False)
+    for place in axes.flat[len(stages) :]:
+        place.set_axis_off()
+    for place, (stage, curves) in zip(axes.flat, stages.items(), strict=False):
+        for number, (path, curve) in enumerate(curves.items()):
+            label = path.removeprefix("shared/").replace(f"/{stage}", "")
+            colour = COLOURS[number % len(COLOURS)]
+            place.plot(*zip(*curve, strict=True), color=colour, lw=1.2, label=label, marker=".")
+        place.set_title(f"{stage}: loss by step", fontsize=10)
+        place.grid(color="#e3e7eb", lw=0.8)
+        if len(curves) > 1:
+            place.legend(frameon=False, fontsize=7)
+    return _png(pyplot, figure)
+
+
+def _pyplot() -> Any:  # noqa: ANN401 - matplotlib has no types
+    try:
+        import matplotlib  # noqa: PLC0415 - an extra, and slow to load
+        from matplotlib import pyplot  # noqa: PLC0415
+    except ImportError as error:
+        raise SetupError(
+            "Pictures need matplotlib.", hint="pip install 'memserver[train]'"
+        ) from error
+    matplotlib.use("Agg")
+    return pyplot
+
+
+def _png(pyplot: Any, figure: Any) -> bytes:  # noqa: ANN401
+    figure.tight_layout()
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    pyplot.close(figure)
+    return buffer.getvalue()

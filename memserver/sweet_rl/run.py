@@ -1,0 +1,89 @@
+"""Runs units in their order, those that aren't done; or says what is done."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from memserver.sweet_rl.run_state import RunState
+from memserver.sweet_rl.stages import STAGES, Stage, Unit
+from memserver.sweet_rl.work import WORK, Bench
+
+Told = Callable[[Unit, JsonObject, float], None]
+"""Is told of a unit that was done now: its figures, and the seconds that it took in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which units are wanted.
+
+    Attributes:
+        stages: these; empty for all.
+        begin: all from this stage on, in the order of the stages.
+        seeds: these, and what all seeds share; empty for all.
+        parts: of the variants and of the policies that are evaluated these alone; empty for all.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    begin: Stage | None = None
+    seeds: tuple[int, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    def has(self, unit: Unit) -> bool:
+        """Whether it is wanted."""
+        order = list(STAGES)
+        return (
+            (not self.stages or unit.stage in self.stages)
+            and (self.begin is None or order.index(unit.stage) >= order.index(self.begin))
+            and (not self.seeds or unit.seed is None or unit.seed in self.seeds)
+            and (not self.parts or unit.part in {"", *self.parts})
+        )
+
+
+def run_units(
+    units: Sequence[Unit], wanted: Selection, bench: Bench, told: Told, *, redo: bool = False
+) -> list[Unit]:
+    """Do what is wanted and not done yet; returns what was done now.
+
+    Args:
+        units: of the recipe, in their order.
+        wanted: of these.
+        bench: what they work with.
+        told: of each that was done.
+        redo: what was done with other settings is put aside and done anew.
+
+    Raises:
+        InvalidInput: nothing is wanted, or a unit needs one that is neither done nor wanted.
+        Conflict: a unit was done with other settings.
+        OutOfTime: with the deadline; what is done is kept.
+        MemserverError: what a stage raises.
+    """
+    state = RunState(bench.out)
+    chosen = [unit for unit in units if wanted.has(unit)]
+    if not chosen:
+        raise InvalidInput("Nothing of this recipe is meant by these options.")
+    if redo:
+        for unit in chosen:
+            if state.is_outdated(unit):
+                state.forget(unit)
+    to_do = [unit for unit in chosen if state.figures(unit) is None]
+    _check_needs(to_do, state)
+    for unit in to_do:
+        bench.deadline.check(f"{unit.path} has not begun")
+        with state.working_on(unit) as folder:
+            figures = WORK[unit.stage](unit, folder, bench)
+        state.finish(unit, figures)
+        told(unit, figures, state.seconds(unit))
+    return to_do
+
+
+def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:
+    coming: set[str] = set()
+    for unit in to_do:
+        for needed in unit.needs.values():
+            if needed.path not in coming and state.figures(needed) is None:
+                raise InvalidInput(
+                    f"{unit.path} needs {needed.path}, which isn't done.",
+                    hint=f"Run `memserver train {needed.stage}` (or all) with the same recipe first.",
+                )
+        coming.add(unit.path)

@@ -1,0 +1,346 @@
+"""The command `train`: SWEET-RL and its baselines, stage by stage or all, from a recipe."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Shown
+
+from memserver.endpoint import Endpoint
+from memserver.errors import InvalidInput, SetupError
+from memserver.llm.engine.paths import EnginePaths
+from memserver.messages import JsonObject
+from memserver.settings import Settings
+
+if TYPE_CHECKING:
+    from memserver.sweet_rl.recipe import Recipe
+    from memserver.sweet_rl.run import Selection
+    from memserver.sweet_rl.sampling_sources import SamplingSource
+    from memserver.sweet_rl.stages import Unit
+
+OUT_OF_TIME = 3
+"""The exit status where --seconds were over before all was done."""
+LINE_SECONDS = 20
+"""Between lines about progress, where the output is no terminal."""
+SHOWN_FIGURES = (
+    *("success", "tests_passed", "best_success", "turns", "learnt", "pairs", "steps", "loss"),
+    *("held_out_accuracy", "states", "distinct", "agreement"),
+)
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+class SamplerName(StrEnum):
+    """By what policies are sampled."""
+
+    AUTO = "auto"
+    VLLM = "vllm"
+    TRANSFORMERS = "transformers"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingWishes:
+    """What the command line says of sampling."""
+
+    sampler: SamplerName
+    vllm: str | None
+    endpoint: str | None
+    endpoint_model: str
+
+
+def train(  # noqa: PLR0913 - a command's parameters are its options
+    stage: Annotated[
+        str, typer.Argument(help="A stage; all; list: what is done; report: tables and pictures.")
+    ],
+    recipe: Annotated[Path, typer.Option("--recipe", "-r", help="A YAML file; see recipes/.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change the recipe: actor.rate=2e-4; repeatable."),
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="With all: from this stage on.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Of the recipe's seeds this one alone; repeatable.")
+    ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the variants and policies this one alone; repeatable."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="End after so long, with status 3; the same command goes on."),
+    ] = None,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Do anew what was done with other settings.")
+    ] = False,
+    base: Annotated[
+        Path | None, typer.Option(help="The base model's folder, instead of the recipe's.")
+    ] = None,
+    sampler: Annotated[
+        SamplerName, typer.Option(help="auto: vLLM where it is installed, else transformers.")
+    ] = SamplerName.AUTO,
+    vllm: Annotated[
+        str | None,
+        typer.Option(help="The command of vLLM's API server, if it has its own environment."),
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="A running endpoint that takes adapters (…/v1).")
+    ] = None,
+    endpoint_model: Annotated[str, typer.Option(help="Its name of the base.")] = "base",
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that train together.")] = 1,
+    data: Annotated[
+        Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder of published tasks.")
+    ] = None,
+    human_url: Annotated[
+        str | None, typer.Option(help="An endpoint whose model plays the human (…/v1).")
+    ] = None,
+    human_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_HUMAN_API_KEY")] = None,
+    disposable: Annotated[
+        bool,
+        typer.Option(
+            "--disposable",
+            help="This machine is thrown away: run code even where it can't be kept from files.",
+        ),
+    ] = False,
+) -> None:
+    """Train a policy by SWEET-RL and its baselines, and compare them."""
+    try:
+        from memserver.sweet_rl.deadline import Deadline, OutOfTime  # noqa: PLC0415 - extras
+        from memserver.sweet_rl.recipe import load_recipe  # noqa: PLC0415
+        from memserver.sweet_rl.run import run_units  # noqa: PLC0415
+        from memserver.sweet_rl.stages import units_of  # noqa: PLC0415
+        from memserver.sweet_rl.task_sets import Surroundings  # noqa: PLC0415
+        from memserver.sweet_rl.work import Bench  # noqa: PLC0415
+    except ImportError as error:
+        raise SetupError(
+            f"Training needs packages that aren't installed: {error}",
+            hint="pip install 'memserver[train]'",
+        ) from error
+    deadline = Deadline.after(seconds)
+    found = load_recipe(recipe, _pairs(set_ or ()))
+    units = units_of(found)
+    if stage == "list":
+        _list(found, units, out)
+        return
+    if stage == "report":
+        report(found, out)
+        return
+    wanted = _selection(stage, begin, tuple(seed or ()), tuple(part or ()), found)
+    folder = _base(base, found)
+    with ExitStack() as stack:
+        wishes = SamplingWishes(sampler, vllm, endpoint, endpoint_model)
+        bench = Bench(
+            found,
+            out.resolve(),
+            folder.resolve(),
+            _source(wishes, found, folder.resolve(), out.resolve(), stack),
+            Surroundings(
+                data,
+                Endpoint(human_url, human_key or "", title="simulated human's endpoint")
+                if human_url
+                else None,
+                disposable,
+            ),
+            deadline,
+            _shows,
+            gpus,
+        )
+        _note(out, found, stage)
+        try:
+            done = run_units(units, wanted, bench, _tell, redo=redo)
+        except OutOfTime as error:
+            console.print(f"{error.message}\n{error.hint}")
+            raise typer.Exit(OUT_OF_TIME) from error
+        console.print(f"{out}: all done that was asked for ({len(done)} now).")
+    if stage == "all":
+        report(found, out)
+
+
+def report(recipe: "Recipe", out: Path) -> None:
+    """Write results.json and the report of what is done, and print the tables."""
+    from memserver.sweet_rl.report import rows_of, title_of, write_report  # noqa: PLC0415
+    from memserver.sweet_rl.results import gather, write_results  # noqa: PLC0415
+
+    results = gather(recipe, out)
+    write_results(results, out / "report")
+    path = write_report(results, out / "report")
+    for table in results.tables:
+        shown = Shown(
+            *("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
+            title=title_of(table),
+            title_justify="left",
+        )
+        for row in rows_of(table):
+            shown.add_row(*row)
+        console.print(shown)
+    console.print(f"{path}")
+
+
+def _list(recipe: "Recipe", units: Sequence["Unit"], out: Path) -> None:
+    """What there is to do, and what is done."""
+    from memserver.sweet_rl.run_state import RunState  # noqa: PLC0415
+
+    state = RunState(out)
+    table = Shown("unit", "state", "seconds", "figures", title=recipe.name, title_justify="left")
+    for unit in units:
+        spent = f"{state.seconds(unit):.0f}"
+        if state.is_outdated(unit):
+            table.add_row(unit.path, "other settings", spent, "")
+            continue
+        figures = state.figures(unit)
+        if figures is not None:
+            table.add_row(unit.path, "done", spent, _short(figures))
+        else:
+            begun = state.seconds(unit) > 0
+            table.add_row(unit.path, "begun" if begun else "", spent if begun else "", "")
+    console.print(table)
+
+
+def _selection(
+    stage: str,
+    begin: str | None,
+    seeds: tuple[int, ...],
+    parts: tuple[str, ...],
+    recipe: "Recipe",
+) -> "Selection":
+    from memserver.sweet_rl.run import Selection  # noqa: PLC0415
+    from memserver.sweet_rl.stages import STAGES  # noqa: PLC0415
+
+    names = {name: name for name in STAGES}
+    for asked in (stage, begin):
+        if asked is not None and asked not in {*names, "all"}:
+            raise InvalidInput(
+                f"There is no stage {asked}.",
+                hint=f"There are: {', '.join(names)}; and all, list, report.",
+            )
+    if unknown := set(seeds) - set(recipe.seeds):
+        raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
+    return Selection(
+        () if stage == "all" else (names[stage],),  # type: ignore[index]
+        names[begin] if begin and begin != "all" else None,  # type: ignore[index]
+        seeds,
+        parts,
+    )
+
+
+def _base(told: Path | None, recipe: "Recipe") -> Path:
+    """The base model's folder: as told, as the recipe has it, or that of an installed model."""
+    tried = [told] if told else [Path(recipe.base), EnginePaths(Settings().home).of(recipe.base)]
+    for folder in tried:
+        if (folder / "config.json").is_file():
+            return folder
+    raise SetupError(
+        f"There is no model in {' or '.join(map(str, tried))}.",
+        hint="Name the folder of one by --base, or run `memserver engine install`.",
+    )
+
+
+def _source(
+    wishes: SamplingWishes, recipe: "Recipe", base: Path, out: Path, stack: ExitStack
+) -> "SamplingSource":
+    from memserver.sweet_rl.sampling_sources import (  # noqa: PLC0415
+        EndpointSource,
+        TransformersSource,
+    )
+    from memserver.sweet_rl.vllm_server import (  # noqa: PLC0415
+        ServerOptions,
+        VllmServer,
+        vllm_command,
+    )
+
+    sampling = recipe.sampling
+    if wishes.endpoint is not None:
+        url = wishes.endpoint
+        return EndpointSource(lambda: url, wishes.endpoint_model, sampling.seeded)
+    command = vllm_command(wishes.vllm)
+    if wishes.sampler is SamplerName.TRANSFORMERS or (
+        wishes.sampler is SamplerName.AUTO and command is None
+    ):
+        return TransformersSource(base)
+    if command is None:
+        raise SetupError(
+            "vLLM isn't installed here.", hint="Name the command of its API server by --vllm."
+        )
+    options = ServerOptions(
+        command,
+        sampling.window,
+        sampling.gpu_memory,
+        recipe.rank_of_adapters,
+        sampling.server_options,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    server = stack.enter_context(VllmServer(base, out / "vllm.log", options))
+    return EndpointSource(server.address, seeded=sampling.seeded)
+
+
+def _note(out: Path, recipe: "Recipe", stage: str) -> None:
+    """Write down what is run with what: the recipe as it is now, and a line for each call."""
+    from memserver.sweet_rl.run_state import note_call  # noqa: PLC0415
+
+    note_call(out, recipe.model_dump(mode="json"), stage)
+
+
+def _tell(unit: "Unit", figures: JsonObject, seconds: float) -> None:
+    console.print(f"{unit.path}: done in {seconds:.0f} s. {_short(figures)}")
+
+
+def _short(figures: JsonObject) -> str:
+    """The telling ones of a unit's figures."""
+    flat = {name: value for name, value in figures.items() if not isinstance(value, dict)}
+    for name, inner in figures.items():
+        if isinstance(inner, dict):
+            flat |= {f"{name}.{key}": value for key, value in inner.items()}
+    kept = {name: value for name, value in flat.items() if name.rpartition(".")[2] in SHOWN_FIGURES}
+    return ", ".join(f"{name} {_number(value)}" for name, value in kept.items())
+
+
+def _number(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def _shows(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar in a terminal; elsewhere a line now and then."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as bars:
+            bar = bars.add_task(title, total=None)
+            yield lambda done, total: bars.update(bar, completed=done, total=total)
+        return
+    lines = _Lines(title)
+    yield lines.tell
+
+
+@dataclass
+class _Lines:
+    title: str
+    last: float = 0.0
+
+    def tell(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self.last >= LINE_SECONDS or done == total:
+            self.last = now
+            console.print(f"{self.title}: {done} of {total}")
+
+
+def _pairs(told: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in told:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise InvalidInput(f"--set {each} must be NAME=VALUE.")
+        found[name] = value
+    return found
