@@ -13,6 +13,8 @@ trajectory_mean: their mean over all agent tokens, as the released SWEET-RL code
 turn_mean: for each turn its mean, and the sum of these (SWEET-RL, equations 2 and 3).
 regression: for each turn a linear value of its mean hidden state, and the sum of these; no reference, no beta.
 """
+Precision = Literal["bfloat16", "float32"]
+"""Of a model on a GPU; on a CPU all is in float32. An adapter in training is in float32 either way."""
 Progress = Callable[[int, int], None]
 """Is told of how many steps (or states) in all so many are done; also at the start, where a run resumes."""
 
@@ -36,6 +38,7 @@ class Schedule:
         seed: of the order of the data, and of a new adapter's weights.
         save_every: steps between checkpoints. The newest one is kept.
         checkpointing: compute activations twice, to need less memory.
+        precision: of the base model.
     """
 
     epochs: float = 1
@@ -48,6 +51,7 @@ class Schedule:
     seed: int = 0
     save_every: int = 100
     checkpointing: bool = False
+    precision: Precision = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class ScorePlan:
             hidden information alone makes likelier, as the released code has it.
         normalised: a turn's mean over its tokens; else the sum.
         batch_tokens: padded tokens that go through the model at once.
+        precision: of the base model. A difference of log-probabilities is small beside each.
         prompts: a folder of one's own prompts.
     """
 
@@ -126,4 +131,5 @@ class ScorePlan:
     reference_hidden: bool = True
     normalised: bool = True
     batch_tokens: int = 32_768
+    precision: Precision = "float32"
     prompts: Path | None = None

@@ -1,0 +1,15 @@
+"""What tests of training share: a tiny random model on one thread, and a trained critic."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sweet_rl.tiny_model import write_model
+
+
+@pytest.fixture(scope="session")
+def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    torch.set_num_threads(1)
+    return write_model(tmp_path_factory.mktemp("tiny") / "tiny-base")

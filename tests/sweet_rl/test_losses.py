@@ -1,0 +1,154 @@
+"""The losses, computed once more by hand from whole logits, and by TRL where it has them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from trl import DPOTrainer
+
+from memserver.prompts import Prompts
+from memserver.sweet_rl import adapters
+from memserver.sweet_rl.agent_turns import AgentTurns, cleaned, rendered
+from memserver.sweet_rl.hidden_information import with_hidden
+from memserver.sweet_rl.losses import PreferenceTrainer, numbered, weights
+from memserver.sweet_rl.pairs import trajectory_pairs
+from memserver.sweet_rl.plans import Loss, PreferencePlan, Schedule
+from memserver.sweet_rl.preferences import make_trainer
+from memserver.sweet_rl.trajectories import Messages, Pair
+from tests.sweet_rl.tiny_model import some_trajectories
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+PAIRS = trajectory_pairs(some_trajectories(3))
+BETA, NLL = 0.7, 0.01
+SCORES: dict[Loss, Callable[[list[list[float]]], float]] = {
+    "sum": lambda turns: sum(map(sum, turns)),
+    "trajectory_mean": lambda turns: sum(map(sum, turns)) / sum(map(len, turns)),
+    "turn_mean": lambda turns: sum(sum(turn) / len(turn) for turn in turns),
+}
+THEIRS = {"sum": "sigmoid", "trajectory_mean": "sigmoid_norm"}
+
+
+def trainer_of(base: Path, out: Path, loss: Loss, **values: object) -> PreferenceTrainer:
+    """A trainer whose policy has left its reference, and all pairs in one batch."""
+    plan = PreferencePlan(
+        base, out, out, loss=loss, beta=BETA, nll=NLL, schedule=Schedule(batch=len(PAIRS)), **values
+    )
+    trainer = make_trainer(plan, PAIRS)
+    torch.manual_seed(1)
+    for name, parameter in trainer.model.named_parameters():
+        if ".lora_B.default." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return trainer
+
+
+def loss_of(
+    trainer: PreferenceTrainer, compute: Callable[..., torch.Tensor] | None = None
+) -> float:
+    batch = next(iter(trainer.get_train_dataloader()))
+    with torch.no_grad():
+        return float((compute or trainer.compute_loss)(trainer.model, batch))
+
+
+def turns_of(
+    trainer: PreferenceTrainer, messages: Messages, first: int
+) -> tuple[list[list[float]], list[list[float]]]:
+    """For each of the agent's turns from `first` on, log-probabilities of policy and of reference."""
+    tokenizer, model = trainer.processing_class, trainer.model
+    ids = rendered(tokenizer, cleaned(messages))
+    spans = AgentTurns.of(tokenizer).spans(ids)[first:]
+
+    def tokens() -> list[list[float]]:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        return [[float(logits[at - 1, ids[at]]) for at in range(*span)] for span in spans]
+
+    policy = tokens()
+    if "ref" in model.peft_config:
+        model.set_adapter("ref")
+        reference = tokens()
+        model.set_adapter("default")
+    else:
+        with model.disable_adapter():
+            reference = tokens()
+    return policy, reference
+
+
+def by_hand(trainer: PreferenceTrainer, loss: Loss, prompt: Callable[[Pair], Messages]) -> float:
+    losses, chosen_tokens = [], []
+    for pair in PAIRS:
+        scores = []
+        for said in (pair.chosen, pair.rejected):
+            policy, reference = turns_of(trainer, (*prompt(pair), *said), 0)
+            ratios = [
+                [a - b for a, b in zip(one, other, strict=True)]
+                for one, other in zip(policy, reference, strict=True)
+            ]
+            scores.append(SCORES[loss](ratios))
+            if said is pair.chosen:
+                chosen_tokens += [value for turn in policy for value in turn]
+        margin = torch.tensor(BETA * (scores[0] - scores[1]), dtype=torch.float64)
+        losses.append(float(-torch.nn.functional.logsigmoid(margin)))
+    return sum(losses) / len(losses) - NLL * sum(chosen_tokens) / len(chosen_tokens)
+
+
+@pytest.mark.parametrize("loss", SCORES)
+def test_the_loss_is_what_the_formula_gives(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
+    trainer = trainer_of(tiny_base, tmp_path, loss)
+    wanted = by_hand(trainer, loss, lambda pair: pair.prompt)
+    assert abs(loss_of(trainer) - wanted) < 1e-5
+    assert abs(wanted - 0.6931) > 0.01, "the policy has left its reference"
+
+
+@pytest.mark.parametrize("loss", THEIRS)
+def test_two_of_the_losses_are_those_of_trl(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
+    trainer = trainer_of(tiny_base, tmp_path, loss)
+    trainer.loss_types, trainer.loss_weights = [THEIRS[loss], "sft"], [1.0, NLL]
+    theirs = loss_of(trainer, lambda *args: DPOTrainer._compute_loss(trainer, *args, False))
+    assert abs(loss_of(trainer) - theirs) < 1e-5
+
+
+def test_an_adapter_that_is_trained_on_is_its_own_reference(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    start = adapters.to_train(adapters.load_base(tiny_base), None, rank=4, seed=3)
+    for name, parameter in start.named_parameters():
+        if ".lora_B.default." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    adapters.save(start, tmp_path / "start", base="tiny-base")
+    trainer = trainer_of(tiny_base, tmp_path, "turn_mean", adapter=tmp_path / "start")
+    assert "ref" in trainer.model.peft_config
+    wanted = by_hand(trainer, "turn_mean", lambda pair: pair.prompt)
+    assert abs(loss_of(trainer) - wanted) < 1e-5
+
+
+def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    trainer = trainer_of(tiny_base, tmp_path, "turn_mean", hidden=True)
+    prompts = Prompts()
+
+    def prompt(pair: Pair) -> Messages:
+        messages = tuple(with_hidden(pair.prompt, pair.hidden, prompts))
+        assert pair.hidden in messages[0]["content"]
+        assert messages[0]["content"].endswith(pair.prompt[0]["content"])
+        return messages
+
+    assert abs(loss_of(trainer) - by_hand(trainer, "turn_mean", prompt)) < 1e-5
+    without = by_hand(trainer, "turn_mean", lambda pair: pair.prompt)
+    assert abs(loss_of(trainer) - without) > 1e-3
+
+
+def test_turns_are_numbered_and_weighed() -> None:
+    mask = torch.tensor([[0, 1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 1, 0, 0]])
+    assert numbered(mask).tolist() == [[0, 1, 1, 0, 0, 2, 0], [0, 0, 1, 1, 1, 0, 0]]
+    third = pytest.approx(1 / 3)
+    assert weights(mask, "sum").tolist() == mask.tolist()
+    assert weights(mask, "turn_mean").tolist() == [
+        [0, 0.5, 0.5, 0, 0, 1, 0],
+        [0, 0, third, third, third, 0, 0],
+    ]
+    assert weights(mask, "trajectory_mean").tolist() == [
+        [0, third, third, 0, 0, third, 0],
+        [0, 0, third, third, third, 0, 0],
+    ]

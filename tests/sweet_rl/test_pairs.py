@@ -1,0 +1,97 @@
+"""Pairs of collaborations and of turns: what is chosen, what is rejected, and what is left out."""
+
+from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
+from memserver.sweet_rl.trajectories import Ranked
+from tests.sweet_rl.tiny_model import chat, played
+
+PLAYED = [
+    played("a", 0, 0.5, "I want a.", "x"),
+    played("a", 1, 1, "I want a.", "Which?", "7", "x > 7"),
+    played("b", 0, 0.9, "I want b.", "y"),
+    played("a", 2, 1, "I want a.", "x > 7"),
+    played("a", 3, 0, "I want a.", "Why?", "So.", "z"),
+    played("c", 0, 1, "I want c.", "c"),
+]
+
+
+def ranked(count: int = 16, **values: object) -> Ranked:
+    return Ranked(
+        task="a",
+        hidden="code",
+        turn=1,
+        messages=chat("I want a.", "Which?", "7"),
+        candidates=tuple(f"text {number}" for number in range(count)),
+        advantages=tuple(float(number) for number in range(count)),
+    ).model_copy(update=values)
+
+
+def number_of(text: str) -> int:
+    return int(text.removeprefix("text "))
+
+
+def test_a_success_is_chosen_over_every_play_of_its_task_that_earned_less() -> None:
+    pairs = trajectory_pairs(PLAYED)
+    assert [pair.task for pair in pairs] == ["a", "a"]
+    assert all(pair.prompt == PLAYED[0].messages[:2] for pair in pairs)
+    assert all(pair.chosen == PLAYED[1].messages[2:] for pair in pairs)
+    assert [pair.rejected for pair in pairs] == [
+        PLAYED[0].messages[2:],
+        PLAYED[4].messages[2:],
+    ]
+    assert pairs[0].hidden == PLAYED[0].hidden
+
+
+def test_every_success_can_be_paired() -> None:
+    chosen = [pair.chosen for pair in trajectory_pairs(PLAYED, every_success=True)]
+    assert chosen == [PLAYED[1].messages[2:]] * 2 + [PLAYED[3].messages[2:]] * 2
+
+
+def test_rejection_fine_tuning_learns_what_passed_all_tests() -> None:
+    assert [one.key for one in successes(PLAYED)] == [("a", 1), ("a", 2), ("c", 0)]
+
+
+def test_turns_of_the_better_half_are_chosen_over_those_of_the_worse() -> None:
+    pairs = turn_pairs([ranked()], count=40)
+    assert len(pairs) == 40
+    assert len({(pair.chosen, pair.rejected) for pair in map(_texts, pairs)}) == 40
+    for pair in pairs:
+        assert number_of(pair.chosen[0]["content"]) >= 8 > number_of(pair.rejected[0]["content"])
+        assert pair.prompt == ranked().messages
+
+
+def test_the_middle_one_of_an_odd_number_is_in_neither_half() -> None:
+    texts = {
+        text["content"]
+        for pair in turn_pairs([ranked(5)], count=9)
+        for text in (*pair.chosen, *pair.rejected)
+    }
+    assert texts == {"text 0", "text 1", "text 3", "text 4"}
+
+
+def test_draws_depend_on_the_seed_and_the_state_alone() -> None:
+    first, other = ranked(), ranked(turn=0)
+    assert turn_pairs([first, other]) == [*turn_pairs([first]), *turn_pairs([other])]
+    assert turn_pairs([first]) != turn_pairs([first], seed=1)
+
+
+def test_equal_texts_and_equal_advantages_make_no_pair() -> None:
+    assert turn_pairs([ranked(4, candidates=("x", "x", "x", "x"))]) == []
+    assert turn_pairs([ranked(4, advantages=(1.0, 1.0, 1.0, 1.0))]) == []
+    assert len(turn_pairs([ranked(4, candidates=("x", "x", "y", "y"))])) == 1
+
+
+def test_the_oracle_can_rank_in_place_of_the_critic() -> None:
+    backwards = ranked(4, oracle=(3.0, 2.0, 1.0, 0.0))
+    for pair in turn_pairs([backwards, ranked(4)], by_oracle=True):
+        assert number_of(pair.chosen[0]["content"]) < 2 <= number_of(pair.rejected[0]["content"])
+    assert turn_pairs([ranked(4)], by_oracle=True) == []
+
+
+class _Texts:
+    def __init__(self, pair) -> None:
+        self.chosen = pair.chosen[0]["content"]
+        self.rejected = pair.rejected[0]["content"]
+
+
+def _texts(pair) -> _Texts:
+    return _Texts(pair)

@@ -1,0 +1,177 @@
+"""Trainings as a stage calls them: they learn, stop in time, go on where they stopped, and leave an adapter."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from memserver.errors import Conflict, InvalidInput
+from memserver.sweet_rl import adapters
+from memserver.sweet_rl.pairs import successes, trajectory_pairs
+from memserver.sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from memserver.sweet_rl.preferences import train_preferences
+from memserver.sweet_rl.regression_head import HEAD
+from memserver.sweet_rl.sft import train_sft
+from memserver.sweet_rl.trajectories import write_file
+from tests.sweet_rl.tiny_model import some_trajectories
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+SHORT = Schedule(steps=3, batch=4, rate=1e-2, save_every=2)
+Train = Callable[[Schedule, str], dict[str, Any]]
+
+
+def write_data(folder: Path) -> None:
+    trajectories = some_trajectories(4)
+    write_file(folder / "successes.jsonl", successes(trajectories))
+    write_file(folder / "pairs.jsonl", trajectory_pairs(trajectories))
+
+
+def sft(base: Path, folder: Path, schedule: Schedule, out: str) -> dict[str, Any]:
+    return train_sft(SftPlan(base, folder / "successes.jsonl", folder / out, schedule=schedule))
+
+
+def preferences(
+    base: Path, folder: Path, schedule: Schedule, out: str, **values: Any
+) -> dict[str, Any]:
+    return train_preferences(
+        PreferencePlan(base, folder / "pairs.jsonl", folder / out, schedule=schedule, **values)
+    )
+
+
+def regression(base: Path, folder: Path, schedule: Schedule, out: str) -> dict[str, Any]:
+    return preferences(base, folder, schedule, out, loss="regression", hidden=True)
+
+
+def steps_in(file: Path) -> list[int]:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line["step"] for line in lines if "loss" in line]
+
+
+@pytest.mark.parametrize("train", [sft, preferences, regression])
+def test_a_training_that_was_stopped_after_each_step_ends_like_one_that_was_not(
+    tiny_base: Path, tmp_path: Path, train: Callable[..., dict[str, Any]]
+) -> None:
+    write_data(tmp_path)
+    whole = train(tiny_base, tmp_path, SHORT, "whole")
+    assert (whole["finished"], whole["steps"], whole["of_steps"]) == (True, 3, 3)
+    for step in (1, 2, 3):
+        told = train(tiny_base, tmp_path, replace(SHORT, seconds=0), "stopped")
+        assert (told["steps"], told["finished"]) == (step, step == 3)
+        assert (tmp_path / "stopped" / "adapter").exists() == told["finished"]
+    files = [adapters.WEIGHTS] + [HEAD] * (train is regression)
+    for name in files:
+        one, other = (load_file(tmp_path / out / "adapter" / name) for out in ("whole", "stopped"))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+        assert any(value.abs().max() > 0 for key, value in one.items() if "lora_A" not in key)
+    assert len(list((tmp_path / "stopped" / "checkpoints").glob("checkpoint-*"))) == 1
+
+
+def test_warm_starting_makes_what_was_said_likelier(tiny_base: Path, tmp_path: Path) -> None:
+    write_data(tmp_path)
+    seen: list[tuple[int, int]] = []
+    plan = SftPlan(
+        tiny_base,
+        tmp_path / "successes.jsonl",
+        tmp_path / "out",
+        schedule=replace(SHORT, steps=12),
+    )
+    figures = train_sft(plan, lambda done, total: seen.append((done, total)))
+    assert seen == [(step, 12) for step in range(13)]
+    lines = [json.loads(line) for line in (plan.out / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0] - 0.5
+    assert figures["loss"] == losses[-1]
+    assert figures == json.loads((plan.out / "figures.json").read_text())
+    assert figures["trajectories"] == 4
+    assert 0 < figures["agent_tokens"] < figures["tokens"]
+    assert list((plan.out / "tensorboard").iterdir())
+    config = json.loads((plan.out / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == tiny_base.name, "no path of this machine"
+    weights = load_file(plan.out / "adapter" / adapters.WEIGHTS)
+    assert {value.dtype for value in weights.values()} == {torch.bfloat16}
+
+
+def test_preferences_are_learnt_and_measured_on_pairs_that_were_held_out(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    write_file(tmp_path / "held_out.jsonl", trajectory_pairs(some_trajectories(6))[8:])
+    figures = preferences(
+        tiny_base,
+        tmp_path,
+        replace(SHORT, steps=10, micro_batch=2),
+        "out",
+        beta=1.0,
+        loss="turn_mean",
+        hidden=True,
+        held_out=tmp_path / "held_out.jsonl",
+    )
+    assert figures["pairs"] == 8
+    assert figures["held_out_pairs"] == 4
+    assert figures["held_out_accuracy"] == 1
+    assert figures["held_out_margin"] > 0.1
+    assert figures["held_out_loss"] < 0.69
+
+
+def test_what_is_logged_after_a_kill_is_logged_once(tiny_base: Path, tmp_path: Path) -> None:
+    write_data(tmp_path)
+    sft(tiny_base, tmp_path, replace(SHORT, seconds=0), "out")
+    metrics = tmp_path / "out" / "metrics.jsonl"
+    with metrics.open("a") as file:
+        file.write('{"step": 2, "loss": 99}\n{"step": 3, "lo')  # what was not saved any more
+    half = tmp_path / "out" / "checkpoints" / "checkpoint-2"
+    half.mkdir()
+    (half / adapters.WEIGHTS).write_bytes(b"half of it")
+    figures = sft(tiny_base, tmp_path, SHORT, "out")
+    assert figures["finished"]
+    steps = steps_in(metrics)
+    assert steps == sorted(set(steps))
+    assert '"loss": 99' not in metrics.read_text(encoding="utf-8")
+
+
+def test_a_finished_training_is_not_done_again_and_another_is_refused_its_folder(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    figures = sft(tiny_base, tmp_path, SHORT, "out")
+    weights = tmp_path / "out" / "adapter" / adapters.WEIGHTS
+    weights.unlink()
+    assert sft(tiny_base, tmp_path, replace(SHORT, seconds=9), "out") == figures
+    assert not weights.exists()
+    with pytest.raises(Conflict, match="another schedule"):
+        sft(tiny_base, tmp_path, replace(SHORT, rate=1), "out")
+    write_file(tmp_path / "successes.jsonl", successes(some_trajectories(5)))
+    with pytest.raises(Conflict, match="another data"):
+        sft(tiny_base, tmp_path, SHORT, "out")
+
+
+@pytest.mark.parametrize("schedule", [replace(SHORT, micro_batch=3), replace(SHORT, batch=0)])
+def test_a_batch_that_cant_be_divided_is_refused(
+    tiny_base: Path, tmp_path: Path, schedule: Schedule
+) -> None:
+    write_data(tmp_path)
+    with pytest.raises(InvalidInput, match="can't be divided"):
+        sft(tiny_base, tmp_path, schedule, "out")
+
+
+def test_a_folder_without_model_or_adapter_is_refused(tiny_base: Path, tmp_path: Path) -> None:
+    write_data(tmp_path)
+    with pytest.raises(InvalidInput, match="holds no model"):
+        adapters.load_base(tmp_path)
+    with pytest.raises(InvalidInput, match="holds no adapter"):
+        preferences(tiny_base, tmp_path, SHORT, "out", adapter=tmp_path)
+
+
+def test_an_adapter_that_is_too_large_to_ship_is_named(tiny_base: Path, tmp_path: Path) -> None:
+    model = adapters.to_train(adapters.load_base(tiny_base), None, rank=2, seed=0)
+    adapters.save(model, tmp_path / "adapter", base="tiny-base")
+    size = adapters.check_size(tmp_path / "adapter")
+    assert size == (tmp_path / "adapter" / adapters.WEIGHTS).stat().st_size
+    with pytest.raises(InvalidInput, match="are allowed"):
+        adapters.check_size(tmp_path / "adapter", most=size - 1)
