@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memserver.messages import JsonObject
+from memserver.sweet_rl.agent_turns import cleaned
 from memserver.sweet_rl.deadline import Deadline
 from memserver.sweet_rl.growing import GrowingFile
 from memserver.sweet_rl.plans import Progress, unseen
-from memserver.sweet_rl.policy import cleaned, plain
-from memserver.sweet_rl.samplers import Sampler, Sampling, seed_of
-from memserver.sweet_rl.trajectories import Candidates, Trajectory
+from memserver.sweet_rl.samplers import Sampled, Sampler, Sampling, seed_of
+from memserver.sweet_rl.trajectories import Candidates, ChatMessage, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ async def draw_candidates(
         task, sample, turn = key
         trajectory = by_key[task, sample]
         state = trajectory.before(turn)
-        chat = cleaned(state)
+        chat = tuple(cleaned(state))
         drawn = await sampler.sample(chat, how.count, how.sampling, seed_of(how.seed, *key))
         known = [each.logprob for each in drawn if each.logprob is not None]
         return Candidates(
@@ -59,7 +59,7 @@ async def draw_candidates(
             sample=sample,
             turn=turn,
             messages=state,
-            candidates=tuple(plain(each.text) for each in drawn),
+            candidates=tuple(each["content"] for each in cleaned(_said(drawn))),
             logprobs=tuple(known) if len(known) == len(drawn) else None,
             tokens=sum(each.tokens for each in drawn),
         )
@@ -73,6 +73,10 @@ async def draw_candidates(
     return await file.fill(
         keys, draw, at_once=how.at_once, deadline=how.deadline, progress=how.progress
     )
+
+
+def _said(drawn: Sequence[Sampled]) -> list[ChatMessage]:
+    return [ChatMessage(role="assistant", content=each.text) for each in drawn]
 
 
 def figures_of(candidates: Sequence[Candidates]) -> JsonObject:

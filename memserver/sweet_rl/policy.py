@@ -7,25 +7,10 @@ from datetime import datetime
 
 from memserver.errors import ModelError
 from memserver.evals.systems.failing import failed_reply
-from memserver.llm.control_tokens import defused
+from memserver.sweet_rl.agent_turns import cleaned
 from memserver.sweet_rl.samplers import Sampler, Sampling, seed_of
-from memserver.sweet_rl.trajectories import ChatMessage, Messages
+from memserver.sweet_rl.trajectories import ChatMessage
 from memserver.tasks import Material, Reply
-
-
-def plain(text: str) -> str:
-    """A text as it is in prompts and in training: nothing that reads as a control token, no blanks around.
-
-    A leading newline would become one token with the newline of the message's head.
-    """
-    return defused(text).strip()
-
-
-def cleaned(chat: Messages) -> Messages:
-    """A chat of plain texts."""
-    return tuple(
-        ChatMessage(role=message["role"], content=plain(message["content"])) for message in chat
-    )
 
 
 @dataclass(frozen=True)
@@ -47,13 +32,14 @@ class Policy:
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator["PolicyTalk"]:
         """A conversation that knows the task's instructions."""
-        instructions: ChatMessage = {"role": "system", "content": plain(material.instructions)}
-        yield PolicyTalk(self, example_id, [instructions])
+        yield PolicyTalk(
+            self, example_id, [ChatMessage(role="system", content=material.instructions)]
+        )
 
 
 @dataclass
 class PolicyTalk:
-    """One conversation; `messages` is all that was said."""
+    """One conversation; `messages` is all that was said, and is cleaned as in training."""
 
     policy: Policy
     example_id: str
@@ -62,12 +48,13 @@ class PolicyTalk:
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002 - the protocol's
         """Say something and draw the answer. A chat that is too long for the model has an empty answer."""
         policy = self.policy
-        self.messages.append({"role": "user", "content": plain(text)})
+        self.messages.append({"role": "user", "content": text})
         seed = seed_of(policy.seed, self.example_id, len(self.messages))
         try:
-            [drawn] = await policy.sampler.sample(tuple(self.messages), 1, policy.sampling, seed)
+            chat = tuple(cleaned(self.messages))
+            [drawn] = await policy.sampler.sample(chat, 1, policy.sampling, seed)
         except ModelError as error:
             return failed_reply(error)
-        answer = plain(drawn.text)
-        self.messages.append({"role": "assistant", "content": answer})
-        return Reply(answer, drawn.read, drawn.tokens)
+        [answer] = cleaned([ChatMessage(role="assistant", content=drawn.text)])
+        self.messages.append(answer)
+        return Reply(answer["content"], drawn.read, drawn.tokens)
