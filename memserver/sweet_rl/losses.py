@@ -125,11 +125,12 @@ class RegressionTrainer(PreferenceTrainer):
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
     """Of each token but the first; 0 where the mask is."""
     labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
+    seen = {
+        name: inputs[name]
+        for name in ("input_ids", "attention_mask", "position_ids")
+        if name in inputs
+    }
     found: torch.Tensor = model(
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
-        labels=labels,
-        use_cache=False,
-        fused_lm_head=True,
+        **seen, labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
     return found
