@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelerate import PartialState
 from datasets import Dataset, disable_progress_bars
 from transformers import AutoTokenizer
 from trl import DPOConfig
@@ -52,7 +51,7 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
         seed=schedule.seed,
     )
     regression = plan.loss == "regression"
-    if regression and PartialState().num_processes > 1:
+    if regression and training_run.processes().num_processes > 1:
         raise InvalidInput("A regression head is trained by one process.")
     if regression:
         add_head(model)

@@ -1,6 +1,6 @@
 """What all trainings have in common: a folder that can be gone on with, a time limit, metrics, figures.
 
-plan.json     what is trained, and on what; another training is refused the folder
+training.json what is trained, and on what; another training is refused the folder
 checkpoints/  the newest one is resumed
 metrics.jsonl, tensorboard/   every value that the trainer logs
 adapter/, figures.json        once it is finished
@@ -27,9 +27,14 @@ from memserver.sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan
 
 Figures = dict[str, Any]
 Trainer = Any
-ADAPTER, FIGURES, METRICS, PLAN = "adapter", "figures.json", "metrics.jsonl", "plan.json"
+ADAPTER, FIGURES, METRICS, PLAN = "adapter", "figures.json", "metrics.jsonl", "training.json"
 _FREE = ("seconds", "micro_batch", "save_every", "checkpointing")
 """Of a schedule: what may be another in the next call."""
+
+
+def processes() -> PartialState:
+    """The processes that train together, as accelerate knows them; mostly there is one."""
+    return PartialState(cpu=not torch.cuda.is_available())
 
 
 def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
@@ -43,7 +48,7 @@ def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
         del told["schedule"][name]
     del told["out"]
     told["data"] = hashlib.sha256(data.read_bytes()).hexdigest()
-    if not PartialState().is_main_process:
+    if not processes().is_main_process:
         return
     plan.out.mkdir(parents=True, exist_ok=True)
     file = plan.out / PLAN
@@ -74,11 +79,11 @@ def arguments(schedule: Schedule, out: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: the batch can't be divided among the GPUs.
     """
-    share, rest = divmod(schedule.batch, PartialState().num_processes)
+    share, rest = divmod(schedule.batch, processes().num_processes)
     at_once = min(schedule.micro_batch or share, share)
     if rest or not share or share % at_once:
         raise InvalidInput(
-            f"A batch of {schedule.batch} can't be divided among {PartialState().num_processes} "
+            f"A batch of {schedule.batch} can't be divided among {processes().num_processes} "
             f"processes in parts of {schedule.micro_batch or share}."
         )
     on_gpu = torch.cuda.is_available()
@@ -125,17 +130,17 @@ def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> 
         "seconds": round(time.monotonic() - start, 1),
         "loss": next((one["loss"] for one in reversed(state.log_history) if "loss" in one), None),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "processes": PartialState().num_processes,
+        "processes": processes().num_processes,
     }
 
 
 def conclude(out: Path, figures: Figures, save: Callable[[Path], None]) -> Figures:
     """Write the figures, and the adapter before them if the training is finished."""
-    if PartialState().is_main_process:
+    if processes().is_main_process:
         if figures["finished"]:
             save(out / ADAPTER)
         write_whole(out / FIGURES, json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
-    PartialState().wait_for_everyone()
+    processes().wait_for_everyone()
     return figures
 
 
@@ -148,7 +153,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     for _, path in sorted(places.items(), reverse=True):
         if (path / "trainer_state.json").exists():  # it is written last
             return path
-        if PartialState().is_main_process:
+        if processes().is_main_process:
             shutil.rmtree(path)
     return None
 
@@ -216,8 +221,8 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Look at the clock."""
         over = self._end is not None and time.monotonic() >= self._end
-        if self._end is not None and PartialState().num_processes > 1:
-            told = torch.tensor(int(over), device=PartialState().device)
+        if self._end is not None and processes().num_processes > 1:
+            told = torch.tensor(int(over), device=processes().device)
             torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
             over = bool(told)
         if over:

@@ -8,8 +8,13 @@ from tests.sweet_rl.tiny_model import write_model
 
 
 @pytest.fixture(scope="session")
-def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_thread() -> None:
+    """Two threads of one tiny sum wait for each other far longer than they work, on a busy machine."""
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_base(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("tiny") / "tiny-base")

@@ -1,0 +1,67 @@
+"""What a recipe needs on a GPU, known without one; and a dry run of every stage."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memserver.errors import InvalidInput
+from memserver.sweet_rl.estimate import ARCHITECTURES, Estimator, Load, dry_run, estimate
+from memserver.sweet_rl.recipe import load_recipe
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+LLAMA = ARCHITECTURES / "llama-3.1-8b"
+PAPER = Path(__file__).parents[2] / "recipes" / "paper-8b.yaml"
+
+
+@pytest.fixture(scope="module")
+def estimator() -> Estimator:
+    return Estimator(LLAMA, rank=16)
+
+
+def test_the_published_model_has_its_known_number_of_parameters(estimator: Estimator) -> None:
+    assert estimator.parameters == 8_030_261_248
+    assert estimator.adapter_parameters == 41_943_040
+
+
+def test_memory_grows_with_what_goes_through_at_once(estimator: Estimator) -> None:
+    load = Load("mdpo", 2, 2048)
+    one = estimator.memory(load)
+    assert one.weights == 2 * 8_030_261_248
+    assert one.adapter == 4 * 5 * 41_943_040, "weights, gradients, two moments, the reference"
+    assert one.total > one.weights + one.adapter + one.activations
+    double = estimator.memory(replace(load, rows=4))
+    assert double.activations == pytest.approx(2 * one.activations, rel=1e-6)
+    longer = estimator.memory(replace(load, tokens=4096))
+    assert longer.attention == 4 * one.attention
+    spared = estimator.memory(replace(load, checkpointing=True))
+    assert spared.activations < one.activations / 10
+    scored = estimator.memory(replace(load, trained=False))
+    assert scored.total < spared.total
+
+
+def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
+    found = {one.load.stage: one for one in estimate(load_recipe(PAPER), LLAMA)}
+    assert list(found) == ["rft", "mdpo", "critic", "actor", "rank"]
+    assert all(17e9 < one.total < 80e9 for one in found.values())
+    assert found["critic"].load.rows == 2 * found["rft"].load.rows
+
+
+def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_small(
+    tmp_path: Path,
+) -> None:
+    figures = dry_run(load_recipe(PAPER), LLAMA, tmp_path)
+    assert list(figures) == ["rft", "mdpo", "critic", "rank", "actor"]
+    assert all(each["finished"] for each in figures.values())
+    assert figures["rank"]["states"] == 12
+    assert figures["actor"]["pairs"] == 48
+
+
+def test_a_folder_without_an_architecture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="describes no architecture"):
+        Estimator(tmp_path, rank=4)
+    with pytest.raises(InvalidInput, match="describes no architecture"):
+        dry_run(load_recipe(PAPER), tmp_path, tmp_path)
