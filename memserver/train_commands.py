@@ -56,7 +56,11 @@ class SamplingWishes:
 
 def train(  # noqa: PLR0913 - a command's parameters are its options
     stage: Annotated[
-        str, typer.Argument(help="A stage; all; list: what is done; report: tables and pictures.")
+        str,
+        typer.Argument(
+            help="A stage; all; list: what is done; report: tables and pictures; estimate: of the "
+            "memory that trainings take; dry-run: a step of each on a tiny random model."
+        ),
     ],
     recipe: Annotated[Path, typer.Option("--recipe", "-r", help="A YAML file; see recipes/.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],
@@ -133,6 +137,9 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     if stage == "report":
         report(found, out)
         return
+    if stage in {"estimate", "dry-run"}:
+        _estimate(found, base, out if stage == "dry-run" else None)
+        return
     wanted = _selection(stage, begin, tuple(seed or ()), tuple(part or ()), found)
     folder = _base(base, found)
     with ExitStack() as stack:
@@ -204,6 +211,25 @@ def _list(recipe: "Recipe", units: Sequence["Unit"], out: Path) -> None:
     console.print(table)
 
 
+def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
+    """Print what trainings take; with `out`, also take a step of each there."""
+    from memserver.sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
+
+    known = ARCHITECTURES / recipe.base.lower().removesuffix("-instruct")
+    architecture = known if base is None and known.is_dir() else _base(base, recipe)
+    if out is not None:
+        for stage, figures in dry_run(recipe, architecture, out / "dry-run").items():
+            console.print(f"{stage}: {_short(figures)}")
+        return
+    parts = ("weights", "adapter", "activations", "attention", "head", "total")
+    title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
+    table = Shown("stage", "sequences", *parts, title=title, title_justify="left")
+    for memory in estimate(recipe, architecture):
+        sizes = (f"{getattr(memory, part) / GB:.1f}" for part in parts)
+        table.add_row(memory.load.stage, str(memory.load.rows), *sizes)
+    console.print(table)
+
+
 def _selection(
     stage: str,
     begin: str | None,
@@ -219,7 +245,7 @@ def _selection(
         if asked is not None and asked not in {*names, "all"}:
             raise InvalidInput(
                 f"There is no stage {asked}.",
-                hint=f"There are: {', '.join(names)}; and all, list, report.",
+                hint=f"There are: {', '.join(names)}; and all, list, report, estimate, dry-run.",
             )
     if unknown := set(seeds) - set(recipe.seeds):
         raise InvalidInput(f"The recipe has no seed {min(unknown)}.")

@@ -22,7 +22,7 @@ from memserver.colbench.backend.rules import MAX_TURNS
 from memserver.colbench.backend.scripted import NOISY, Habits
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver.sweet_rl.plans import Loss, Schedule
+from memserver.sweet_rl.plans import Loss, Precision, Schedule
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
@@ -199,12 +199,14 @@ class Rank(_Part):
         reference_hidden: the critic's reference sees the reference code too.
         normalised: an advantage is a mean over tokens; else their sum.
         batch_tokens: that go through the model at once.
+        precision: of the base model while it scores.
     """
 
     by: Literal["critic", "oracle"] = "critic"
     reference_hidden: bool = True
     normalised: bool = True
     batch_tokens: PositiveInt = 32_768
+    precision: Precision = "float32"
 
 
 class Actor(Preference):

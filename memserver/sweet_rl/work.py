@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +19,7 @@ from memserver.sweet_rl.deadline import Deadline, OutOfTime
 from memserver.sweet_rl.launching import Plan, free_memory, trained
 from memserver.sweet_rl.oracle import agreement, values_of
 from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
+from memserver.sweet_rl.picture import draw
 from memserver.sweet_rl.plans import PreferencePlan, Progress, ScorePlan, SftPlan
 from memserver.sweet_rl.policy import Policy
 from memserver.sweet_rl.recipe import Preference, Recipe, Training
@@ -44,6 +46,8 @@ TRAJECTORIES, CANDIDATES, SCORED, RANKED = (
 )
 LEARNT, PAIRS, HELD_OUT, EXTRA = "learnt.jsonl", "pairs.jsonl", "held_out.jsonl", "extra.jsonl"
 SAMPLED_PLAYS, GREEDY_PLAYS = "sampled.jsonl", "greedy.jsonl"
+SOME = 2
+"""Collaborations of each kind that are drawn."""
 Shows = Callable[[str], AbstractContextManager[Progress]]
 """Shows how far something is, under a title, while a block runs."""
 
@@ -221,13 +225,15 @@ def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
         reference_hidden=recipe.reference_hidden and of_critic.hidden,
         normalised=recipe.normalised,
         batch_tokens=recipe.batch_tokens,
+        precision=recipe.precision,
     )
     with bench.shows(unit.path) as progress:
         figures = score(plan, file, folder / SCORED, progress, seconds=bench.deadline.left)
-    free_memory()
     _check_finished(figures, unit)
     ranked = [_with_oracle(each, bench) for each in read_file(folder / SCORED, Ranked)]
     write_file(folder / RANKED, ranked)
+    _draw_some(unit, folder, bench, plan)
+    free_memory()
     return figures | agreement(ranked)
 
 
@@ -383,6 +389,7 @@ def _training(unit: Unit, bench: Bench, plan: Plan) -> JsonObject:
     with bench.shows(unit.path) as progress:
         figures = trained(plan, bench.gpus, progress)
     _check_finished(figures, unit)
+    shutil.rmtree(plan.out / "checkpoints", ignore_errors=True)  # they are large, and a run travels
     return figures
 
 
@@ -396,6 +403,28 @@ def _check_finished(figures: JsonObject, unit: Unit) -> None:
 
 def _collected(unit: Unit, bench: Bench) -> list[Trajectory]:
     return read_file(unit.needs["data"].folder(bench.out) / TRAJECTORIES, Trajectory)
+
+
+def _draw_some(unit: Unit, folder: Path, bench: Bench, plan: ScorePlan) -> None:
+    """Pictures of some collaborations: which turn earned what. Long ones, that ended well and badly."""
+    from memserver.sweet_rl.scores import score_turns  # noqa: PLC0415 - torch
+
+    collected = _collected(unit.needs["candidates"], bench)
+    by_length = sorted(collected, key=lambda each: -each.turns)
+    failed = [each for each in by_length if each.reward < 1]
+    chosen = [*successes(by_length)[:SOME], *failed[:SOME]]
+    slots = bench.tasks("train").slots
+    for number, (played, advantages) in enumerate(
+        zip(chosen, score_turns(plan, chosen), strict=True)
+    ):
+        scores = {"critic": advantages}
+        if played.task in slots:
+            task = slots[played.task]
+            scores["oracle"] = tuple(
+                values_of(task, played.before(turn), [played.said(turn)])[0]
+                for turn in range(played.turns)
+            )
+        (folder / f"turns-{number}.png").write_bytes(draw(played, scores))
 
 
 def _by_oracle(record: Candidates, bench: Bench) -> Ranked:
