@@ -59,7 +59,8 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         str,
         typer.Argument(
             help="A stage; all; list: what is done; report: tables and pictures; estimate: of the "
-            "memory that trainings take; dry-run: a step of each on a tiny random model."
+            "memory that trainings take; dry-run: a step of each on a tiny random model; export: what "
+            "was collected, as ColBench publishes it."
         ),
     ],
     recipe: Annotated[Path, typer.Option("--recipe", "-r", help="A YAML file; see recipes/.")],
@@ -117,12 +118,13 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
     try:
+        from memserver.sweet_rl.bench import Bench  # noqa: PLC0415
         from memserver.sweet_rl.deadline import Deadline, OutOfTime  # noqa: PLC0415 - extras
+        from memserver.sweet_rl.play_work import export  # noqa: PLC0415
         from memserver.sweet_rl.recipe import load_recipe  # noqa: PLC0415
         from memserver.sweet_rl.run import run_units  # noqa: PLC0415
         from memserver.sweet_rl.stages import units_of  # noqa: PLC0415
         from memserver.sweet_rl.task_sets import Surroundings  # noqa: PLC0415
-        from memserver.sweet_rl.work import Bench  # noqa: PLC0415
     except ImportError as error:
         raise SetupError(
             f"Training needs packages that aren't installed: {error}",
@@ -136,6 +138,9 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         return
     if stage == "report":
         report(found, out)
+        return
+    if stage == "export":
+        console.print(f"{export(found, out, data)}")
         return
     if stage in {"estimate", "dry-run"}:
         _estimate(found, base, out if stage == "dry-run" else None)
@@ -245,7 +250,7 @@ def _selection(
         if asked is not None and asked not in {*names, "all"}:
             raise InvalidInput(
                 f"There is no stage {asked}.",
-                hint=f"There are: {', '.join(names)}; and all, list, report, estimate, dry-run.",
+                hint=f"There are: {', '.join(names)}; and all, list, report, estimate, dry-run, export.",
             )
     if unknown := set(seeds) - set(recipe.seeds):
         raise InvalidInput(f"The recipe has no seed {min(unknown)}.")

@@ -150,11 +150,20 @@ class Collect(_Part):
 
     Attributes:
         samples: times that each training task is played.
-        by: the policy that training starts from, or the warm start's scripted agent.
+        by: the policy that training starts from; the warm start's scripted agent; or nobody: they are
+            in a file of published trajectories.
+        file: that one, under the data folder.
     """
 
     samples: PositiveInt = 4
-    by: Literal["policy", "scripted"] = "policy"
+    by: Literal["policy", "scripted", "file"] = "policy"
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _file_if_so(self) -> Self:
+        if (self.by == "file") != (self.file is not None):
+            raise ValueError("by: file and the file's name belong together")
+        return self
 
 
 class Preference(Training):
@@ -277,6 +286,8 @@ class Recipe(_Part):
         scripted = self.collect.by == "scripted" or self.rank.by == "oracle"
         if scripted and not isinstance(self.tasks, Generated):
             raise ValueError("collect.by: scripted and rank.by: oracle need generated tasks")
+        if self.collect.by == "file" and isinstance(self.tasks, Generated):
+            raise ValueError("collect.by: file needs published tasks")
         for name, variant in self.variants.items():
             if name in TAKEN:
                 raise ValueError(f"variants: {name} is the name of something else")

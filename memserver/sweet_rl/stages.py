@@ -168,6 +168,8 @@ class _Graph:
         if recipe.collect.by == "scripted":
             habits = asdict(recipe.warm_start.habits if recipe.warm_start else NOISY)
             return Unit("collect", self._owner(seed), settings=settings | {"habits": habits})
+        if recipe.collect.by == "file":
+            return Unit("collect", self._owner(seed), settings=settings)
         settings |= self._base | {"sampling": self._sampling()}
         return Unit("collect", self._owner(seed), "", self._begin(seed), settings)
 
