@@ -15,6 +15,7 @@ from pydantic import (
     PositiveInt,
     StringConstraints,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -276,6 +277,11 @@ class Recipe(_Part):
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
     variants: Mapping[Name, Variant] = {}
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _generated_unless_said(cls, tasks: Any) -> Any:  # noqa: ANN401 - whatever stands there
+        return {"kind": "generated"} | tasks if isinstance(tasks, dict) else tasks
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
