@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from memserver.colbench.backend.rules import MARKER
@@ -36,6 +38,15 @@ from memserver.sweet_rl.trajectories import (
 from memserver.tasks import System
 
 
+@dataclass(frozen=True, slots=True)
+class Plays:
+    """How often each task is played, how the policy is asked, and where the trajectories go."""
+
+    path: Path
+    samples: int
+    sampling: Sampling
+
+
 def collect(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """The training tasks, played."""
     recipe, tasks, path = bench.recipe.collect, bench.tasks("train"), folder / TRAJECTORIES
@@ -43,14 +54,13 @@ def collect(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
         if bench.around.data is None:
             raise InvalidInput("The trajectories are in a file.", hint="Name its folder by --data.")
         told = bench.around.prompts.render(AGENT_PROMPT, marker=MARKER, turns=tasks.max_turns)
-        played = read_published(bench.around.data / recipe.file, told)
-        write_file(path, played)
+        write_file(path, read_published(bench.around.data / recipe.file, told))
     elif recipe.by == "scripted":
-        player = scripted(tasks, bench, unit)
-        played = asyncio.run(play(unit, bench, tasks, player, path, recipe.samples))
+        asyncio.run(scripted(unit, bench, tasks, path, recipe.samples))
     else:
-        played = asyncio.run(sampled(unit, bench, tasks, path, recipe.samples))
-    return playing.figures_of(played)
+        plays = [Plays(path, recipe.samples, bench.sampling)]
+        asyncio.run(sampled(unit, bench, tasks, plays))
+    return playing.figures_of(read_file(path, Trajectory))
 
 
 def candidates(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
@@ -83,18 +93,12 @@ def evaluate(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     recipe = bench.recipe
     tasks = bench.tasks("validation" if unit.stage == "validate" else "test")
     single = unit.part == "single"
-    modes = {SAMPLED_PLAYS: (bench.sampling, recipe.evaluate.samples)}
+    plays = [Plays(folder / SAMPLED_PLAYS, recipe.evaluate.samples, bench.sampling)]
     if recipe.evaluate.greedy:
-        modes[GREEDY_PLAYS] = (Sampling(GREEDY.temperature, bench.sampling.max_tokens), 1)
-    figures: JsonObject = {}
-    for name, (sampling, samples) in modes.items():
-        path = folder / name
-        if not path.exists():
-            asyncio.run(
-                sampled(unit, bench, tasks, path, samples, sampling=sampling, single=single)
-            )
-        figures[path.stem] = playing.figures_of(read_file(path, Trajectory))
-    return figures
+        greedy = Sampling(GREEDY.temperature, bench.sampling.max_tokens)
+        plays.append(Plays(folder / GREEDY_PLAYS, 1, greedy))
+    asyncio.run(sampled(unit, bench, tasks, plays, single=single))
+    return {each.path.stem: playing.figures_of(read_file(each.path, Trajectory)) for each in plays}
 
 
 def export(recipe: Recipe, out: Path, data: Path | None) -> Path:
@@ -113,38 +117,36 @@ def export(recipe: Recipe, out: Path, data: Path | None) -> Path:
     return path
 
 
-async def sampled(  # noqa: PLR0913 - the last two have defaults and are named
-    unit: Unit,
-    bench: Bench,
-    tasks: TaskSet,
-    path: Path,
-    samples: int,
-    *,
-    sampling: Sampling | None = None,
-    single: bool = False,
-) -> list[Trajectory]:
-    """Played by the policy that the unit starts from."""
+async def sampled(
+    unit: Unit, bench: Bench, tasks: TaskSet, plays: Sequence[Plays], *, single: bool = False
+) -> None:
+    """Play tasks with the policy that the unit starts from; a file that is there stays as it is."""
+    missing = [each for each in plays if not each.path.exists()]
+    if not missing:
+        return
     adapter = bench.adapter(unit.needs.get("policy") or unit.needs.get("begin"))
-    async with bench.source.open(adapter) as sampler:
-        player = _policies(unit, sampler, sampling or bench.sampling)
-        return await play(unit, bench, tasks, player, path, samples, single=single)
+    async with (
+        bench.source.open(adapter) as sampler,
+        environment(tasks, bench.around, single=single) as task,
+    ):
+        for each in missing:
+            with bench.shows(f"{unit.path} {each.path.stem}") as progress:
+                player = _policies(unit, sampler, each.sampling)
+                how = bench.rollouts(each.samples, progress)
+                await roll_out(task, tasks.examples, player, each.path, how)
 
 
-async def play(  # noqa: PLR0913 - the last one has a default and is named
-    unit: Unit,
-    bench: Bench,
-    tasks: TaskSet,
-    player: Player,
-    path: Path,
-    samples: int,
-    *,
-    single: bool = False,
-) -> list[Trajectory]:
-    """Tasks, played by a system so many times and written to a file."""
+async def scripted(unit: Unit, bench: Bench, tasks: TaskSet, path: Path, samples: int) -> None:
+    """Play tasks with the agent that knows their families, and errs."""
+    recipe = bench.recipe.warm_start
+    habits = NOISY if recipe is None else recipe.habits
+
+    def player(sample: int) -> System:
+        return ScriptedAgent(tasks.slots, habits, seed=seed_of(unit.path, sample))
+
     with bench.shows(f"{unit.path} {path.stem}") as progress:
-        async with environment(tasks, bench.around, single=single) as task:
-            how = bench.rollouts(samples, progress)
-            return await roll_out(task, tasks.examples, player, path, how)
+        async with environment(tasks, bench.around) as task:
+            await roll_out(task, tasks.examples, player, path, bench.rollouts(samples, progress))
 
 
 def _policies(unit: Unit, sampler: Sampler, sampling: Sampling) -> Player:
@@ -153,16 +155,5 @@ def _policies(unit: Unit, sampler: Sampler, sampling: Sampling) -> Player:
 
     def player(sample: int) -> System:
         return Policy(unit.path, sampler, sampling, seed_of(*owner, sample))
-
-    return player
-
-
-def scripted(tasks: TaskSet, bench: Bench, unit: Unit) -> Player:
-    """The agent that knows the tasks' families, and errs."""
-    recipe = bench.recipe.warm_start
-    habits = NOISY if recipe is None else recipe.habits
-
-    def player(sample: int) -> System:
-        return ScriptedAgent(tasks.slots, habits, seed=seed_of(unit.path, sample))
 
     return player

@@ -25,7 +25,7 @@ from memserver.sweet_rl.bench import (
 from memserver.sweet_rl.launching import Plan, trained
 from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
 from memserver.sweet_rl.plans import PreferencePlan, SftPlan
-from memserver.sweet_rl.play_work import play, sampled, scripted
+from memserver.sweet_rl.play_work import Plays, sampled, scripted
 from memserver.sweet_rl.recipe import Preference, Training
 from memserver.sweet_rl.samplers import seed_of
 from memserver.sweet_rl.stages import Unit
@@ -46,7 +46,7 @@ def warm_start(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     path = folder / TRAJECTORIES
     if not path.exists():
         tasks = bench.tasks("warm-start")
-        asyncio.run(play(unit, bench, tasks, scripted(tasks, bench, unit), path, recipe.samples))
+        asyncio.run(scripted(unit, bench, tasks, path, recipe.samples))
     played = read_file(path, Trajectory)
     learnt = successes(played) if recipe.only_solved else played
     return playing.figures_of(played) | _sft(unit, folder, bench, learnt, recipe)
@@ -66,8 +66,8 @@ def rft_matched(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     drawn = read_file(unit.needs["candidates"].folder(bench.out) / CANDIDATES, Candidates)
     samples = extra_samples(collected, drawn)
     path = folder / EXTRA
-    if not path.exists():
-        asyncio.run(sampled(unit, bench, bench.tasks("train"), path, samples))
+    plays = [Plays(path, samples, bench.sampling)]
+    asyncio.run(sampled(unit, bench, bench.tasks("train"), plays))
     extra = read_file(path, Trajectory)
     figures = {f"extra_{name}": value for name, value in playing.figures_of(extra).items()}
     learnt = [*successes(collected), *successes(extra)]
