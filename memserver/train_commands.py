@@ -56,7 +56,12 @@ class SamplingWishes:
 
 def train(  # noqa: PLR0913 - a command's parameters are its options
     stage: Annotated[
-        str, typer.Argument(help="A stage; all; list: what is done; report: tables and pictures.")
+        str,
+        typer.Argument(
+            help="A stage; all; list: what is done; report: tables and pictures; estimate: of the "
+            "memory that trainings take; dry-run: a step of each on a tiny random model; export: what "
+            "was collected, as ColBench publishes it."
+        ),
     ],
     recipe: Annotated[Path, typer.Option("--recipe", "-r", help="A YAML file; see recipes/.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],
@@ -113,12 +118,13 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
     try:
+        from memserver.sweet_rl.bench import Bench  # noqa: PLC0415
         from memserver.sweet_rl.deadline import Deadline, OutOfTime  # noqa: PLC0415 - extras
+        from memserver.sweet_rl.play_work import export  # noqa: PLC0415
         from memserver.sweet_rl.recipe import load_recipe  # noqa: PLC0415
         from memserver.sweet_rl.run import run_units  # noqa: PLC0415
         from memserver.sweet_rl.stages import units_of  # noqa: PLC0415
         from memserver.sweet_rl.task_sets import Surroundings  # noqa: PLC0415
-        from memserver.sweet_rl.work import Bench  # noqa: PLC0415
     except ImportError as error:
         raise SetupError(
             f"Training needs packages that aren't installed: {error}",
@@ -132,6 +138,12 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         return
     if stage == "report":
         report(found, out)
+        return
+    if stage == "export":
+        console.print(f"{export(found, out, data)}")
+        return
+    if stage in {"estimate", "dry-run"}:
+        _estimate(found, base, out if stage == "dry-run" else None)
         return
     wanted = _selection(stage, begin, tuple(seed or ()), tuple(part or ()), found)
     folder = _base(base, found)
@@ -204,6 +216,25 @@ def _list(recipe: "Recipe", units: Sequence["Unit"], out: Path) -> None:
     console.print(table)
 
 
+def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
+    """Print what trainings take; with `out`, also take a step of each there."""
+    from memserver.sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
+
+    known = ARCHITECTURES / recipe.base.lower().removesuffix("-instruct")
+    architecture = known if base is None and known.is_dir() else _base(base, recipe)
+    if out is not None:
+        for stage, figures in dry_run(recipe, architecture, out / "dry-run").items():
+            console.print(f"{stage}: {_short(figures)}")
+        return
+    parts = ("weights", "adapter", "activations", "attention", "head", "total")
+    title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
+    table = Shown("stage", "sequences", *parts, title=title, title_justify="left")
+    for memory in estimate(recipe, architecture):
+        sizes = (f"{getattr(memory, part) / GB:.1f}" for part in parts)
+        table.add_row(memory.load.stage, str(memory.load.rows), *sizes)
+    console.print(table)
+
+
 def _selection(
     stage: str,
     begin: str | None,
@@ -219,7 +250,7 @@ def _selection(
         if asked is not None and asked not in {*names, "all"}:
             raise InvalidInput(
                 f"There is no stage {asked}.",
-                hint=f"There are: {', '.join(names)}; and all, list, report.",
+                hint=f"There are: {', '.join(names)}; and all, list, report, estimate, dry-run, export.",
             )
     if unknown := set(seeds) - set(recipe.seeds):
         raise InvalidInput(f"The recipe has no seed {min(unknown)}.")

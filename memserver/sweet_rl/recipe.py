@@ -15,6 +15,7 @@ from pydantic import (
     PositiveInt,
     StringConstraints,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -22,7 +23,7 @@ from memserver.colbench.backend.rules import MAX_TURNS
 from memserver.colbench.backend.scripted import NOISY, Habits
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver.sweet_rl.plans import Loss, Schedule
+from memserver.sweet_rl.plans import Loss, Precision, Schedule
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
@@ -150,11 +151,20 @@ class Collect(_Part):
 
     Attributes:
         samples: times that each training task is played.
-        by: the policy that training starts from, or the warm start's scripted agent.
+        by: the policy that training starts from; the warm start's scripted agent; or nobody: they are
+            in a file of published trajectories.
+        file: that one, under the data folder.
     """
 
     samples: PositiveInt = 4
-    by: Literal["policy", "scripted"] = "policy"
+    by: Literal["policy", "scripted", "file"] = "policy"
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _file_if_so(self) -> Self:
+        if (self.by == "file") != (self.file is not None):
+            raise ValueError("by: file and the file's name belong together")
+        return self
 
 
 class Preference(Training):
@@ -199,12 +209,14 @@ class Rank(_Part):
         reference_hidden: the critic's reference sees the reference code too.
         normalised: an advantage is a mean over tokens; else their sum.
         batch_tokens: that go through the model at once.
+        precision: of the base model while it scores.
     """
 
     by: Literal["critic", "oracle"] = "critic"
     reference_hidden: bool = True
     normalised: bool = True
     batch_tokens: PositiveInt = 32_768
+    precision: Precision = "float32"
 
 
 class Actor(Preference):
@@ -266,6 +278,11 @@ class Recipe(_Part):
     evaluate: Evaluate = Evaluate()
     variants: Mapping[Name, Variant] = {}
 
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _generated_unless_said(cls, tasks: Any) -> Any:  # noqa: ANN401 - whatever stands there
+        return {"kind": "generated"} | tasks if isinstance(tasks, dict) else tasks
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
@@ -275,6 +292,8 @@ class Recipe(_Part):
         scripted = self.collect.by == "scripted" or self.rank.by == "oracle"
         if scripted and not isinstance(self.tasks, Generated):
             raise ValueError("collect.by: scripted and rank.by: oracle need generated tasks")
+        if self.collect.by == "file" and isinstance(self.tasks, Generated):
+            raise ValueError("collect.by: file needs published tasks")
         for name, variant in self.variants.items():
             if name in TAKEN:
                 raise ValueError(f"variants: {name} is the name of something else")

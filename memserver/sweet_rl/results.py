@@ -10,12 +10,12 @@ from memserver.errors import InvalidInput
 from memserver.evals.run_folder import write_whole
 from memserver.evals.statistics import Estimate
 from memserver.messages import JsonObject
+from memserver.sweet_rl.bench import GREEDY_PLAYS, SAMPLED_PLAYS
 from memserver.sweet_rl.nested import estimate_nested
 from memserver.sweet_rl.recipe import MAIN, Recipe
 from memserver.sweet_rl.run_state import RunState, versions
 from memserver.sweet_rl.stages import Stage, Unit, policies_of, units_of
 from memserver.sweet_rl.trajectories import Trajectory, read_file
-from memserver.sweet_rl.work import GREEDY_PLAYS, SAMPLED_PLAYS
 
 SCORES = ("success", "tests_passed", "turns", "answer_characters")
 MODES = {"sampled": SAMPLED_PLAYS, "greedy": GREEDY_PLAYS}

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
+from memserver.sweet_rl.bench import Bench
 from memserver.sweet_rl.run_state import RunState
 from memserver.sweet_rl.stages import STAGES, Stage, Unit
-from memserver.sweet_rl.work import WORK, Bench
+from memserver.sweet_rl.work import WORK
 
 Told = Callable[[Unit, JsonObject, float], None]
 """Is told of a unit that was done now: its figures, and the seconds that it took in all."""

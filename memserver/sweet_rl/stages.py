@@ -8,11 +8,12 @@ a unit that is done was done with these.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from memserver.colbench.backend.scripted import NOISY
 from memserver.messages import JsonObject
 from memserver.sweet_rl.recipe import MAIN, Recipe
 from memserver.sweet_rl.task_sets import Split, identity_of
@@ -159,11 +160,17 @@ class _Graph:
         return Unit("warm-start", self._owner(seed), settings=settings)
 
     def _collect(self, seed: int) -> Unit:
-        settings = self._base | {
-            "tasks": identity_of(self._recipe, "train"),
-            "collect": _settings(self._recipe.collect),
-            "sampling": self._sampling(),
+        recipe = self._recipe
+        settings: JsonObject = {
+            "tasks": identity_of(recipe, "train"),
+            "collect": _settings(recipe.collect),
         }
+        if recipe.collect.by == "scripted":
+            habits = asdict(recipe.warm_start.habits if recipe.warm_start else NOISY)
+            return Unit("collect", self._owner(seed), settings=settings | {"habits": habits})
+        if recipe.collect.by == "file":
+            return Unit("collect", self._owner(seed), settings=settings)
+        settings |= self._base | {"sampling": self._sampling()}
         return Unit("collect", self._owner(seed), "", self._begin(seed), settings)
 
     def _rft(self, seed: int) -> Unit:

@@ -22,6 +22,8 @@ from memserver.tasks import (
     Turn,
 )
 
+AGENT_PROMPT = "colbench/backend_agent.md"
+
 
 @dataclass(frozen=True, slots=True)
 class BackendTask:
@@ -88,9 +90,7 @@ class BackendTask:
         """What the agent is told of the rules."""
         if self.human is None:
             return self.prompts.render("colbench/backend_single.md", marker=MARKER)
-        return self.prompts.render(
-            "colbench/backend_agent.md", marker=MARKER, turns=self.turns_of(example)
-        )
+        return self.prompts.render(AGENT_PROMPT, marker=MARKER, turns=self.turns_of(example))
 
     async def play(self, example: BackendExample, system: System) -> Played:
         """Let them talk until the agent answers, and run what it answered.

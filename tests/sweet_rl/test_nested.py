@@ -1,0 +1,51 @@
+"""Intervals over seeds and tasks."""
+
+import math
+from random import Random
+
+import pytest
+
+from memserver.evals.statistics import estimate
+from memserver.sweet_rl.nested import estimate_nested
+
+
+def test_one_seed_is_the_bootstrap_over_tasks() -> None:
+    values = [Random(7).random() for _ in range(50)]
+    assert estimate_nested({1: values}, name="x") == estimate(values, name="x")
+
+
+def test_seeds_that_differ_widen_the_interval_and_tasks_that_differ_do() -> None:
+    chance = Random(1)
+    tasks = [chance.random() for _ in range(200)]
+    alike = estimate_nested(dict.fromkeys(range(3), tasks), name="x")
+    apart = estimate_nested(
+        {seed: [value + shift for value in tasks] for seed, shift in enumerate((-0.3, 0, 0.3))},
+        name="x",
+    )
+    flat = estimate_nested({seed: [0.5 + seed / 100] * 200 for seed in range(3)}, name="x")
+    assert alike.mean == pytest.approx(apart.mean)
+    assert apart.high - apart.low > 4 * (alike.high - alike.low)
+    # the same tasks in each seed: three seeds know no more of tasks than one
+    one = estimate(tasks, name="x")
+    assert alike.high - alike.low == pytest.approx(one.high - one.low, rel=0.1)
+    assert (flat.low, flat.high) == pytest.approx((0.5, 0.52))
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    chance, covered = Random(3), 0
+    for number in range(30):
+        tasks = [chance.gauss(0, 1) for _ in range(40)]
+        seeds = {
+            seed: [task + shift + chance.gauss(0, 0.5) for task in tasks]
+            for seed, shift in enumerate(chance.gauss(0, 0.1) for _ in range(12))
+        }
+        found = estimate_nested(seeds, name=str(number))
+        covered += found.low <= 0 <= found.high
+    assert 25 <= covered <= 30
+
+
+def test_what_is_always_the_same_has_the_exact_interval_and_nothing_has_none() -> None:
+    never = estimate_nested({1: [0.0] * 100, 2: [0.0] * 100})
+    assert (never.mean, never.low) == (0, 0)
+    assert 0.03 < never.high < 0.04
+    assert math.isnan(estimate_nested({}).mean)

@@ -1,0 +1,113 @@
+"""Recipes: what is wrong in one is told before anything runs, and what a run consists of follows from it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memserver.errors import InvalidInput
+from memserver.sweet_rl.recipe import Recipe, load_recipe
+from memserver.sweet_rl.stages import STAGES, units_of
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def recipe(tmp_path: Path, text: str, **changes: str) -> Recipe:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: one\nbase: model\n" + text, encoding="utf-8")
+    return load_recipe(path, changes)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_recipes_load_and_each_unit_comes_behind_those_that_it_needs(path: Path) -> None:
+    found = load_recipe(path)
+    assert found.name == path.stem
+    seen: set[str] = set()
+    for unit in units_of(found):
+        assert {needed.path for needed in unit.needs.values()} <= seen
+        assert unit.stage in STAGES
+        seen.add(unit.path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("actor: {rte: 1}", "actor.rte"),
+        ("mdpo: {beta: -1}", "mdpo.beta"),
+        ("seeds: []", "seeds"),
+        ("seeds: [1, 1]", "twice"),
+        ("tasks: {kind: drawn}", "tasks"),
+        ("rank_of_adapters: 64", "rank_of_adapters"),
+        ("variants: {mdpo: {}}", "variants: mdpo"),
+        ("variants: {mine: {critic: {colour: red}}}", "variants.mine.critic: colour"),
+        ("variants: {mine: {seeds: [9]}}", "variants.mine.seeds"),
+        (
+            "tasks: {kind: published, train: a, test: b, human: c}",
+            "warm_start needs generated tasks",
+        ),
+        ("collect: {by: file}", "belong together"),
+        ("- a list", "no YAML"),
+        ("name: 2024-01-01", "recipe.yaml"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        recipe(tmp_path, text)
+
+
+def test_a_file_that_is_no_recipe_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="can't be read"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "list.yaml").write_text("[1]", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="mapping"):
+        load_recipe(tmp_path / "list.yaml")
+
+
+def test_the_command_line_changes_single_values(tmp_path: Path) -> None:
+    changed = recipe(
+        tmp_path,
+        "actor: {pairs: 2}",
+        **{"actor.rate": "2e-4", "warm_start": "null", "seeds": "[5]"},
+    )
+    assert (changed.actor.rate, changed.actor.pairs) == (2e-4, 2)
+    assert (changed.warm_start, changed.seeds) == (None, (5,))
+    with pytest.raises(InvalidInput, match="base has no parts"):
+        recipe(tmp_path, "", **{"base.name": "x"})
+
+
+def test_variants_share_what_they_do_not_change(tmp_path: Path) -> None:
+    found = recipe(
+        tmp_path,
+        yaml.safe_dump(
+            {
+                "seeds": [1, 2],
+                "variants": {
+                    "blind": {"seeds": [1], "rank": {"reference_hidden": False}},
+                    "same": {"critic": {"hidden": True}},
+                },
+            }
+        ),
+    )
+    paths = [unit.path for unit in units_of(found)]
+    assert "seed-1/rank.blind" in paths
+    assert "seed-2/rank.blind" not in paths
+    assert not any("critic." in path or "rank.same" in path for path in paths)
+    assert "seed-2/actor.same" in paths
+
+
+def test_only_what_decides_an_outcome_is_in_a_units_digest(tmp_path: Path) -> None:
+    def digests(**changes: str) -> dict[str, str]:
+        return {unit.path: unit.digest for unit in units_of(recipe(tmp_path, "", **changes))}
+
+    assert digests(**{"actor.micro_batch": "1", "sampling.at_once": "1"}) == digests()
+    changed = digests(**{"critic.beta": "0.2"})
+    differing = {path for path, digest in digests().items() if changed[path] != digest}
+    assert {"seed-1/critic", "seed-1/rank", "seed-1/actor", "seed-1/evaluate.sweet"} <= differing
+    assert not any("mdpo" in path or "shared" in path for path in differing)
+
+
+def test_each_seed_has_data_of_its_own_where_the_recipe_says_so(tmp_path: Path) -> None:
+    paths = [unit.path for unit in units_of(recipe(tmp_path, "share_data: false"))]
+    assert "seed-2/collect" in paths
+    assert "seed-3/evaluate.warm-start" in paths
+    assert "shared/collect" not in paths
