@@ -53,7 +53,14 @@ def steps_in(file: Path) -> list[int]:
     return [line["step"] for line in lines if "loss" in line]
 
 
-@pytest.mark.parametrize("train", [sft, preferences, regression])
+@pytest.mark.parametrize(
+    "train",
+    [
+        preferences,
+        pytest.param(sft, marks=pytest.mark.slow),
+        pytest.param(regression, marks=pytest.mark.slow),
+    ],
+)
 def test_a_training_that_was_stopped_after_each_step_ends_like_one_that_was_not(
     tiny_base: Path, tmp_path: Path, train: Callable[..., dict[str, Any]]
 ) -> None:
