@@ -149,17 +149,14 @@ class Critic:
         if not chat.texts:
             ids = rendered(self.tokenizer, cleaned(start))
             return [self._row(ids, chat.first)]
-        before = rendered(self.tokenizer, cleaned(start), ready=True)
         said: list[ChatMessage] = [{"role": "assistant", "content": text} for text in chat.texts]
-        whole = [rendered(self.tokenizer, cleaned([*start, one])) for one in said]
-        if self.shares and all(ids[: len(before)] == before for ids in whole):
-            ends = [self.turns.spans(ids)[-1][1] for ids in whole]
-            return [
-                forked(
-                    before, [ids[len(before) : end] for ids, end in zip(whole, ends, strict=True)]
-                )
-            ]
-        return [self._row(ids, chat.first) for ids in whole]
+        if not self.shares:
+            whole = [rendered(self.tokenizer, cleaned([*start, one])) for one in said]
+            return [self._row(ids, chat.first) for ids in whole]
+        before = rendered(self.tokenizer, cleaned(start), ready=True)
+        texts = [message["content"] for message in cleaned(said)]
+        tokens = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [forked(before, [[*ids, self.turns.end] for ids in tokens])]
 
     def _row(self, ids: list[int], first: int) -> Row:
         scored = [0] * len(ids)

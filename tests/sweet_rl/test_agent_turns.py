@@ -127,3 +127,12 @@ def test_the_real_models_tokens_are_those_that_its_server_makes_of_the_chat() ->
     row = AgentTurns.of(made).labelled(made, TALK)
     learnt = [label for label in row["labels"] if label != IGNORED]
     assert made.decode(learnt) == "Which limit?<|im_end|>I WANT TO ANSWER:\nx > 7<|im_end|>"
+    before = rendered(made, TALK[:4], ready=True)
+    for text in ("x", "I WANT TO ANSWER:\ndef f(x):\n    return x > 7", "7?", "…é", "'s", "(", "#"):
+        whole = rendered(made, [*TALK[:4], {"role": "assistant", "content": text}])
+        apart = [*before, *made(text, add_special_tokens=False)["input_ids"], turns_end(made)]
+        assert whole[: len(apart)] == apart, "candidates are tokenised apart from their state"
+
+
+def turns_end(made) -> int:
+    return AgentTurns.of(made).end
