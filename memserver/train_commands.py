@@ -1,6 +1,7 @@
 """The command `train`: SWEET-RL and its baselines, stage by stage or all, from a recipe."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -166,6 +167,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             gpus,
         )
         _note(out, found, stage)
+        _quiet()
         try:
             done = run_units(units, wanted, bench, _tell, redo=redo)
         except OutOfTime as error:
@@ -317,6 +319,16 @@ def _note(out: Path, recipe: "Recipe", stage: str) -> None:
     from memserver.sweet_rl.run_state import note_call  # noqa: PLC0415
 
     note_call(out, recipe.model_dump(mode="json"), stage)
+
+
+def _quiet() -> None:
+    """Keep others' bars and deprecations out of what we print."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy
+    except ImportError:
+        return
+    disable_progress_bar()
 
 
 def _tell(unit: "Unit", figures: JsonObject, seconds: float) -> None:
