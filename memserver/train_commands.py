@@ -328,7 +328,7 @@ def _quiet() -> None:
         from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy
     except ImportError:
         return
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _tell(unit: "Unit", figures: JsonObject, seconds: float) -> None:
