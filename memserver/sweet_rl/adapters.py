@@ -33,7 +33,10 @@ def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
             f"{folder} holds no model.", hint="Name a folder in Hugging Face's form."
         )
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    known = precision if device().type == "cuda" else "float32"
+    on_gpu = device().type == "cuda"
+    known = precision if on_gpu else "float32"
+    if on_gpu and known == "float32":
+        torch.set_float32_matmul_precision("high")  # TF32 on a GPU: finer than bf16, and fast
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, known))
     return model.to(device())
 

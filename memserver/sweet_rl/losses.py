@@ -76,6 +76,14 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         with use_adapter(model, "ref" if "ref" in model.peft_config else None):
             return log_probs(self.model, inputs)
 
+    @override
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Before 5.24, transformers leaves the trained adapter as it is where there is a second one."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        policy = self.accelerator.unwrap_model(self.model)
+        policy.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
+        policy.set_adapter("default")
+
     def _note(self, chosen: torch.Tensor, rejected: torch.Tensor, **others: torch.Tensor) -> None:
         """Keep each pair's figures until the next log, which gives their mean; ties count half."""
         won = (chosen > rejected).float() + 0.5 * (chosen == rejected).float()
@@ -117,11 +125,12 @@ class RegressionTrainer(PreferenceTrainer):
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
     """Of each token but the first; 0 where the mask is."""
     labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
+    seen = {
+        name: inputs[name]
+        for name in ("input_ids", "attention_mask", "position_ids")
+        if name in inputs
+    }
     found: torch.Tensor = model(
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
-        labels=labels,
-        use_cache=False,
-        fused_lm_head=True,
+        **seen, labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
     return found

@@ -4,13 +4,13 @@ The difference of two models' log-probabilities of a turn's tokens, as mean or s
 the head's value. Two texts that differ only in white space around them have the same one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from peft import PeftModel
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
@@ -18,9 +18,10 @@ from memserver.prompts import Prompts
 from memserver.sweet_rl import adapters
 from memserver.sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
 from memserver.sweet_rl.hidden_information import with_hidden
-from memserver.sweet_rl.losses import Batch, log_probs, numbered
+from memserver.sweet_rl.losses import log_probs, numbered
 from memserver.sweet_rl.plans import Progress, ScorePlan, unseen
 from memserver.sweet_rl.regression_head import add_head, has_head, load_head, turn_values
+from memserver.sweet_rl.score_rows import Batch, Row, batch_of, batches, forked
 from memserver.sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
 
 Advantages = tuple[float, ...]
@@ -28,28 +29,35 @@ Advantages = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Some messages, of which the agent's from one on are to be scored.
+    """What is to be scored.
 
     Attributes:
-        messages: the whole chat.
+        messages: the whole chat; or, with `texts`, what comes before them.
         hidden: the reference code.
         first: how many messages of the agent come before those to be scored.
+        texts: several next messages of the agent, which are scored in place of `messages`.
     """
 
     messages: Sequence[ChatMessage]
     hidden: str
     first: int = 0
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Critic:
-    """A loaded critic with its reference."""
+    """A loaded critic with its reference.
+
+    `shares` says whether the candidates of a state go through the model together. Models for which that
+    gives something else (with a sliding window, say) are found out when they are loaded.
+    """
 
     plan: ScorePlan
     model: adapters.Model
     tokenizer: Tokenizer
     turns: AgentTurns
     prompts: Prompts
+    shares: bool = False
 
     @classmethod
     def load(cls, plan: ScorePlan) -> "Critic":
@@ -67,66 +75,97 @@ class Critic:
         elif plan.reference is not None:
             model.load_adapter(str(adapters.checked(plan.reference)), "ref")
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
-        return cls(plan, model.eval(), tokenizer, AgentTurns.of(tokenizer), Prompts(plan.prompts))
+        critic = cls(plan, model.eval(), tokenizer, AgentTurns.of(tokenizer), Prompts(plan.prompts))
+        return replace(critic, shares=critic.can_share())
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
-        """The advantages of each chat's turns, from its `first` on."""
+        """The advantages of each chat's turns, or of its texts."""
         if has_head(self.plan.critic):
-            return self._sums(chats, self.plan.hidden, self._values, progress)
+            return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
         steps = 2 * len(chats)
-        own = self._sums(
-            chats, self.plan.hidden, self._log_probs, lambda done, _: progress(done, steps)
+        own = self._of_turns(
+            chats,
+            self._log_probs,
+            lambda done, _: progress(done, steps),
+            hidden=self.plan.hidden,
         )
-        reference = "ref" if self.plan.reference is not None else None
-        with use_adapter(self.model, reference):
-            before = self._sums(
+        with use_adapter(self.model, "ref" if self.plan.reference is not None else None):
+            before = self._of_turns(
                 chats,
-                self.plan.hidden and self.plan.reference_hidden,
                 self._log_probs,
                 lambda done, _: progress(len(chats) + done, steps),
+                hidden=self.plan.hidden and self.plan.reference_hidden,
             )
         return [
             tuple(a - b for a, b in zip(one, other, strict=True))
             for one, other in zip(own, before, strict=True)
         ]
 
-    def _sums(
+    def can_share(self) -> bool:
+        """Whether candidates have the same values together as alone; tried on a small state."""
+        if getattr(self.model.config, "sliding_window", None):
+            return False  # a mask of ours would be one without a window
+        start: ChatMessage = {"role": "system", "content": "Ask."}
+        said: ChatMessage = {"role": "user", "content": "I want a function of x."}
+        state = [Chat([start, said], "", texts=("What is x?", "I don't know.", "x"))]
+        of_batch = self._values if has_head(self.plan.critic) else self._log_probs
+        alone, together = (
+            replace(self, shares=shares)._of_turns(state, of_batch, unseen, hidden=False)[0]
+            for shares in (False, True)
+        )
+        return all(
+            math.isclose(a, b, rel_tol=0.02, abs_tol=0.02)
+            for a, b in zip(alone, together, strict=True)
+        )
+
+    def _of_turns(
         self,
         chats: Sequence[Chat],
-        hidden: bool,
-        of_turns: Callable[[Batch], torch.Tensor],
+        of_batch: Callable[[Batch], torch.Tensor],
         progress: Progress,
+        *,
+        hidden: bool,
     ) -> list[Advantages]:
-        """What `of_turns` says of each chat's turns, in batches of chats of about one length."""
-        rows = [self._tokens(chat, hidden=hidden) for chat in chats]
+        """What `of_batch` says of each chat's turns, in batches of rows of about one length."""
+        owners = [
+            (place, row) for place, chat in enumerate(chats) for row in self._rows(chat, hidden)
+        ]
         found: dict[int, Advantages] = {}
-        for places in batches([len(row) for row in rows], self.plan.batch_tokens):
-            values = of_turns(self._batch([rows[place] for place in places])).tolist()
-            for place, row in zip(places, values, strict=True):
-                turns = len(self.turns.spans(rows[place]))
-                found[place] = tuple(row[chats[place].first : turns])
-            progress(len(found), len(rows))
-        return [found[place] for place in range(len(rows))]
+        for batch in batches([len(row.ids) for _, row in owners], self.plan.batch_tokens):
+            rows = [owners[number][1] for number in batch]
+            made = batch_of(rows, self.tokenizer.pad_token_id, self.model.device, self.model.dtype)
+            with torch.inference_mode():
+                scored = of_batch(made).tolist()
+            for number, row, values in zip(batch, rows, scored, strict=True):
+                found[number] = tuple(values[: row.turns])
+            progress(len(found) * len(chats) // len(owners), len(chats))
+        merged: list[Advantages] = [()] * len(chats)
+        for number, (place, _) in enumerate(owners):
+            merged[place] += found[number]
+        return merged
 
-    def _tokens(self, chat: Chat, *, hidden: bool) -> list[int]:
-        messages = (
-            with_hidden(chat.messages, chat.hidden, self.prompts) if hidden else chat.messages
-        )
-        return rendered(self.tokenizer, cleaned(messages))
+    def _rows(self, chat: Chat, hidden: bool) -> list[Row]:
+        start = with_hidden(chat.messages, chat.hidden, self.prompts) if hidden else chat.messages
+        if not chat.texts:
+            ids = rendered(self.tokenizer, cleaned(start))
+            return [self._row(ids, chat.first)]
+        before = rendered(self.tokenizer, cleaned(start), ready=True)
+        said: list[ChatMessage] = [{"role": "assistant", "content": text} for text in chat.texts]
+        whole = [rendered(self.tokenizer, cleaned([*start, one])) for one in said]
+        if self.shares and all(ids[: len(before)] == before for ids in whole):
+            ends = [self.turns.spans(ids)[-1][1] for ids in whole]
+            return [
+                forked(
+                    before, [ids[len(before) : end] for ids, end in zip(whole, ends, strict=True)]
+                )
+            ]
+        return [self._row(ids, chat.first) for ids in whole]
 
-    def _batch(self, rows: Sequence[list[int]]) -> Batch:
-        def padded(values: Iterator[Sequence[int]], filler: int) -> torch.Tensor:
-            tensors = [torch.tensor(each) for each in values]
-            return pad_sequence(tensors, batch_first=True, padding_value=filler).to(
-                self.model.device
-            )
-
-        return {
-            "input_ids": padded(iter(rows), self.tokenizer.pad_token_id),
-            "attention_mask": padded(([1] * len(row) for row in rows), 0),
-            "completion_mask": padded((self.turns.mask(row) for row in rows), 0),
-        }
+    def _row(self, ids: list[int], first: int) -> Row:
+        scored = [0] * len(ids)
+        for start, stop in self.turns.spans(ids)[first:]:
+            scored[start:stop] = [1] * (stop - start)
+        return Row(ids, scored)
 
     def _log_probs(self, batch: Batch) -> torch.Tensor:
         turn = numbered(batch["completion_mask"][:, 1:])
@@ -135,7 +174,7 @@ class Critic:
         return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
 
     def _values(self, batch: Batch) -> torch.Tensor:
-        seen = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        seen = {name: value for name, value in batch.items() if name != "completion_mask"}
         return turn_values(self.model, seen, numbered(batch["completion_mask"]))
 
 
@@ -150,14 +189,7 @@ def scores_of(
     critic: Critic, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
 ) -> list[Advantages]:
     """As `score_turns`, by a critic that is loaded already."""
-    chats = [chat for record in records for chat in _chats(record)]
-    scored = iter(critic.score(chats, progress))
-    return [
-        tuple(next(scored)[0] for _ in record.candidates)
-        if isinstance(record, Candidates)
-        else next(scored)
-        for record in records
-    ]
+    return critic.score([_chat(record) for record in records], progress)
 
 
 def pair_accuracy(
@@ -180,26 +212,10 @@ def pair_accuracy(
     return {"pairs": len(pairs), "accuracy": won / count, "margin": sum(margins) / count}
 
 
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """The places of rows, longest first, in groups that have so many tokens when padded."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > tokens:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
-def _chats(record: Trajectory | Candidates) -> Iterator[Chat]:
+def _chat(record: Trajectory | Candidates) -> Chat:
     if isinstance(record, Trajectory):
-        yield Chat(record.messages, record.hidden)
-        return
-    before = _said(record.messages)
-    for text in record.candidates:
-        said: ChatMessage = {"role": "assistant", "content": text}
-        yield Chat([*record.messages, said], record.hidden, before)
+        return Chat(record.messages, record.hidden)
+    return Chat(record.messages, record.hidden, _said(record.messages), record.candidates)
 
 
 def _said(messages: Sequence[ChatMessage]) -> int:

@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from memserver.errors import Conflict, InvalidInput
 from memserver.evals.run_folder import AppendOnly, write_whole
+from memserver.sweet_rl import adapters
 from memserver.sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan
 
 Figures = dict[str, Any]
@@ -40,14 +41,19 @@ def processes() -> PartialState:
 def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
     """Make the folder this training's own, or see that it is.
 
+    What counts of files is what is in them, not where they are: a run may go on elsewhere.
+
     Raises:
         Conflict: it is another training's.
     """
-    told = json.loads(json.dumps(asdict(plan), default=str))
-    for name in _FREE:
-        del told["schedule"][name]
-    del told["out"]
-    told["data"] = hashlib.sha256(data.read_bytes()).hexdigest()
+    values = asdict(plan)
+    told = {name: value for name, value in values.items() if not isinstance(value, Path)}
+    told["schedule"] = {
+        name: value for name, value in values["schedule"].items() if name not in _FREE
+    }
+    told |= {"base": plan.base.name, "data": _hash(data), "adapter": None}
+    if plan.adapter is not None:
+        told["adapter"] = _hash(adapters.checked(plan.adapter) / adapters.WEIGHTS)
     if not processes().is_main_process:
         return
     plan.out.mkdir(parents=True, exist_ok=True)
@@ -62,6 +68,10 @@ def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
             f"{plan.out} has a training with another {', '.join(changed)}.",
             hint="Name another folder, or delete this one.",
         )
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def finished(out: Path) -> Figures | None:

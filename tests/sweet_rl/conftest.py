@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweet_rl.tiny_model import write_model
-
 
 @pytest.fixture(scope="session")
 def one_thread() -> None:
@@ -17,4 +15,6 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def tiny_base(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.sweet_rl.tiny_model import write_model  # heavy, and not for every test here
+
     return write_model(tmp_path_factory.mktemp("tiny") / "tiny-base")

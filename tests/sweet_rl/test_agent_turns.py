@@ -111,3 +111,19 @@ def test_a_tokenizer_without_a_template_that_marks_turns_is_refused() -> None:
     made.chat_template = None
     with pytest.raises(InvalidInput, match="no chat template"):
         AgentTurns.of(made)
+
+
+@pytest.mark.model
+def test_the_real_models_tokens_are_those_that_its_server_makes_of_the_chat() -> None:
+    from transformers import AutoTokenizer
+
+    from memserver.llm.engine.paths import BASE_NAME, EnginePaths
+    from tests.real_engine import engine_home
+
+    base = EnginePaths(engine_home()).of(BASE_NAME)
+    made = AutoTokenizer.from_pretrained(base)
+    written = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in TALK)
+    assert rendered(made, TALK) == made.encode(written, add_special_tokens=False)
+    row = AgentTurns.of(made).labelled(made, TALK)
+    learnt = [label for label in row["labels"] if label != IGNORED]
+    assert made.decode(learnt) == "Which limit?<|im_end|>I WANT TO ANSWER:\nx > 7<|im_end|>"

@@ -18,7 +18,8 @@ from memserver.sweet_rl.pairs import trajectory_pairs
 from memserver.sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
 from memserver.sweet_rl.preferences import train_preferences
 from memserver.sweet_rl.ranking import rank
-from memserver.sweet_rl.scores import batches, pair_accuracy, score_turns
+from memserver.sweet_rl.score_rows import batches, forked
+from memserver.sweet_rl.scores import Critic, pair_accuracy, score_turns, scores_of
 from memserver.sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
 from tests.sweet_rl.tiny_model import chat, some_trajectories
 
@@ -122,6 +123,36 @@ def test_a_candidate_has_the_advantage_that_it_would_have_as_a_turn(plan: ScoreP
         )
         [advantages] = score_turns(plan, [again])
         assert scored[2] == pytest.approx(advantages[-1], abs=1e-4)
+
+
+@pytest.mark.parametrize("changed", [{}, {"hidden": False, "normalised": False}])
+def test_candidates_have_the_same_advantages_together_as_alone(
+    plan: ScorePlan, changed: dict[str, bool]
+) -> None:
+    critic = Critic.load(replace(plan, **changed))
+    assert critic.shares
+    together = scores_of(critic, states())
+    alone = scores_of(replace(critic, shares=False), states())
+    assert together == [pytest.approx(each, abs=1e-4) for each in alone]
+
+
+def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
+    plan: ScorePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "memserver.sweet_rl.score_rows._mask",
+        lambda branches, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
+    )
+    assert not Critic.load(plan).shares
+
+
+def test_a_fork_has_its_common_part_once() -> None:
+    row = forked([1, 2, 3], [[4, 5], [], [6]])
+    assert row.ids == [1, 2, 3, 4, 5, 3, 3, 6]
+    assert row.scored == [0, 0, 0, 1, 1, 0, 0, 1]
+    assert row.branches == (0, 0, 1, 1, 1, 2, 3, 3)
+    assert row.positions == (0, 1, 2, 3, 4, 2, 2, 3)
+    assert row.turns == 2
 
 
 def test_ranking_goes_on_where_it_stopped(

@@ -1,6 +1,7 @@
 """Trainings as a stage calls them: they learn, stop in time, go on where they stopped, and leave an adapter."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,9 @@ def test_a_finished_training_is_not_done_again_and_another_is_refused_its_folder
     weights.unlink()
     assert sft(tiny_base, tmp_path, replace(SHORT, seconds=9), "out") == figures
     assert not weights.exists()
+    moved = tmp_path / "moved"
+    shutil.copytree(tmp_path, moved)
+    assert sft(tiny_base, moved, SHORT, "out") == figures, "it may go on elsewhere"
     with pytest.raises(Conflict, match="another schedule"):
         sft(tiny_base, tmp_path, replace(SHORT, rate=1), "out")
     write_file(tmp_path / "successes.jsonl", successes(some_trajectories(5)))

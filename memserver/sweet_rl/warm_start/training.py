@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from trl import SFTConfig, SFTTrainer
 
+from memserver.sweet_rl import adapters
 from memserver.sweet_rl.warm_start.chains import Chain, Lesson, read_chains
 from memserver.sweet_rl.warm_start.lessons import chatml, dataset_rows
 from memserver.sweet_rl.warm_start.scoring import (
@@ -39,6 +39,7 @@ PLAIN_CHATS = {
 """Files of the untrained model's answers, with their system messages; the first one is the template's."""
 DATA = Path(__file__).parent / "data"
 TIMED_STEPS = 20
+SEED = 1
 LONGEST_CHAIN = 3072
 """Tokens; longer ones are left out."""
 
@@ -106,7 +107,7 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
     trainer = _trainer(model_path, tokenizer, data, out / "checkpoints", recipe, steps)
     resumed = any((out / "checkpoints").glob("checkpoint-*"))
     result = trainer.train(resume_from_checkpoint=resumed or None)
-    _save(trainer.model, out / "adapter")
+    adapters.save(trainer.model, out / "adapter", base=model_path.name)
     return {
         "chains": len(chains),
         "plain_chats": len(plain),
@@ -186,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _write(options.out / "figures.json", figures)
     if options.questions:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
-        model = _load(options.model)
+        model = adapters.load_base(options.model)
         fewer = max(1, options.questions // 2)
         figures["untrained"] = examine(model, tokenizer, options.traces, fewer)
         model.load_adapter(str(options.out / "adapter"))
@@ -204,12 +205,6 @@ def _trainer(
     recipe: Recipe,
     steps: int,
 ) -> SFTTrainer:
-    lora = LoraConfig(
-        r=recipe.rank,
-        lora_alpha=2 * recipe.rank,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
     config = SFTConfig(
         output_dir=str(out),
         max_steps=steps,
@@ -227,19 +222,17 @@ def _trainer(
         save_steps=200,
         save_total_limit=1,
         report_to="none",
-        seed=1,
+        seed=SEED,
         dataset_kwargs={"skip_prepare_dataset": True},
     )
-    model = _load(model_path)
-    if recipe.adapter is not None:
-        model = PeftModel.from_pretrained(model, str(recipe.adapter), is_trainable=True)
     return SFTTrainer(
-        model=model,
+        model=adapters.to_train(
+            adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
+        ),
         args=config,
         train_dataset=data,
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
-        peft_config=lora if recipe.adapter is None else None,
     )
 
 
@@ -256,21 +249,6 @@ def _seconds_per_step(
     start = time.monotonic()
     trainer.train()
     return (time.monotonic() - start) / steps
-
-
-def _load(path: Path) -> TransformersModel:
-    device, dtype = (
-        ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
-    )
-    return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
-
-
-def _save(model: TransformersModel, folder: Path) -> None:
-    """The adapter in bf16, which halves it; it is served in bf16 anyway."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.to(torch.bfloat16)
-    model.save_pretrained(folder)
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:
