@@ -1,7 +1,5 @@
 """Asking the parts of an evaluation that run as servers of their own: the recorder and the oracle."""
 
-from typing import Any
-
 import httpx2
 
 from memserver.errors import ModelUnavailable
@@ -9,7 +7,7 @@ from memserver.errors import ModelUnavailable
 TIMEOUT = 600
 
 
-async def ask_part(url: str, method: str, path: str, body: Any = None) -> httpx2.Response:
+async def ask_part(url: str, method: str, path: str, body: object = None) -> httpx2.Response:
     """Its answer.
 
     Raises:
