@@ -36,6 +36,7 @@ from memserver.evals.compare import Comparison, compare
 from memserver.evals.engines import Engine, LocalEngine
 from memserver.evals.judging.endpoint import EndpointJudge
 from memserver.evals.judging.string import StringJudge
+from memserver.evals.markdown import tables
 from memserver.evals.ray_engine import RayEngine
 from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskEntry, TaskOptions, find_task
@@ -120,6 +121,7 @@ def make_commands(start_engine: StartEngine) -> typer.Typer:
     commands.command("list")(list_tasks)
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
+    commands.command("tables")(print_tables)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
@@ -200,6 +202,16 @@ def report_again(
         records = [folder.done[job] for job in jobs]
         outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
         _tell(run, manifest, task, outcome)
+
+
+def print_tables(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+) -> None:
+    """The tables of runs as Markdown, for a document."""
+    for run in runs:
+        manifest = read_manifest(run)
+        print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
+        print(tables(run))
 
 
 def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., None]:
