@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memserver.errors import InvalidInput
-from memserver.evals.results import AT, RESULTS
+from memserver.evals.results import AT, RESULTS, number_or_last
 from memserver.messages import JsonObject
 
 Cells = Mapping[str, JsonObject]
@@ -45,8 +45,9 @@ def _parts(results: JsonObject) -> Iterator[str]:
             yield f"{_words(main)} by {_words(key)}:"
             yield _table([_words(key), *systems], rows)
     for family in dict.fromkeys(name.partition(AT)[0] for name in named if AT in name):
-        points = [name for name in named if name.startswith(family + AT)]
-        rows = [[name.partition(AT)[2], *_cells(systems, systems, name)] for name in points]
+        points = [name.partition(AT)[2] for name in named if name.startswith(family + AT)]
+        points.sort(key=number_or_last)
+        rows = [[x, *_cells(systems, systems, f"{family}{AT}{x}")] for x in points]
         yield f"{_words(family)} at:"
         yield _table(["", *systems], rows)
 
