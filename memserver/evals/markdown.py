@@ -38,7 +38,7 @@ def _parts(results: JsonObject) -> Iterator[str]:
         [_row(name, one, scores) for name, one in systems.items()],
     )
     for key, values in results["groups"].items():
-        if values:
+        if len(values) > 1:
             rows = [
                 [str(each["value"]), *_cells(each["systems"], systems, main)] for each in values
             ]
@@ -47,9 +47,19 @@ def _parts(results: JsonObject) -> Iterator[str]:
     for family in dict.fromkeys(name.partition(AT)[0] for name in named if AT in name):
         points = [name.partition(AT)[2] for name in named if name.startswith(family + AT)]
         points.sort(key=number_or_last)
-        rows = [[x, *_cells(systems, systems, f"{family}{AT}{x}")] for x in points]
-        yield f"{_words(family)} at:"
-        yield _table(["", *systems], rows)
+        curves = {
+            name: one
+            for name, one in systems.items()
+            if _varies(one, [f"{family}{AT}{x}" for x in points])
+        }
+        if curves:
+            yield f"{_words(family)} at, for systems for which it makes a difference:"
+            rows = [[x, *_cells(curves, curves, f"{family}{AT}{x}")] for x in points]
+            yield _table(["", *curves], rows)
+
+
+def _varies(one: JsonObject, scores: Sequence[str]) -> bool:
+    return len({(one["scores"].get(score) or {}).get("mean") for score in scores}) > 1
 
 
 def _row(name: str, one: JsonObject, scores: Sequence[str]) -> list[str]:
