@@ -36,6 +36,7 @@ from memserver.evals.compare import Comparison, compare
 from memserver.evals.engines import Engine, LocalEngine
 from memserver.evals.judging.endpoint import EndpointJudge
 from memserver.evals.judging.string import StringJudge
+from memserver.evals.markdown import tables
 from memserver.evals.ray_engine import RayEngine
 from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskEntry, TaskOptions, find_task
@@ -120,6 +121,7 @@ def make_commands(start_engine: StartEngine) -> typer.Typer:
     commands.command("list")(list_tasks)
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
+    commands.command("tables")(print_tables)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
@@ -200,6 +202,16 @@ def report_again(
         records = [folder.done[job] for job in jobs]
         outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
         _tell(run, manifest, task, outcome)
+
+
+def print_tables(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+) -> None:
+    """The tables of runs as Markdown, for a document."""
+    for run in runs:
+        manifest = read_manifest(run)
+        print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
+        print(tables(run))
 
 
 def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., None]:
@@ -389,26 +401,25 @@ def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) ->
     except SetupError as error:  # without matplotlib there are the numbers
         page = None
         console.print(f"No report: {error.message} {error.hint}")
-    console.print(_table(outcome.table))
+    for shown in (_leading(outcome.table), _others(outcome.table)):
+        if shown is not None:
+            console.print(shown)
     console.print(f"{page or out}")
 
 
-def _table(table: Table) -> Shown:
+def _leading(table: Table) -> Shown:
+    """The main score with its interval, and what it cost: narrow enough for a terminal of 80 columns."""
     shown = Shown(
-        "system",
-        "examples",
-        *(name.replace("_", " ") for name in table.scores),
-        "fitted",
-        "tokens in/out",
-        "no answer",
+        "system", "n", table.main_score.replace("_", " "), "fitted", "tokens in/out", "no answer"
     )
+    shown.columns[0].no_wrap = shown.columns[2].no_wrap = True
     for name in table.systems:
         one = table.overall[name]
         fitted = "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %"
         shown.add_row(
             name,
             str(one.examples),
-            *(_shown(one.scores.get(score)) for score in table.scores),
+            _shown(one.scores.get(table.main_score), digits=2),
             fitted,
             f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",
             ", ".join(f"{count} {code}" for code, count in one.errors.items()) or "0",
@@ -416,13 +427,30 @@ def _table(table: Table) -> Shown:
     return shown
 
 
-def _shown(found: Estimate | None, *, sign: bool = False) -> str:
+def _others(table: Table) -> Shown | None:
+    """The means of the other scores; None where there are none. The report has their intervals."""
+    names = [name for name in table.scores if name != table.main_score]
+    if not names:
+        return None
+    shown = Shown("score", *table.systems)
+    for name in names:
+        means = [table.overall[system].scores.get(name) for system in table.systems]
+        shown.add_row(name.replace("_", " "), *(_mean(each) for each in means))
+    return shown
+
+
+def _mean(found: Estimate | None) -> str:
+    return f"{found.mean:.3f}" if found and found.count else "-"
+
+
+def _shown(found: Estimate | None, *, sign: bool = False, digits: int = 3) -> str:
     if found is None or not found.count:
         return "-"
-    form = "+.3f" if sign else ".3f"
+    plus = "+" if sign else ""
+    mean = f"{found.mean:{plus}.3f}"
     if isnan(found.low):
-        return f"{found.mean:{form}}"
-    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+        return mean
+    return f"{mean} [{found.low:{plus}.{digits}f}, {found.high:{plus}.{digits}f}]"
 
 
 def _comparison_as_json(found: Comparison) -> JsonObject:
