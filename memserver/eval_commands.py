@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,10 +40,9 @@ from memserver.evals.ray_engine import RayEngine
 from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskEntry, TaskOptions, find_task
 from memserver.evals.report import gold_answers, write_report
-from memserver.evals.results import Table
 from memserver.evals.run_folder import RunFolder, open_run, read_manifest
 from memserver.evals.runner import Outcome, jobs_of, judge_and_report, play_all, sample
-from memserver.evals.statistics import Estimate
+from memserver.evals.terminal import leading, others, shown_estimate
 from memserver.evals.verdicts import Bench
 from memserver.label_commands import show_agreement, write_labels
 from memserver.llm.engine.process import LocalEngine as LocalModel
@@ -165,7 +163,7 @@ def compare_runs(
             str(each.estimate.count),
             f"{each.a:.3f}",
             f"{each.b:.3f}",
-            _shown(each.estimate, sign=True),
+            shown_estimate(each.estimate, sign=True),
             str(each.better),
             str(each.worse),
             str(each.equal),
@@ -401,56 +399,10 @@ def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) ->
     except SetupError as error:  # without matplotlib there are the numbers
         page = None
         console.print(f"No report: {error.message} {error.hint}")
-    for shown in (_leading(outcome.table), _others(outcome.table)):
+    for shown in (leading(outcome.table), others(outcome.table)):
         if shown is not None:
             console.print(shown)
     console.print(f"{page or out}")
-
-
-def _leading(table: Table) -> Shown:
-    """The main score with its interval, and what it cost: narrow enough for a terminal of 80 columns."""
-    shown = Shown(
-        "system", "n", table.main_score.replace("_", " "), "fitted", "tokens in/out", "no answer"
-    )
-    shown.columns[0].no_wrap = shown.columns[2].no_wrap = True
-    for name in table.systems:
-        one = table.overall[name]
-        fitted = "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %"
-        shown.add_row(
-            name,
-            str(one.examples),
-            _shown(one.scores.get(table.main_score), digits=2),
-            fitted,
-            f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",
-            ", ".join(f"{count} {code}" for code, count in one.errors.items()) or "0",
-        )
-    return shown
-
-
-def _others(table: Table) -> Shown | None:
-    """The means of the other scores; None where there are none. The report has their intervals."""
-    names = [name for name in table.scores if name != table.main_score]
-    if not names:
-        return None
-    shown = Shown("score", *table.systems)
-    for name in names:
-        means = [table.overall[system].scores.get(name) for system in table.systems]
-        shown.add_row(name.replace("_", " "), *(_mean(each) for each in means))
-    return shown
-
-
-def _mean(found: Estimate | None) -> str:
-    return f"{found.mean:.3f}" if found and found.count else "-"
-
-
-def _shown(found: Estimate | None, *, sign: bool = False, digits: int = 3) -> str:
-    if found is None or not found.count:
-        return "-"
-    plus = "+" if sign else ""
-    mean = f"{found.mean:{plus}.3f}"
-    if isnan(found.low):
-        return mean
-    return f"{mean} [{found.low:{plus}.{digits}f}, {found.high:{plus}.{digits}f}]"
 
 
 def _comparison_as_json(found: Comparison) -> JsonObject:
