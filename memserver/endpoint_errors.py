@@ -29,10 +29,10 @@ _OVERFLOWS = re.compile(
     "context_length_exceeded|exceed_context_size|maximum context length|maximum model length|"
     "longer than the model's context|exceed context window|exceeds the available context size|"
     "exceeds the context length|context size has been exceeded|context window exceeded|"
-    "prompt is too long|max_new_tokens` must be <=",
+    r"prompt is too long|max_new_tokens` must be <=|must have less than \d+ tokens",
     re.IGNORECASE,
 )
-"""Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama and TGI."""
+"""Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama, TGI and TEI."""
 _NO_MODEL = re.compile(
     r"model_not_found|\b(model|adapter)\b.{0,300}?(does not exist|not found)|not a valid model|"
     r"\b(invalid|unknown)[ _]model\b|no such model",

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,14 +35,14 @@ from memserver.evals.compare import Comparison, compare
 from memserver.evals.engines import Engine, LocalEngine
 from memserver.evals.judging.endpoint import EndpointJudge
 from memserver.evals.judging.string import StringJudge
+from memserver.evals.markdown import tables
 from memserver.evals.ray_engine import RayEngine
 from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskEntry, TaskOptions, find_task
 from memserver.evals.report import gold_answers, write_report
-from memserver.evals.results import Table
 from memserver.evals.run_folder import RunFolder, open_run, read_manifest
 from memserver.evals.runner import Outcome, jobs_of, judge_and_report, play_all, sample
-from memserver.evals.statistics import Estimate
+from memserver.evals.terminal import leading, others, shown_estimate
 from memserver.evals.verdicts import Bench
 from memserver.label_commands import show_agreement, write_labels
 from memserver.llm.engine.process import LocalEngine as LocalModel
@@ -120,6 +119,7 @@ def make_commands(start_engine: StartEngine) -> typer.Typer:
     commands.command("list")(list_tasks)
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
+    commands.command("tables")(print_tables)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
@@ -163,7 +163,7 @@ def compare_runs(
             str(each.estimate.count),
             f"{each.a:.3f}",
             f"{each.b:.3f}",
-            _shown(each.estimate, sign=True),
+            shown_estimate(each.estimate, sign=True),
             str(each.better),
             str(each.worse),
             str(each.equal),
@@ -200,6 +200,16 @@ def report_again(
         records = [folder.done[job] for job in jobs]
         outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
         _tell(run, manifest, task, outcome)
+
+
+def print_tables(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+) -> None:
+    """The tables of runs as Markdown, for a document."""
+    for run in runs:
+        manifest = read_manifest(run)
+        print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
+        print(tables(run))
 
 
 def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., None]:
@@ -389,40 +399,10 @@ def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) ->
     except SetupError as error:  # without matplotlib there are the numbers
         page = None
         console.print(f"No report: {error.message} {error.hint}")
-    console.print(_table(outcome.table))
+    for shown in (leading(outcome.table), others(outcome.table)):
+        if shown is not None:
+            console.print(shown)
     console.print(f"{page or out}")
-
-
-def _table(table: Table) -> Shown:
-    shown = Shown(
-        "system",
-        "examples",
-        *(name.replace("_", " ") for name in table.scores),
-        "fitted",
-        "tokens in/out",
-        "no answer",
-    )
-    for name in table.systems:
-        one = table.overall[name]
-        fitted = "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %"
-        shown.add_row(
-            name,
-            str(one.examples),
-            *(_shown(one.scores.get(score)) for score in table.scores),
-            fitted,
-            f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",
-            ", ".join(f"{count} {code}" for code, count in one.errors.items()) or "0",
-        )
-    return shown
-
-
-def _shown(found: Estimate | None, *, sign: bool = False) -> str:
-    if found is None or not found.count:
-        return "-"
-    form = "+.3f" if sign else ".3f"
-    if isnan(found.low):
-        return f"{found.mean:{form}}"
-    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
 
 
 def _comparison_as_json(found: Comparison) -> JsonObject:

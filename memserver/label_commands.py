@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import zip_longest
 from math import isnan
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memserver.endpoint import Endpoint, EndpointClient
-from memserver.errors import InvalidInput
+from memserver.errors import BadData, InvalidInput
 from memserver.evals.catalog import TASKS
 from memserver.evals.judging.agreement import (
     Agreement,
@@ -30,7 +31,7 @@ from memserver.evals.registry import TaskOptions, find_task
 from memserver.evals.run_folder import open_run, read_manifest
 from memserver.prompts import Prompts
 from memserver.settings import Settings
-from memserver.tasks import Task
+from memserver.tasks import Played, Reply, Task, Turn
 
 ANSWERS = 60
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -64,10 +65,14 @@ def show_agreement(
     judge_url: Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")] = None,
     judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
     judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="MEMSERVER_DATA", help="The data, for labels without questions."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """How far the judges agree with labels given by hand: the share, and Cohen's kappa."""
-    answers = read_labels(labels)
+    answers = [_completed(each, data) for each in read_labels(labels)]
     if (judge_url is None) != (judge_model is None):
         raise InvalidInput("--judge-url and --judge-model go together.")
     found = anyio.run(_agreements, answers, judge_url, judge_model, judge_key)
@@ -118,6 +123,27 @@ def _judgeable(task: Task[Any], done: "dict[Job, Record]") -> Iterator[tuple[str
                     kind=claim.kind,
                 ),
             )
+
+
+def _completed(answer: LabelledAnswer, data: Path | None) -> LabelledAnswer:
+    """With the question and what is right, found in the data where the labels have none."""
+    if answer.gold:
+        return answer
+    name, _, example_id = answer.id.partition("/")
+    task = _task(name, data)
+    example = next((one for one in task.examples() if one.id == example_id.partition("/")[2]), None)
+    played = Played((Turn("", Reply(answer.answer)),))
+    claim = task.claim(example, played) if example is not None else None
+    if claim is None:
+        raise BadData(f"{answer.id} has no question, and the data has none of that name.")
+    return answer.model_copy(
+        update={"question": claim.question, "gold": claim.gold, "kind": claim.kind}
+    )
+
+
+@cache
+def _task(name: str, data: Path | None) -> Task[Any]:
+    return find_task(TASKS, name).make(TaskOptions(data))
 
 
 def _sample(

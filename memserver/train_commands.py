@@ -1,6 +1,7 @@
 """The command `train`: SWEET-RL and its baselines, stage by stage or all, from a recipe."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class SamplingWishes:
 
     sampler: SamplerName
     vllm: str | None
-    endpoint: str | None
+    endpoint: Sequence[str]
     endpoint_model: str
 
 
@@ -97,9 +98,10 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         typer.Option(help="The command of vLLM's API server, if it has its own environment."),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(help="A running endpoint that takes adapters (…/v1).")
+        list[str] | None,
+        typer.Option(help="A running endpoint that takes adapters (…/v1); repeatable."),
     ] = None,
-    endpoint_model: Annotated[str, typer.Option(help="Its name of the base.")] = "base",
+    endpoint_model: Annotated[str, typer.Option(help="Their name of the base.")] = "base",
     gpus: Annotated[int, typer.Option(min=1, help="GPUs that train together.")] = 1,
     data: Annotated[
         Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder of published tasks.")
@@ -148,7 +150,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     wanted = _selection(stage, begin, tuple(seed or ()), tuple(part or ()), found)
     folder = _base(base, found)
     with ExitStack() as stack:
-        wishes = SamplingWishes(sampler, vllm, endpoint, endpoint_model)
+        wishes = SamplingWishes(sampler, vllm, endpoint or (), endpoint_model)
         bench = Bench(
             found,
             out.resolve(),
@@ -166,6 +168,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             gpus,
         )
         _note(out, found, stage)
+        _quiet()
         try:
             done = run_units(units, wanted, bench, _tell, redo=redo)
         except OutOfTime as error:
@@ -279,6 +282,7 @@ def _source(
 ) -> "SamplingSource":
     from memserver.sweet_rl.sampling_sources import (  # noqa: PLC0415
         EndpointSource,
+        ServerSource,
         TransformersSource,
     )
     from memserver.sweet_rl.vllm_server import (  # noqa: PLC0415
@@ -288,9 +292,8 @@ def _source(
     )
 
     sampling = recipe.sampling
-    if wishes.endpoint is not None:
-        url = wishes.endpoint
-        return EndpointSource(lambda: url, wishes.endpoint_model, sampling.seeded)
+    if wishes.endpoint:
+        return EndpointSource(wishes.endpoint, wishes.endpoint_model, sampling.seeded)
     command = vllm_command(wishes.vllm)
     if wishes.sampler is SamplerName.TRANSFORMERS or (
         wishes.sampler is SamplerName.AUTO and command is None
@@ -303,13 +306,16 @@ def _source(
     options = ServerOptions(
         command,
         sampling.window,
-        sampling.gpu_memory,
+        sampling.cache_gb,
         recipe.rank_of_adapters,
         sampling.server_options,
     )
     out.mkdir(parents=True, exist_ok=True)
-    server = stack.enter_context(VllmServer(base, out / "vllm.log", options))
-    return EndpointSource(server.address, seeded=sampling.seeded)
+    servers = [
+        stack.enter_context(VllmServer(base, out / f"vllm-{number}.log", options))
+        for number in range(sampling.servers)
+    ]
+    return ServerSource(servers, sampling.seeded)
 
 
 def _note(out: Path, recipe: "Recipe", stage: str) -> None:
@@ -317,6 +323,16 @@ def _note(out: Path, recipe: "Recipe", stage: str) -> None:
     from memserver.sweet_rl.run_state import note_call  # noqa: PLC0415
 
     note_call(out, recipe.model_dump(mode="json"), stage)
+
+
+def _quiet() -> None:
+    """Keep others' bars and deprecations out of what we print."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy
+    except ImportError:
+        return
+    disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _tell(unit: "Unit", figures: JsonObject, seconds: float) -> None:

@@ -16,12 +16,15 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable, readable
 from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.endpoint import Endpoint, EndpointClient
-from memserver.errors import EmbeddingError, ModelError
+from memserver.errors import ContextOverflow, EmbeddingError, ModelError
 from memserver.messages import JsonObject
 
 _COMMON_WINDOW = 512
 _FRAME = 2
 """Tokens that a model puts around a text, as a rule."""
+SHRINK = 0.75
+SHORTEST = 16
+"""Characters of a text that every window takes."""
 
 
 class OpenAICompatibleEmbedder(Embedder):
@@ -102,14 +105,7 @@ class OpenAICompatibleEmbedder(Embedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if not texts:
             return []
-        readable = [embeddable(text) or " " for text in texts]
-        asked = {"input": readable, "model": self.model, "encoding_format": "float"}
-        body = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
-        try:
-            answer = await self._client.post("/embeddings", body)
-        except ModelError as error:
-            raise EmbeddingError(error.message, hint=error.hint) from error
-        vectors = _vectors(answer)
+        vectors = _vectors(await self._ask([embeddable(text) or " " for text in texts]))
         if len(vectors) != len(texts):
             raise EmbeddingError(
                 f"The embedding endpoint gave {len(vectors)} vectors for {len(texts)} texts."
@@ -119,6 +115,20 @@ class OpenAICompatibleEmbedder(Embedder):
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    async def _ask(self, texts: list[str]) -> JsonObject:
+        """The answer, the longest texts cut until the endpoint takes them: some refuse what is over the window."""
+        asked = {"input": texts, "model": self.model, "encoding_format": "float"}
+        body = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
+        try:
+            return await self._client.post("/embeddings", body)
+        except ContextOverflow as error:
+            most = int(SHRINK * max(map(len, texts)))
+            if most < SHORTEST:
+                raise EmbeddingError(error.message, hint=error.hint) from error
+        except ModelError as error:
+            raise EmbeddingError(error.message, hint=error.hint) from error
+        return await self._ask([text[:most] for text in texts])
 
     async def _listed_window(self) -> int | None:
         try:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.errors import BadData
+from memserver.errors import BadData, SetupError
 from memserver.evals.data.msc import SIDES, Dialogue
 from memserver.evals.data.source import find_file
 from memserver.evals.msc import FILES, read_dialogues, tell
@@ -108,7 +108,7 @@ class Opener(Task[Greeting]):
     async def play(self, example: Greeting, system: System) -> Played:
         played = await ask(system, example.id, example.material, example.prompt, at=example.at)
         if self._embedder is None:
-            self._embedder = SentenceTransformersEmbedder()
+            self._embedder = _embedder()
         opener = await csim(self._embedder, played.answer, example.persona, example.human)
         human = await csim(self._embedder, example.human, example.persona, example.human)
         outcome = asdict(opener) | {f"human_{name}": value for name, value in asdict(human).items()}
@@ -152,6 +152,15 @@ def greetings(dialogues: "list[Dialogue]") -> tuple[Greeting, ...]:
             )
         )
     return tuple(examples)
+
+
+def _embedder() -> SentenceTransformersEmbedder:
+    """Always this one: similarities by two embedders can't be compared."""
+    try:
+        return SentenceTransformersEmbedder()
+    except SetupError as error:
+        hint = "Install memserver[local]: openers are compared by its model, whatever a server embeds by."
+        raise SetupError(error.message, hint=hint) from error
 
 
 def make(options: TaskOptions) -> Opener:

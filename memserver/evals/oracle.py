@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-import httpx2
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.endpoint import AGENT_HEADER
+from memserver.evals.parts import ask_part
 from memserver.llm.scripted import Call, Step, count_bytes, say
 from memserver.llm.scripted_rules import last_user_text
 from memserver.llm.scripted_server import Abilities, create_scripted_app
@@ -137,14 +137,15 @@ class _TellingAgent:
 
 
 async def tell(url: str, agent: str, hints: Sequence[str]) -> None:
-    """Tell the oracle at this address what to look for; nothing makes it forget."""
-    async with httpx2.AsyncClient(trust_env=False) as http:
-        answer = await (
-            http.put(f"{url}/hints/{agent}", json=list(hints))
-            if hints
-            else http.delete(f"{url}/hints/{agent}")
-        )
-        answer.raise_for_status()
+    """Tell the oracle at this address what to look for; nothing makes it forget.
+
+    Raises:
+        ModelUnavailable: it doesn't answer.
+    """
+    if hints:
+        await ask_part(url, "PUT", f"/hints/{agent}", list(hints))
+    else:
+        await ask_part(url, "DELETE", f"/hints/{agent}")
 
 
 def _follow(key: str, made: Sequence[Made]) -> Step:

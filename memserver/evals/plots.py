@@ -56,7 +56,7 @@ def _curves(axes: Any, table: Table, name: str, variants: Sequence[str]) -> None
             told = f" ({variant.removeprefix(name).strip('_')})" if variant != name else ""
             _line(axes, table, system, points, style=style, label=f"{system}{told}")
     axes.set_xticks(range(len(places)), places)
-    axes.set_xlabel(f"{name.replace('_', ' ')} at")
+    axes.set_xlabel("how many")
     axes.set_ylabel(name.replace("_", " "))
     axes.set_ylim(0, 1.08)
     axes.grid(axis="y", color="#e3e7eb", lw=0.8)
@@ -68,7 +68,9 @@ def _same(table: Table, system: str, name: str, variant: str) -> bool:
     """Whether a variant makes no difference to a system: one line shows both."""
     curve, other = table.curves[name], table.curves[variant]
     return all(
-        other[x].get(system) == found.get(system) for x, found in curve.items() if x in other
+        other[x][system].mean == found[system].mean
+        for x, found in curve.items()
+        if x in other and system in found and system in other[x]
     )
 
 

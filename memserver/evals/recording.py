@@ -19,12 +19,12 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from memserver.endpoint import AGENT_HEADER
+from memserver.evals.parts import TIMEOUT, ask_part
 from memserver.llm.modes import PROBE
 from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.messages import JsonObject
 from memserver.tasks import Exchange
 
-TIMEOUT = 600
 _EXCHANGES = TypeAdapter(tuple[Exchange, ...])
 _NOT_PASSED_ON = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
 _NOT_PASSED_BACK = {"content-length", "connection", "transfer-encoding", "content-encoding"}
@@ -56,9 +56,7 @@ class RemoteRecorder(Recorder):
     @override
     async def take(self, agent_id: str) -> tuple[Exchange, ...]:
         """What was kept for this agent since it was last asked for."""
-        async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False) as http:
-            answer = await http.post(f"{self.url}/exchanges/{agent_id}/take")
-            answer.raise_for_status()
+        answer = await ask_part(self.url, "POST", f"/exchanges/{agent_id}/take")
         return _EXCHANGES.validate_python(answer.json())
 
 

@@ -35,7 +35,7 @@ class Row:
         cluster: what it is drawn together with.
         scores: the task's and the judges'; nan is none.
         share_fitted: the least of its turns; None where that means nothing.
-        error: why there is no answer, if so.
+        error: why there is no answer, or none to one of several turns.
     """
 
     system: str
@@ -138,7 +138,7 @@ class Table:
                 if at:
                     found.setdefault(name, {}).setdefault(x, {})[system] = measured
         return {
-            name: dict(sorted(points.items(), key=lambda point: _number_or_last(point[0])))
+            name: dict(sorted(points.items(), key=lambda point: number_or_last(point[0])))
             for name, points in found.items()
         }
 
@@ -157,7 +157,8 @@ class Table:
         }
 
 
-def _number_or_last(x: str) -> tuple[bool, float, str]:
+def number_or_last(x: str) -> tuple[bool, float, str]:
+    """To sort what curves are measured at: numbers by their size, then words."""
     return (False, float(x), x) if x.isdecimal() else (True, 0, x)
 
 
@@ -240,7 +241,7 @@ def _row(
 def _error(played: Played) -> str:
     if not played.turns:
         return str(played.outcome.get("error", ""))
-    return played.turns[-1].reply.error
+    return next((turn.reply.error for turn in reversed(played.turns) if turn.reply.error), "")
 
 
 def _of_verdict(verdict: Verdict) -> float:

@@ -187,18 +187,16 @@ class Remembered(TokenCounter):
     async def count(self, texts: Sequence[str]) -> list[int]:
         """Count each text. Raises what the inner counter raises."""
         keys = [_key(text) for text in texts]
-        unknown = {
-            key: text for key, text in zip(keys, texts, strict=True) if key not in self._known
-        }
+        found = {key: self._known[key] for key in keys if key in self._known}
+        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         counts = await self._inner.count(list(unknown.values())) if unknown else []
-        fresh = dict(zip(unknown, counts, strict=True))
-        result = [fresh[key] if key in fresh else self._known[key] for key in keys]
-        self._known |= fresh
+        found |= dict(zip(unknown, counts, strict=True))
+        self._known |= found  # again: another count may have dropped some meanwhile
         for key in keys:
             self._known.move_to_end(key)
         while len(self._known) > self._most:
             self._known.popitem(last=False)
-        return result
+        return [found[key] for key in keys]
 
     @override
     async def aclose(self) -> None:

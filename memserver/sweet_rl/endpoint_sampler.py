@@ -1,13 +1,14 @@
 """Samples from an OpenAI-compatible endpoint: chat completions with `n`, `seed` and log-probabilities."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from memserver.endpoint import EndpointClient
 from memserver.errors import ModelUnavailable
 from memserver.messages import JsonObject
-from memserver.sweet_rl.samplers import Sampled, Sampling
+from memserver.sweet_rl.samplers import Sampled, Sampler, Sampling, seed_of
 from memserver.sweet_rl.trajectories import Messages
 
 
@@ -54,6 +55,24 @@ class EndpointSampler:
 
     async def aclose(self) -> None:
         """Nothing: the client is its maker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadSampler:
+    """Several samplers of the same policy. All of one collaboration goes to one, which has its beginning cached."""
+
+    samplers: Sequence[Sampler]
+
+    async def sample(
+        self, chat: Messages, count: int, sampling: Sampling, seed: int
+    ) -> list[Sampled]:
+        """As the protocol says."""
+        first = next(message["content"] for message in chat if message["role"] == "user")
+        chosen = self.samplers[seed_of(first) % len(self.samplers)]
+        return await chosen.sample(chat, count, sampling, seed)
+
+    async def aclose(self) -> None:
+        """Nothing: the samplers are their makers'."""
 
 
 def _read(answer: JsonObject) -> list[Sampled]:

@@ -1,6 +1,5 @@
 """Runs a training: in this process, or on several GPUs by accelerate in processes of their own."""
 
-import gc
 import json
 import subprocess
 import sys
@@ -36,7 +35,7 @@ def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
 
 
 def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
-    """Train in this process; what the GPU held of it is given back."""
+    """Train in this process."""
     try:
         from memserver.sweet_rl.preferences import train_preferences  # noqa: PLC0415 - torch
         from memserver.sweet_rl.sft import train_sft  # noqa: PLC0415 - torch
@@ -46,20 +45,8 @@ def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
             hint="pip install 'memserver[train]'",
         ) from error
     if isinstance(plan, SftPlan):
-        figures = train_sft(plan, progress)
-    else:
-        figures = train_preferences(plan, progress)
-    free_memory()
-    return figures
-
-
-def free_memory() -> None:
-    """Give back what torch keeps of the GPU's memory, for the server beside it."""
-    import torch  # noqa: PLC0415 - heavy
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        return train_sft(plan, progress)
+    return train_preferences(plan, progress)
 
 
 def _launched(plan: Plan, gpus: int) -> JsonObject:

@@ -12,7 +12,6 @@ from memserver.sweet_rl.bench import (
     collected_by,
     variant_of,
 )
-from memserver.sweet_rl.launching import free_memory
 from memserver.sweet_rl.oracle import agreement, values_of
 from memserver.sweet_rl.pairs import successes
 from memserver.sweet_rl.picture import draw
@@ -58,7 +57,6 @@ def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     ranked = [_with_oracle(each, bench) for each in read_file(folder / SCORED, Ranked)]
     write_file(folder / RANKED, ranked)
     _draw_some(unit, folder, bench, plan)
-    free_memory()
     return figures | agreement(ranked)
 
 

@@ -87,11 +87,12 @@ class SamplingPart(_Part):
     Attributes:
         temperature: of rollouts and candidates.
         max_tokens: of one message.
-        window: tokens of a whole collaboration, for the server that is started.
+        window: tokens of a whole collaboration, for the servers that are started.
         at_once: conversations (or states) at a time.
         seeded: send a seed with each request; vLLM is faster without.
-        gpu_memory: the share of the GPU's memory that the server may have.
-        server_options: further options of vLLM's server.
+        servers: of vLLM, for small models: one process can't keep a GPU busy with them.
+        cache_gb: of keys and values that each server keeps.
+        server_options: further options of vLLM's servers.
     """
 
     temperature: PositiveFloat = 1.0
@@ -99,7 +100,8 @@ class SamplingPart(_Part):
     window: PositiveInt = 4096
     at_once: PositiveInt = 128
     seeded: bool = True
-    gpu_memory: Annotated[float, Field(gt=0, lt=1)] = 0.35
+    servers: Annotated[int, Field(ge=1, le=8)] = 1
+    cache_gb: PositiveFloat = 8
     server_options: tuple[str, ...] = ()
 
 

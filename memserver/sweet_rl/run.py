@@ -69,6 +69,8 @@ def run_units(
                 state.forget(unit)
     to_do = [unit for unit in chosen if state.figures(unit) is None]
     _check_needs(to_do, state)
+    if any(_samples(unit, bench) for unit in to_do):
+        bench.source.prepare()
     for unit in to_do:
         bench.deadline.check(f"{unit.path} has not begun")
         with state.working_on(unit) as folder:
@@ -76,6 +78,13 @@ def run_units(
         state.finish(unit, figures)
         told(unit, figures, state.seconds(unit))
     return to_do
+
+
+def _samples(unit: Unit, bench: Bench) -> bool:
+    """Whether it asks a model for texts."""
+    if unit.stage == "collect":
+        return bench.recipe.collect.by == "policy"
+    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}
 
 
 def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:

@@ -1,16 +1,17 @@
 """Where policies are sampled from: given an adapter, a sampler of it."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
-from memserver.sweet_rl.endpoint_sampler import EndpointSampler
+from memserver.sweet_rl.endpoint_sampler import EndpointSampler, SpreadSampler
 from memserver.sweet_rl.samplers import Rule, Sampler, ScriptedSampler
-from memserver.sweet_rl.vllm_server import BASE
+from memserver.sweet_rl.vllm_server import BASE, VllmServer
 
 PATIENCE = 600
 """Seconds for an answer: a request waits for those before it."""
@@ -18,6 +19,10 @@ PATIENCE = 600
 
 class SamplingSource(Protocol):
     """A base model, and samplers of it with and without adapters."""
+
+    def prepare(self) -> None:
+        """Begin what takes long, without waiting for it: samplers will be wanted."""
+        ...
 
     def open(
         self, adapter: Path | None, *, logprobs: bool = False
@@ -33,32 +38,60 @@ class SamplingSource(Protocol):
 
 @dataclass(frozen=True)
 class EndpointSource:
-    """An OpenAI-compatible endpoint that takes adapters as vLLM does.
+    """OpenAI-compatible endpoints that take adapters as vLLM does.
 
     Attributes:
-        address: gives the endpoint's address (…/v1), and may start it first.
-        model: its name of the base.
+        addresses: of one or more of them (…/v1) with the same base.
+        model: their name of the base.
         seeded: see `EndpointSampler`.
         api_key: empty where none is wanted.
     """
 
-    address: Callable[[], str]
+    addresses: Sequence[str]
     model: str = BASE
     seeded: bool = True
     api_key: str = ""
 
+    def prepare(self) -> None:
+        """Nothing: they run."""
+
     @asynccontextmanager
     async def open(self, adapter: Path | None, *, logprobs: bool = False) -> AsyncIterator[Sampler]:
         """A sampler over HTTP. An adapter stays loaded: another process may be using it."""
-        endpoint = Endpoint(
-            self.address(), self.api_key, timeout=PATIENCE, max_retries=5, connections=0
-        )
-        client = EndpointClient(endpoint)
-        try:
-            name = self.model if adapter is None else await _loaded(endpoint, adapter)
-            yield EndpointSampler(client, name, logprobs, self.seeded)
-        finally:
-            await client.aclose()
+        async with AsyncExitStack() as stack:
+            samplers = []
+            for address in self.addresses:
+                endpoint = Endpoint(
+                    address, self.api_key, timeout=PATIENCE, max_retries=5, connections=0
+                )
+                client = EndpointClient(endpoint)
+                stack.push_async_callback(client.aclose)
+                name = self.model if adapter is None else await _loaded(endpoint, adapter)
+                samplers.append(EndpointSampler(client, name, logprobs, self.seeded))
+            yield samplers[0] if len(samplers) == 1 else SpreadSampler(samplers)
+
+
+@dataclass(frozen=True)
+class ServerSource:
+    """vLLM servers of our own. `servers`: started when they are needed."""
+
+    servers: Sequence[VllmServer]
+    seeded: bool = True
+
+    def prepare(self) -> None:
+        """Begin to start them."""
+        for server in self.servers:
+            server.begin()
+
+    @asynccontextmanager
+    async def open(self, adapter: Path | None, *, logprobs: bool = False) -> AsyncIterator[Sampler]:
+        """A sampler over HTTP."""
+        self.prepare()
+        addresses = [await asyncio.to_thread(server.address) for server in self.servers]
+        async with EndpointSource(addresses, seeded=self.seeded).open(
+            adapter, logprobs=logprobs
+        ) as sampler:
+            yield sampler
 
 
 async def _loaded(endpoint: Endpoint, adapter: Path) -> str:
@@ -77,6 +110,9 @@ class TransformersSource:
     """This process, by transformers."""
 
     base: Path
+
+    def prepare(self) -> None:
+        """Nothing: a model is loaded when it is opened."""
 
     @asynccontextmanager
     async def open(
@@ -102,6 +138,9 @@ class ScriptedSource:
     """A rule, whatever the adapter."""
 
     rule: Rule
+
+    def prepare(self) -> None:
+        """Nothing."""
 
     @asynccontextmanager
     async def open(

@@ -41,7 +41,8 @@ class ServerOptions:
     Attributes:
         command: that runs vLLM's API server, without its options.
         window: tokens.
-        gpu_memory: the share of the GPU's memory; None where there is no GPU.
+        cache_gb: of the keys and values that it keeps, in GB. A fixed size, so that what else uses the GPU
+            while it starts doesn't matter.
         rank: of the largest adapter.
         more: further options.
         start_seconds: that loading may take.
@@ -49,7 +50,7 @@ class ServerOptions:
 
     command: tuple[str, ...]
     window: int = 4096
-    gpu_memory: float | None = 0.35
+    cache_gb: float = 8
     rank: int = 16
     more: tuple[str, ...] = ()
     start_seconds: float = 600
@@ -65,7 +66,7 @@ def vllm_command(told: str | None) -> tuple[str, ...] | None:
 
 
 class VllmServer:
-    """A context manager; it starts when it is first asked for its address."""
+    """A context manager; it starts when it is told to, or first asked for its address."""
 
     def __init__(self, base: Path, log: Path, options: ServerOptions) -> None:
         """Describe it.
@@ -78,6 +79,7 @@ class VllmServer:
         self._base, self._log, self._options = base, log, options
         self._port = _free_port()
         self._child: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def __enter__(self) -> "VllmServer":
         return self
@@ -92,9 +94,9 @@ class VllmServer:
             SetupError: it can't be started, ended, or takes too long.
         """
         url = f"http://{_HOST}:{self._port}/v1"
-        if self._child is not None and self._child.poll() is None:
+        if self._ready and self._child is not None and self._child.poll() is None:
             return url
-        self._start()
+        self.begin()
         limit = time.monotonic() + self._options.start_seconds
         while not _is_healthy(url):
             if self._child is None or self._child.poll() is not None:
@@ -108,7 +110,18 @@ class VllmServer:
                     hint=f"Its log is {self._log}.",
                 )
             time.sleep(_POLL)
+        self._ready = True
         return url
+
+    def begin(self) -> None:
+        """Start it, if it doesn't run, and don't wait for it.
+
+        Raises:
+            SetupError: it can't be started.
+        """
+        if self._child is None or self._child.poll() is not None:
+            self._ready = False
+            self._start()
 
     def stop(self) -> None:
         """End it and all its processes."""
@@ -140,7 +153,6 @@ class VllmServer:
 
     def _command(self) -> list[str]:
         options = self._options
-        memory = options.gpu_memory
         return [
             *("env", *_ENVIRONMENT, *options.command),
             *("--model", str(self._base), "--served-model-name", BASE),
@@ -149,7 +161,8 @@ class VllmServer:
             *("--enable-prefix-caching", "--uvicorn-log-level", "warning"),
             *("--enable-lora", "--max-lora-rank", str(_served_rank(options.rank))),
             *("--max-loras", "2", "--max-cpu-loras", "64"),
-            *(("--gpu-memory-utilization", f"{memory:g}") if memory else ()),
+            *("--kv-cache-memory-bytes", str(round(options.cache_gb * 1e9))),
+            *("--gpu-memory-utilization", "0.1"),  # is asked to be free when it starts, and no more
             *options.more,
         ]
 

@@ -16,6 +16,8 @@ from tests.llm.serving import Current
 class Stub:
     """An endpoint that answers what a test sets."""
 
+    refusal = "This model's maximum context length is 256 tokens. However, you requested 300."
+
     def __init__(self) -> None:
         self.status = 200
         self.vector: object = [3.0, 4.0]
@@ -24,6 +26,8 @@ class Stub:
         self.hang = False
         self.raw: bytes | None = None
         self.cards: list[dict[str, Any]] = []
+        self.most: int | None = None
+        self.taken: list[str] = []
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"data": self.cards})
@@ -36,7 +40,11 @@ class Stub:
             return Response(self.raw)
         if self.status != 200:
             return JSONResponse({"error": {"message": "no"}}, self.status)
-        count = len((await request.json())["input"]) * self.copies
+        texts = (await request.json())["input"]
+        if self.most is not None and max(map(len, texts)) > self.most:
+            return JSONResponse({"error": {"message": self.refusal}}, 400)
+        self.taken = texts
+        count = len(texts) * self.copies
         data = [{"index": index, "embedding": self.vector} for index in range(count)]
         return JSONResponse({"data": data, "model": "m"})
 
@@ -137,6 +145,28 @@ async def test_a_refusal_is_an_error_with_its_hint(url: str, stub: Stub, status:
     with pytest.raises(EmbeddingError, match=str(status)) as caught:
         await made.embed(["x"])
     assert hint in caught.value.hint
+    await made.aclose()
+
+
+@pytest.mark.parametrize("refusal", [Stub.refusal, "`inputs` must have less than 256 tokens."])
+async def test_a_text_over_the_window_is_cut_until_the_endpoint_takes_it_and_others_stay_whole(
+    url: str, stub: Stub, refusal: str
+):
+    stub.most, stub.refusal = 1000, refusal
+    made = embedder(url)
+    text = "one word after another " * 500
+    assert len(await made.embed(["short", text])) == 2
+    assert stub.taken[0] == "short"
+    assert text.startswith(stub.taken[1])
+    assert 750 <= len(stub.taken[1]) <= 1000
+    await made.aclose()
+
+
+async def test_an_endpoint_that_takes_no_text_at_all_is_an_error(url: str, stub: Stub):
+    stub.most = 0
+    made = embedder(url)
+    with pytest.raises(EmbeddingError, match="maximum context length"):
+        await made.embed(["a" * 20_000])
     await made.aclose()
 
 

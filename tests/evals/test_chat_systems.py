@@ -171,10 +171,17 @@ async def test_the_summary_stands_for_the_history_and_what_it_cost_is_counted() 
 async def test_a_model_that_says_nothing_has_answered_with_an_error() -> None:
     class Silent(ScriptedModel):
         async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int):  # type: ignore[no-untyped-def]
-            raise ProtocolViolation("nothing")
+            raise ProtocolViolation("nothing", raw="<nothing>")
 
-    reply = await ask(system(Silent()), Material())
+    material = Material(library=Library("l", (Document("d1", "Bergen has a harbour."),)))
+    choice = Nearest(VectorIndex(HashingEmbedder()), top_k=1)
+    reply = await ask(system(Silent(), choice), material)
     assert (reply.text, reply.error) == ("", "model_protocol_violation")
+    assert [each.id for each in reply.found] == ["d1"]
+    assert reply.share_fitted == 1
+    [asked] = reply.exchanges
+    assert "Bergen has a harbour." in str(asked.prompt)
+    assert asked.answer["content"] == "<nothing>"
 
 
 async def test_a_model_that_is_down_is_no_answer() -> None:

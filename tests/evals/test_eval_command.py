@@ -59,6 +59,23 @@ def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
     assert "oracle-search" in page
 
 
+def test_the_tables_of_a_run_are_printed_as_markdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with endpoints(echo, monkeypatch, tmp_path):
+        asked = ("nested-kv", "--system", "full", "--system", "window", *SMALL)
+        assert evaluate(*asked, "--out", str(out)).error is None
+    shown = evaluate("tables", str(out))
+    assert shown.error is None
+    found = shown.output.splitlines()
+    assert found[2].startswith("| system | examples | accuracy | contained |")
+    assert found[4].startswith("| full | 10 | 0.000 [0.00, 0.31] | ")
+    assert "| level | full | window |" in found
+    missing = evaluate("tables", str(tmp_path))
+    assert isinstance(missing.error, InvalidInput)
+
+
 def test_a_run_is_gone_on_with_and_another_one_refused_its_folder(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

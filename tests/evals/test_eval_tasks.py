@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from memserver.errors import InvalidInput
+from memserver.errors import BadData, InvalidInput
 from memserver.evals.plots import families
 from memserver.evals.results import Row, tabulate
 from memserver.llm.scripted_rules import echo
@@ -146,6 +146,14 @@ def test_answers_are_labelled_by_hand_and_the_judges_compared_with_the_labels(
         ("kind", 0.5, 0.0),
     ]
     assert "the test" in evaluate("agreement", str(labels)).output
+    for each in answers:
+        del each["question"], each["gold"]
+    rows.lines(labels, answers)
+    again = evaluate("agreement", str(labels), "--json", *data)
+    assert json.loads(again.output)["judges"] == found["judges"][:1]
+    answers[0]["id"] = "msc/full/nobody"
+    rows.lines(labels, answers)
+    assert isinstance(evaluate("agreement", str(labels), *data).error, BadData)
     assert isinstance(evaluate("agreement", str(labels), "--judge-url", served).error, InvalidInput)
 
 

@@ -11,6 +11,7 @@ import pytest
 from memserver.client import AsyncClient
 from memserver.errors import ModelUnavailable
 from memserver.eval_wiring import own_servers
+from memserver.evals.oracle import tell
 from memserver.evals.recording import RemoteRecorder
 from memserver.evals.systems.memory import AgentSetup, MemorySystem, OracleSystem
 from memserver.llm.scripted import Call, Rule, Step, say
@@ -204,3 +205,12 @@ async def test_messages_are_embedded_before_the_question_where_that_is_wanted(
         reply = await conversation.say("What is my cat's name?", at=ASKED)
     assert reply.found[0].id == "s1.1"
     assert len(reply.found) == 3
+
+
+async def test_a_recorder_or_an_oracle_that_is_down_is_an_outage_to_try_again_after() -> None:
+    url = "http://127.0.0.1:9"
+    with pytest.raises(ModelUnavailable, match="doesn't answer"):
+        await RemoteRecorder(url).take("agent")
+    for hints in (("blue",), ()):
+        with pytest.raises(ModelUnavailable, match="doesn't answer"):
+            await tell(url, "agent", hints)

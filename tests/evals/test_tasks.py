@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isnan
 from pathlib import Path
@@ -15,7 +16,9 @@ from memserver.evals import locomo, longmemeval, msc, nq, opener, retrieval
 from memserver.evals.catalog import TASKS
 from memserver.evals.data.msc import read_msc
 from memserver.evals.opener import Opener, greetings
+from memserver.evals.records import Job, Record
 from memserver.evals.registry import TaskOptions
+from memserver.evals.results import score_all
 from memserver.tasks import Found, Material, Played, Reply, Turn
 from tests.evals import rows
 from tests.evals.playing import PlayedSystem
@@ -233,6 +236,24 @@ async def test_a_fixed_context_reader_is_asked_once_for_each_number_of_documents
     }
     assert scores["insufficient@all"] == 1
     assert scores["gold_found"] == 1
+
+
+async def test_a_reader_without_an_answer_to_one_number_of_documents_is_asked_for_the_others(
+    folder: Path,
+) -> None:
+    def silent_at_two(material: Material, question: str) -> Reply:
+        reply = reader(material, question)
+        if material.documents_shown != 2:
+            return reply
+        return replace(reply, text="", error="model_protocol_violation")
+
+    task = nq.make(options(folder, documents="1,2", budget="tokens"))
+    [example] = task.examples()
+    played = await task.play(example, PlayedSystem(silent_at_two))
+    [row] = score_all(task, [Record(Job("reader", example.id), played)], {})
+    assert row.scores["accuracy@1"] == 1
+    assert row.scores["accuracy@2"] == row.scores["accuracy"] == 0
+    assert row.error == "model_protocol_violation"
 
 
 async def test_a_system_that_searches_for_itself_is_asked_once_and_its_answer_stands_for_every_number(

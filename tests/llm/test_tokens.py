@@ -1,6 +1,7 @@
 """Every token counter against one contract; the endpoint's over a real socket."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,27 @@ async def test_the_endpoint_is_asked_once_for_each_text(url: str, stub: Stub):
     await counter.count(["a", "b"])
     assert sorted(stub.asked) == ["a", "b", "b", "c"]
     await counter.aclose()
+
+
+async def test_what_another_count_drops_meanwhile_is_counted_all_the_same():
+    class Slow(TokenCounter):
+        def __init__(self) -> None:
+            self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def count(self, texts: Sequence[str]) -> list[int]:
+            if "new" in texts:
+                self.asked.set()
+                await self.go_on.wait()
+            return [len(text) for text in texts]
+
+    inner = Slow()
+    counter = Remembered(inner, texts=2)
+    await counter.count(["known"])
+    waiting = asyncio.create_task(counter.count(["known", "new"]))
+    await inner.asked.wait()
+    await counter.count(["a", "bb"])
+    inner.go_on.set()
+    assert await waiting == [5, 3]
 
 
 async def test_more_texts_at_once_than_are_remembered_are_all_counted(url: str):

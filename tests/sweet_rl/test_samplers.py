@@ -123,7 +123,7 @@ async def test_a_chat_longer_than_the_models_window_is_an_error_of_its_own(base:
 async def test_an_answer_without_texts_is_an_outage_and_not_a_crash() -> None:
     stub = SamplingStub(words, broken=True)
     with served(stub.app()) as url:
-        async with EndpointSource(lambda: f"{url}/v1").open(None) as sampler:
+        async with EndpointSource([f"{url}/v1"]).open(None) as sampler:
             with pytest.raises(ModelUnavailable):
                 await sampler.sample(HELLO, 1, DRAWN, seed=0)
 
@@ -137,10 +137,23 @@ async def test_each_content_of_an_adapter_is_loaded_once_under_its_own_name(tmp_
         )
         (tmp_path / name / "adapter_model.safetensors").write_bytes(weights)
     with served(stub.app()) as url:
-        source = EndpointSource(lambda: f"{url}/v1")
+        source = EndpointSource([f"{url}/v1"])
         for name in ("a", "b", "a"):
             async with source.open(tmp_path / name) as sampler:
                 await sampler.sample(HELLO, 1, DRAWN, seed=0)
     asked = [body["model"] for body in stub.asked]
     assert len(stub.adapters) == 2
     assert asked[0] == asked[2] != asked[1]
+
+
+async def test_all_of_a_collaboration_goes_to_one_of_several_endpoints() -> None:
+    stubs = [SamplingStub(words), SamplingStub(words)]
+    with served(stubs[0].app()) as one, served(stubs[1].app()) as other:
+        async with EndpointSource([f"{one}/v1", f"{other}/v1"]).open(None) as sampler:
+            for number in range(12):
+                await sampler.sample(chat(f"Task {number}"), 1, DRAWN, seed=number)
+                await sampler.sample(chat(f"Task {number}", "What?", "It"), 1, DRAWN, seed=0)
+    told = [{body["messages"][1]["content"] for body in stub.asked} for stub in stubs]
+    assert all(told)
+    assert not told[0] & told[1]
+    assert sum(len(stub.asked) for stub in stubs) == 24

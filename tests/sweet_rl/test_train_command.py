@@ -106,7 +106,7 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
         assert f"| {name} |" in report
     results = json.loads((tmp_path / "run" / "report" / "results.json").read_text("utf-8"))
     assert not results["missing"]
-    assert len(results["curves"]["seed-1/mdpo"]) == 2
+    assert results["curves"].keys() >= {"shared/warm-start", "seed-1/mdpo", "seed-1/actor"}
     units = results["units"]
     assert units["seed-1/critic"]["figures"]["held_out_pairs"] > 0
     assert 0 <= units["seed-1/rank"]["figures"]["agreement"] <= 1

@@ -6,7 +6,8 @@ gave it:
     {"id": "msc/memserver/valid_3", "kind": "msc", "question": "…", "gold": ["…"], "answer": "…",
      "label": "correct", "labelled_by": "J. Doe"}
 
-A line without a label is an answer that waits for one.
+A line without a label is an answer that waits for one. Where the data may not be passed on, `question` and `gold`
+are left out, and found in the data again by the id.
 """
 
 import json
@@ -16,7 +17,7 @@ from math import nan
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from memserver.errors import BadData
 from memserver.evals.data.reading import Record, Text, bad_place, read_lines
@@ -30,8 +31,8 @@ class LabelledAnswer(Record):
     """An answer and what a person said of it."""
 
     id: Text
-    question: Text
-    gold: tuple[Text, ...] = Field(min_length=1)
+    question: str = ""
+    gold: tuple[Text, ...] = ()
     answer: str
     kind: str = ""
     label: Label | None = None
@@ -41,6 +42,8 @@ class LabelledAnswer(Record):
     def _somebody_labelled_it(self) -> Self:
         if self.label and not self.labelled_by.strip():
             raise ValueError("labelled_by: it must say who or what gave the label")
+        if bool(self.question.strip()) != bool(self.gold):
+            raise ValueError("question and gold go together, or are both left out")
         return self
 
     @property

@@ -2,17 +2,17 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from typing_extensions import override
 
-from memserver.errors import ContextOverflow, MemserverError
+from memserver.errors import ContextOverflow, MemserverError, ProtocolViolation
 from memserver.evals.systems.choosing import Choice, Chosen
 from memserver.evals.systems.failing import failed_reply
 from memserver.evals.systems.history import Fitted, fit, fit_cut, shown, stamp
-from memserver.evals.systems.speaking import Speaker
-from memserver.messages import PromptMessage
+from memserver.evals.systems.speaking import Speaker, exchange
+from memserver.messages import PromptMessage, Usage
 from memserver.prompts import Prompts
 from memserver.tasks import Conversation, Exchange, Material, Reply
 
@@ -51,32 +51,31 @@ class _Chat(Conversation):
 
     @override
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
-        exchanges: list[Exchange] = []
         try:
             chosen = await self.system.choice.choose(self.material, text)
-            exchanges += chosen.exchanges
-            reply, share, exchange = await self._answer(chosen, text, at)
-            exchanges.append(exchange)
         except MemserverError as error:
-            return _with(failed_reply(error), exchanges)
-        self.said += [PromptMessage("user", text), PromptMessage("assistant", reply)]
-        return _with(Reply(reply, found=chosen.found, share_fitted=share), exchanges)
+            return failed_reply(error)
+        reply = await self._answer(chosen, text, at)
+        if not reply.error:
+            self.said += [PromptMessage("user", text), PromptMessage("assistant", reply.text)]
+        return _with_tokens(reply, (*chosen.exchanges, *reply.exchanges))
 
-    async def _answer(
-        self, chosen: Chosen, text: str, at: datetime | None
-    ) -> tuple[str, float, Exchange]:
+    async def _answer(self, chosen: Chosen, text: str, at: datetime | None) -> Reply:
         scale = 1.0
-        for _ in range(TRIES - 1):
+        for tries_left in reversed(range(TRIES)):
             prompt = await self._prompt(chosen, text, at, scale)
+            answer = Reply("", found=chosen.found, share_fitted=prompt.share)
             try:
-                reply, exchange = await self.system.speaker.say(prompt.messages)
-            except ContextOverflow:  # more tokens than we counted
+                said, exchange = await self.system.speaker.say(prompt.messages)
+            except ContextOverflow as error:  # more tokens than we counted
+                if not tries_left:
+                    return _failed(answer, prompt, error)
                 scale *= SHRINK
+            except MemserverError as error:
+                return _failed(answer, prompt, error)
             else:
-                return reply, prompt.share, exchange
-        prompt = await self._prompt(chosen, text, at, scale)
-        reply, exchange = await self.system.speaker.say(prompt.messages)
-        return reply, prompt.share, exchange
+                return replace(answer, text=said, exchanges=(exchange,))
+        raise AssertionError("the last try returns")
 
     async def _prompt(
         self, chosen: Chosen, text: str, at: datetime | None, scale: float
@@ -138,13 +137,17 @@ def _share(*parts: Fitted) -> float:
     return sum(part.tokens for part in parts) / wanted if wanted else 1.0
 
 
-def _with(reply: Reply, exchanges: Sequence[Exchange]) -> Reply:
-    return Reply(
-        reply.text,
-        sum(each.tokens_in for each in exchanges),
-        sum(each.tokens_out for each in exchanges),
-        tuple(exchanges),
-        reply.found,
-        reply.share_fitted,
-        reply.error,
+def _failed(reply: Reply, prompt: _Prompt, error: MemserverError) -> Reply:
+    """The reply with what was asked, and what came in the place of an answer. Raises an outage."""
+    raw = error.raw if isinstance(error, ProtocolViolation) else ""
+    told = exchange(prompt.messages, {"role": "assistant", "content": raw}, Usage())
+    return replace(reply, error=failed_reply(error).error, exchanges=(told,))
+
+
+def _with_tokens(reply: Reply, exchanges: Sequence[Exchange]) -> Reply:
+    return replace(
+        reply,
+        tokens_in=sum(each.tokens_in for each in exchanges),
+        tokens_out=sum(each.tokens_out for each in exchanges),
+        exchanges=tuple(exchanges),
     )
