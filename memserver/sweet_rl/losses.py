@@ -57,6 +57,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
     nll: float = 0.0
 
     @override
+    def _send_telemetry(self) -> None:
+        """Nobody is told that somebody trains."""
+
+    @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
         mask = inputs["completion_mask"][:, 1:]
         policy = log_probs(model, inputs)

@@ -6,12 +6,21 @@ TRL's SFTTrainer. The labels are ours (see `agent_turns`), so any chat template 
 from datasets import Dataset
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from trl import SFTConfig, SFTTrainer
+from typing_extensions import override
 
 from memserver.sweet_rl import adapters, training_run
 from memserver.sweet_rl.agent_turns import AgentTurns
 from memserver.sweet_rl.plans import Progress, SftPlan, unseen
 from memserver.sweet_rl.training_run import Figures
 from memserver.sweet_rl.trajectories import Trajectory, read_file
+
+
+class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
+    """TRL's trainer without its telemetry."""
+
+    @override
+    def _send_telemetry(self) -> None:
+        """Nobody is told that somebody trains."""
 
 
 def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
@@ -34,7 +43,7 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
         for trajectory in read_file(plan.trajectories, Trajectory)
     ]
     schedule = plan.schedule
-    trainer = SFTTrainer(
+    trainer = AgentTurnTrainer(
         model=adapters.to_train(
             adapters.load_base(plan.base, schedule.precision),
             plan.adapter,

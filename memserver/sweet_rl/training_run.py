@@ -128,6 +128,8 @@ def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> 
     trainer.remove_callback(PrinterCallback)
     for callback in (Metrics(out), TimeLimit(schedule.seconds), Reports(progress)):
         trainer.add_callback(callback)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     start = time.monotonic()
     checkpoint = newest_checkpoint(out / "checkpoints")
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -140,6 +142,7 @@ def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> 
         "seconds": round(time.monotonic() - start, 1),
         "loss": next((one["loss"] for one in reversed(state.log_history) if "loss" in one), None),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "gpu_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
         "processes": processes().num_processes,
     }
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,15 @@ from tests.sweet_rl.tiny_model import some_trajectories
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 SHORT = Schedule(steps=3, batch=4, rate=1e-2, save_every=2)
 Train = Callable[[Schedule, str], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    sent: list[object] = []
+    monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda **told: sent.append(told))
+    monkeypatch.delenv("CI", raising=False)
+    yield
+    assert not sent
 
 
 def write_data(folder: Path) -> None:

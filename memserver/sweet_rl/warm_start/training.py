@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig
 
 from memserver.sweet_rl import adapters
+from memserver.sweet_rl.sft import AgentTurnTrainer
 from memserver.sweet_rl.warm_start.chains import Chain, Lesson, read_chains
 from memserver.sweet_rl.warm_start.lessons import chatml, dataset_rows
 from memserver.sweet_rl.warm_start.scoring import (
@@ -204,7 +205,7 @@ def _trainer(
     out: Path,
     recipe: Recipe,
     steps: int,
-) -> SFTTrainer:
+) -> AgentTurnTrainer:
     config = SFTConfig(
         output_dir=str(out),
         max_steps=steps,
@@ -225,7 +226,7 @@ def _trainer(
         seed=SEED,
         dataset_kwargs={"skip_prepare_dataset": True},
     )
-    return SFTTrainer(
+    return AgentTurnTrainer(
         model=adapters.to_train(
             adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
         ),
