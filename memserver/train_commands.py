@@ -21,6 +21,7 @@ from memserver.messages import JsonObject
 from memserver.settings import Settings
 
 if TYPE_CHECKING:
+    from memserver.sweet_rl.deadline import Deadline
     from memserver.sweet_rl.recipe import Recipe
     from memserver.sweet_rl.run import Selection
     from memserver.sweet_rl.sampling_sources import SamplingSource
@@ -64,7 +65,12 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             "was collected, as ColBench publishes it."
         ),
     ],
-    recipe: Annotated[Path, typer.Option("--recipe", "-r", help="A YAML file; see recipes/.")],
+    recipe: Annotated[
+        Path,
+        typer.Option(
+            "--recipe", "-r", help="A YAML file, or the name of one of ours: smoke, tiny, paper-8b."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],
     set_: Annotated[
         list[str] | None,
@@ -123,7 +129,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         from memserver.sweet_rl.bench import Bench  # noqa: PLC0415
         from memserver.sweet_rl.deadline import Deadline, OutOfTime  # noqa: PLC0415 - extras
         from memserver.sweet_rl.play_work import export  # noqa: PLC0415
-        from memserver.sweet_rl.recipe import load_recipe  # noqa: PLC0415
+        from memserver.sweet_rl.recipe import find_recipe, load_recipe  # noqa: PLC0415
         from memserver.sweet_rl.run import run_units  # noqa: PLC0415
         from memserver.sweet_rl.stages import units_of  # noqa: PLC0415
         from memserver.sweet_rl.task_sets import Surroundings  # noqa: PLC0415
@@ -133,7 +139,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             hint="pip install 'memserver[train]'",
         ) from error
     deadline = Deadline.after(seconds)
-    found = load_recipe(recipe, _pairs(set_ or ()))
+    found = load_recipe(find_recipe(recipe), _pairs(set_ or ()))
     units = units_of(found)
     if stage == "list":
         _list(found, units, out)
@@ -155,7 +161,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             found,
             out.resolve(),
             folder.resolve(),
-            _source(wishes, found, folder.resolve(), out.resolve(), stack),
+            _source(wishes, found, (folder.resolve(), out.resolve()), deadline, stack),
             Surroundings(
                 data,
                 Endpoint(human_url, human_key or "", title="simulated human's endpoint")
@@ -278,8 +284,13 @@ def _base(told: Path | None, recipe: "Recipe") -> Path:
 
 
 def _source(
-    wishes: SamplingWishes, recipe: "Recipe", base: Path, out: Path, stack: ExitStack
+    wishes: SamplingWishes,
+    recipe: "Recipe",
+    places: tuple[Path, Path],
+    deadline: "Deadline",
+    stack: ExitStack,
 ) -> "SamplingSource":
+    """Where policies are sampled. `places`: the base's folder, and the run's."""
     from memserver.sweet_rl.sampling_sources import (  # noqa: PLC0415
         EndpointSource,
         ServerSource,
@@ -291,6 +302,7 @@ def _source(
         vllm_command,
     )
 
+    base, out = places
     sampling = recipe.sampling
     if wishes.endpoint:
         return EndpointSource(wishes.endpoint, wishes.endpoint_model, sampling.seeded)
@@ -315,7 +327,7 @@ def _source(
         stack.enter_context(VllmServer(base, out / f"vllm-{number}.log", options))
         for number in range(sampling.servers)
     ]
-    return ServerSource(servers, sampling.seeded)
+    return ServerSource(servers, deadline, sampling.seeded)
 
 
 def _note(out: Path, recipe: "Recipe", stage: str) -> None:

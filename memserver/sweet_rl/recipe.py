@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -29,6 +30,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
 MAIN = "sweet"
 """The variant that is the recipe as it stands."""
+_OURS = (Path(), Path("recipes"))
 TAKEN = frozenset({"zero-shot", "single", "warm-start", "rft", "rft-matched", "mdpo", MAIN})
 
 
@@ -326,6 +328,18 @@ def _changed(part: P, changes: JsonObject, place: str) -> P:
         return part.model_validate(part.model_dump() | changes)
     except ValidationError as error:
         raise ValueError(f"{place}: {_told(error)}") from error
+
+
+def shipped_recipes() -> Path:
+    """Where ours lie: inside the package in a wheel, beside it in a checkout."""
+    packaged = Path(str(files("memserver"))) / "_recipes"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "recipes"
+
+
+def find_recipe(told: Path) -> Path:
+    """A file, or one of ours by its name."""
+    ours = shipped_recipes() / f"{told.name.removesuffix('.yaml')}.yaml"
+    return ours if not told.exists() and told.parent in _OURS and ours.exists() else told
 
 
 def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from memserver.endpoint import Endpoint, EndpointClient
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
+from memserver.sweet_rl.deadline import Deadline
 from memserver.sweet_rl.endpoint_sampler import EndpointSampler, SpreadSampler
 from memserver.sweet_rl.samplers import Rule, Sampler, ScriptedSampler
 from memserver.sweet_rl.vllm_server import BASE, VllmServer
@@ -73,9 +74,16 @@ class EndpointSource:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """vLLM servers of our own. `servers`: started when they are needed."""
+    """vLLM servers of our own.
+
+    Attributes:
+        servers: started when they are needed.
+        deadline: after it they aren't waited for.
+        seeded: see `EndpointSampler`.
+    """
 
     servers: Sequence[VllmServer]
+    deadline: Deadline
     seeded: bool = True
 
     def prepare(self) -> None:
@@ -87,7 +95,9 @@ class ServerSource:
     async def open(self, adapter: Path | None, *, logprobs: bool = False) -> AsyncIterator[Sampler]:
         """A sampler over HTTP."""
         self.prepare()
-        addresses = [await asyncio.to_thread(server.address) for server in self.servers]
+        addresses = [
+            await asyncio.to_thread(server.address, self.deadline) for server in self.servers
+        ]
         async with EndpointSource(addresses, seeded=self.seeded).open(
             adapter, logprobs=logprobs
         ) as sampler:

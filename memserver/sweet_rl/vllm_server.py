@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
 from memserver.llm.engine import leash
+from memserver.sweet_rl.deadline import Deadline
 
 _HOST = "127.0.0.1"
 _GRACE = 10.0
@@ -87,11 +88,12 @@ class VllmServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def address(self) -> str:
+    def address(self, deadline: Deadline | None = None) -> str:
         """The endpoint's address, once it answers; starts the server if need be.
 
         Raises:
             SetupError: it can't be started, ended, or takes too long.
+            OutOfTime: the deadline was first.
         """
         url = f"http://{_HOST}:{self._port}/v1"
         if self._ready and self._child is not None and self._child.poll() is None:
@@ -104,6 +106,8 @@ class VllmServer:
                     f"vLLM's server ended while it was starting:\n{self._last_lines()}",
                     hint=f"Its log is {self._log}.",
                 )
+            if deadline is not None:
+                deadline.check("vLLM's server is still starting")
             if time.monotonic() > limit:
                 raise SetupError(
                     f"vLLM's server isn't ready after {self._options.start_seconds:g} seconds.",

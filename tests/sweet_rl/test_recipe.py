@@ -1,12 +1,14 @@
 """Recipes: what is wrong in one is told before anything runs, and what a run consists of follows from it."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from memserver.errors import InvalidInput
-from memserver.sweet_rl.recipe import Recipe, load_recipe
+from memserver.sweet_rl.recipe import Recipe, find_recipe, load_recipe
 from memserver.sweet_rl.stages import STAGES, units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -61,6 +63,33 @@ def test_a_file_that_is_no_recipe_is_an_error_of_its_own(tmp_path: Path) -> None
     (tmp_path / "list.yaml").write_text("[1]", encoding="utf-8")
     with pytest.raises(InvalidInput, match="mapping"):
         load_recipe(tmp_path / "list.yaml")
+
+
+def test_ours_are_found_by_name_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for told in ("tiny", "tiny.yaml", "recipes/tiny.yaml"):
+        assert load_recipe(find_recipe(Path(told))).name == "tiny"
+    (tmp_path / "tiny.yaml").write_text("name: mine\nbase: model", encoding="utf-8")
+    assert load_recipe(find_recipe(Path("tiny.yaml"))).name == "mine"
+    assert find_recipe(Path("else/tiny.yaml")) == Path("else/tiny.yaml")
+
+
+def test_every_key_of_a_recipe_is_in_its_page() -> None:
+    page = (RECIPES.parent / "docs" / "sweet_rl.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("## The recipe")
+
+    def keys(part: type[BaseModel]) -> set[str]:
+        found: set[str] = set()
+        for name, field in part.model_fields.items():
+            found.add(name)
+            for kind in (field.annotation, *get_args(field.annotation)):
+                if isinstance(kind, type) and issubclass(kind, BaseModel):
+                    found |= keys(kind)
+        return found
+
+    assert {key for key in keys(Recipe) if f"`{key}`" not in table} == set()
 
 
 def test_the_command_line_changes_single_values(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import SetupError
+from memserver.sweet_rl.deadline import Deadline, OutOfTime
 from memserver.sweet_rl.vllm_server import ServerOptions, VllmServer, vllm_command
 
 STAND_IN = """
@@ -64,6 +65,16 @@ def test_one_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         pytest.raises(SetupError, match="isn't ready"),
     ):
         server.address()
+
+
+def test_one_that_is_not_ready_when_the_time_is_over_is_not_waited_for(tmp_path: Path) -> None:
+    slow = "import time\nwhile True: time.sleep(1)"
+    with VllmServer(
+        tmp_path, tmp_path / "vllm.log", ServerOptions(command(tmp_path, slow))
+    ) as server:
+        server.begin()
+        with pytest.raises(OutOfTime, match="still starting"):
+            server.address(Deadline.after(0))
 
 
 def test_its_command_may_have_an_environment_of_its_own() -> None:
