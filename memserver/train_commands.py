@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Shown
 
 from memserver.endpoint import Endpoint
-from memserver.errors import InvalidInput, SetupError
+from memserver.errors import InvalidInput, MemserverError, SetupError
 from memserver.llm.engine.paths import EnginePaths
 from memserver.messages import JsonObject
 from memserver.settings import Settings
@@ -391,3 +391,16 @@ def _pairs(told: Sequence[str]) -> dict[str, str]:
             raise InvalidInput(f"--set {each} must be NAME=VALUE.")
         found[name] = value
     return found
+
+
+def main() -> None:
+    """Run it where memserver's server, and what that needs, isn't installed."""
+    try:
+        typer.run(train)
+    except MemserverError as error:
+        typer.echo(f"{error.message}\n  {error.hint}", err=True)
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()

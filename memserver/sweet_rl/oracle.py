@@ -15,7 +15,7 @@ from memserver.colbench.backend.generator import SlotTask
 from memserver.colbench.backend.rules import MAX_TURNS, answer_in, gives_answer
 from memserver.colbench.backend.slot_human import asked_for
 from memserver.messages import JsonObject
-from memserver.sweet_rl.trajectories import ChatMessage, Ranked
+from memserver.sweet_rl.trajectories import ChatMessage, Ranked, Trajectory
 
 DISCOUNT = 0.95
 """For each further message of the agent: asking what is known already, or idly, is worth less."""
@@ -37,6 +37,15 @@ def values_of(
     known = {slot.name for text in asked if (slot := asked_for(task.family.slots, text))}
     left = (task.example.max_turns or MAX_TURNS) - len(asked)
     return tuple(_value(task, known, left, text) for text in candidates)
+
+
+def gains_of(task: SlotTask, played: Trajectory) -> tuple[float, ...]:
+    """How much more each of the agent's messages was worth than one that asks nothing."""
+    gains = []
+    for turn in range(played.turns):
+        said, idle = values_of(task, played.before(turn), (played.said(turn), ""))
+        gains.append(said - idle)
+    return tuple(gains)
 
 
 def _value(task: SlotTask, known: set[str], left: int, text: str) -> float:

@@ -46,7 +46,7 @@ def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: st
     for index, ((role, lines), height) in enumerate(zip(talk, heights, strict=True)):
         _write(texts, role, lines, place, height)
         if role == "assistant":
-            values = {name: found[index // 2] for name, found in scores.items()}
+            values = [(found[index // 2], _largest(found)) for found in scores.values()]
             _bars(bars, values, place + height / 2)
         place += height
     texts.set(xlim=(0, 1), ylim=(place, 0))
@@ -84,21 +84,27 @@ def _write(axes: Any, role: str, lines: Sequence[str], place: float, height: flo
     )
 
 
-def _bars(axes: Any, values: Mapping[str, float], middle: float) -> None:  # noqa: ANN401
+def _largest(values: Sequence[float]) -> float:
+    return max(map(abs, values)) or 1.0
+
+
+def _bars(axes: Any, values: Sequence[tuple[float, float]], middle: float) -> None:  # noqa: ANN401
+    """Each score as a share of the largest of its name: they have scales of their own."""
     top = middle - len(values) * _BAR / 2
-    for number, value in enumerate(values.values()):
-        drawn = axes.barh(top + (number + 0.5) * _BAR, value, _BAR * 0.8, color=COLOURS[number])
-        axes.bar_label(drawn, fmt="%+.3g", padding=3, fontsize=7.5)
+    for number, (value, largest) in enumerate(values):
+        place = top + (number + 0.5) * _BAR
+        drawn = axes.barh(place, value / largest, _BAR * 0.8, color=COLOURS[number])
+        axes.bar_label(drawn, [f"{value:+.3g}"], padding=3, fontsize=7.5)
 
 
 def _finish(axes: Any, scores: Mapping[str, Sequence[float]]) -> None:  # noqa: ANN401
     axes.axvline(0, color="#5f6b7a", linewidth=0.8)
-    axes.margins(x=0.25)
+    axes.set_xlim(-1.45, 1.45)
     axes.set_yticks([])
     axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
     axes.set_xlabel("what each message was worth", fontsize=8)
-    axes.tick_params(labelsize=7.5)
-    axes.locator_params(axis="x", nbins=4)
     if len(scores) > 1:
         from matplotlib.patches import Patch  # noqa: PLC0415 - an extra
 

@@ -12,7 +12,7 @@ from memserver.sweet_rl.bench import (
     collected_by,
     variant_of,
 )
-from memserver.sweet_rl.oracle import agreement, values_of
+from memserver.sweet_rl.oracle import agreement, gains_of, values_of
 from memserver.sweet_rl.pairs import successes
 from memserver.sweet_rl.picture import draw
 from memserver.sweet_rl.plans import ScorePlan
@@ -74,11 +74,7 @@ def _draw_some(unit: Unit, folder: Path, bench: Bench, plan: ScorePlan) -> None:
     ):
         scores = {"critic": advantages}
         if played.task in slots:
-            task = slots[played.task]
-            scores["oracle"] = tuple(
-                values_of(task, played.before(turn), [played.said(turn)])[0]
-                for turn in range(played.turns)
-            )
+            scores["oracle, over an idle message"] = gains_of(slots[played.task], played)
         (folder / f"turns-{number}.png").write_bytes(draw(played, scores))
 
 

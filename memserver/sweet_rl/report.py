@@ -119,12 +119,21 @@ def _costs(units: Mapping[str, JsonObject]) -> str:
             path,
             f"{done['seconds']:.0f}",
             str(done["figures"].get("steps", "-")),
-            str(done["figures"].get("tokens", done["figures"].get("extra_tokens", "-"))),
+            str(_generated(path, done["figures"])),
         )
         for path, done in units.items()
     ]
     head = ("unit", "seconds", "optimizer steps", "generated tokens")
     return "## What it took\n\n" + _markdown(head, rows)
+
+
+def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
+    """Tokens that a unit had a model write."""
+    if "/collect" in path or "/candidates" in path:
+        return figures.get("tokens", "-")
+    if "sampled" in figures:
+        return sum(figures[mode]["tokens"] for mode in ("sampled", "greedy") if mode in figures)
+    return figures.get("extra_tokens", "-")
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
