@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from memserver.errors import Conflict, InvalidInput
-from memserver.sweet_rl import adapters
+from memserver.sweet_rl import adapters, training_run
 from memserver.sweet_rl.pairs import successes, trajectory_pairs
 from memserver.sweet_rl.plans import PreferencePlan, Schedule, SftPlan
 from memserver.sweet_rl.preferences import train_preferences
@@ -178,6 +179,16 @@ def test_a_batch_that_cant_be_divided_is_refused(
     write_data(tmp_path)
     with pytest.raises(InvalidInput, match="can't be divided"):
         sft(tiny_base, tmp_path, schedule, "out")
+
+
+def test_a_regression_head_wants_one_process(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_data(tmp_path)
+    two = SimpleNamespace(num_processes=2, is_main_process=True)
+    monkeypatch.setattr(training_run, "processes", lambda: two)
+    with pytest.raises(InvalidInput, match="one process"):
+        regression(tiny_base, tmp_path, SHORT, "out")
 
 
 def test_a_folder_without_model_or_adapter_is_refused(tiny_base: Path, tmp_path: Path) -> None:
