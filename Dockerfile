@@ -11,6 +11,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY constraints constraints
 COPY migrations migrations
 COPY prompts prompts
+COPY recipes recipes
 COPY memserver memserver
 RUN pip install --constraint constraints/server.txt ".[local]"
 
