@@ -36,7 +36,9 @@ def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figu
     pairs = read_file(plan.pairs, Pair)
     trainer = make_trainer(plan, pairs)
     figures = training_run.run(trainer, plan.out, plan.schedule, progress)
-    figures |= {"pairs": len(pairs), **_held_out(trainer)}
+    figures["pairs"] = len(pairs)
+    if figures["finished"]:
+        figures |= _held_out(trainer)
     return training_run.conclude(plan.out, figures, lambda folder: _save(plan, trainer, folder))
 
 
