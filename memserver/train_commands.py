@@ -327,6 +327,8 @@ def _source(
         stack.enter_context(VllmServer(base, out / f"vllm-{number}.log", options))
         for number in range(sampling.servers)
     ]
+    for server in servers:
+        stack.callback(server.dismiss)  # all of them, before the first is waited for
     return ServerSource(servers, deadline, sampling.seeded)
 
 

@@ -51,8 +51,7 @@ def collect(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """The training tasks, played."""
     recipe, tasks, path = bench.recipe.collect, bench.tasks("train"), folder / TRAJECTORIES
     if recipe.file is not None:
-        if bench.around.data is None:
-            raise InvalidInput("The trajectories are in a file.", hint="Name its folder by --data.")
+        assert bench.around.data is not None, "published tasks could not have been read"
         told = bench.around.prompts.render(AGENT_PROMPT, marker=MARKER, turns=tasks.max_turns)
         write_file(path, read_published(bench.around.data / recipe.file, told))
     elif recipe.by == "scripted":

@@ -127,6 +127,11 @@ class VllmServer:
             self._ready = False
             self._start()
 
+    def dismiss(self) -> None:
+        """Tell it to end, and don't wait for that: several end faster together."""
+        if self._child is not None:
+            self._child.terminate()
+
     def stop(self) -> None:
         """End it and all its processes."""
         child, self._child = self._child, None

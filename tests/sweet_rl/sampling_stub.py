@@ -56,7 +56,7 @@ class SamplingStub:
             return JSONResponse({"choices": [{"index": 0}]})
         drawn = await ScriptedSampler(self.rule).sample(
             tuple(asked["messages"]),
-            asked["n"],
+            asked.get("n", 1),
             Sampling(asked["temperature"], asked["max_tokens"]),
             asked.get("seed", 0),
         )
