@@ -25,7 +25,7 @@ collect: {samples: 4, by: scripted}
 rft: {steps: 1, batch: 4}
 rft_matched: {steps: 1, batch: 4}
 mdpo: {steps: 2, batch: 4, rate: 1e-2}
-critic: {steps: 2, batch: 4, rate: 1e-2, held_out: 0.3}
+critic: {steps: 2, batch: 4, rate: 1e-2, held_out: 0.55}
 candidates: {share: 0.2, count: 4}
 rank: {batch_tokens: 4096}
 actor: {steps: 2, batch: 4, rate: 1e-2, pairs: 1}
