@@ -1,5 +1,6 @@
 """Fixtures that all tests share: a real Postgres, a database for each test, a socket for stub endpoints."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,13 @@ FAST = {
 }
 MEMORY = Path("/dev/shm")
 ROOM = 4_000_000_000
+
+
+def pytest_configure() -> None:
+    """Tests don't see the settings of who runs them, but where the engine is installed."""
+    for name in [name for name in os.environ if name.startswith("MEMSERVER_")]:
+        if name != "MEMSERVER_HOME":
+            del os.environ[name]
 
 
 @pytest.fixture(scope="session")
