@@ -58,6 +58,9 @@ RUNS = Path("evaluation-runs")
 ENGINE_SECONDS = 600
 """How long the local model may take to load."""
 
+PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
+"""Seconds, unless the settings say others: a model on a busy CPU may take minutes for a long prompt."""
+
 StartEngine = Callable[[Settings], AbstractContextManager[LocalModel]]
 """Starts the local engine, and has the settings in the environment point to it."""
 
@@ -453,9 +456,12 @@ def _needs_model(systems: Sequence[str], url: str | None) -> bool:
 
 
 def _sampling(settings: Settings, wishes: Wishes) -> Settings:
-    """The settings with the temperature and the seed of the run in every request."""
+    """The settings with the run's temperature and seed in every request, and with time: slow is not wrong."""
     body = {"seed": wishes.options.seed, **settings.llm_body, "temperature": wishes.temperature}
-    return settings.model_copy(update={"llm_body": body})
+    patience = {
+        name: time for name, time in PATIENCE.items() if name not in settings.model_fields_set
+    }
+    return settings.model_copy(update={"llm_body": body, **patience})
 
 
 def _speaking(speak: SpeakName, settings: Settings) -> Any:  # noqa: ANN401 - one of two names

@@ -1,5 +1,6 @@
 """Fixtures that all tests share: a real Postgres, a database for each test, a socket for stub endpoints."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,26 @@ FAST = {
 }
 MEMORY = Path("/dev/shm")
 ROOM = 4_000_000_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests don't see the settings of who runs them, but where the engine is installed.
+
+    Of several processes that test with engines, each keeps its own to cores of its own: an engine binds its
+    threads to the last ones.
+    """
+    for name in [name for name in os.environ if name.startswith("MEMSERVER_")]:
+        if name != "MEMSERVER_HOME":
+            del os.environ[name]
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if (
+        worker.isdecimal()
+        and config.option.markexpr == "model"
+        and hasattr(os, "sched_setaffinity")
+    ):
+        cores = sorted(os.sched_getaffinity(0))
+        count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        os.sched_setaffinity(0, cores[int(worker) :: count] or cores)
 
 
 @pytest.fixture(scope="session")

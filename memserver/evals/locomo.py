@@ -7,7 +7,6 @@ judge differ, as they mostly do.
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -33,9 +32,9 @@ INSTRUCTIONS = (
 class Locomo(QuestionTask):
     """The task."""
 
-    NAME: ClassVar[str] = NAME
-    MAIN_SCORE: ClassVar[str] = "f1"
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("category",)
+    name = NAME
+    main_score = "f1"
+    group_keys = ("category",)
 
     @override
     def score(self, example: Question, played: Played) -> Scores:

@@ -6,7 +6,6 @@ judged by a model, by a rule for each type; containment stands beside it where t
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -41,8 +40,8 @@ INSTRUCTIONS = (
 class LongMemEval(QuestionTask):
     """The task."""
 
-    NAME: ClassVar[str] = NAME
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("type", "answerable")
+    name = NAME
+    group_keys = ("type", "answerable")
 
     @override
     def score(self, example: Question, played: Played) -> Scores:

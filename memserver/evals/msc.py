@@ -7,7 +7,6 @@ right if it holds what was said (containment) or a judge finds it right.
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -34,8 +33,8 @@ INSTRUCTIONS = (
 class MscConsistency(QuestionTask):
     """The task."""
 
-    NAME: ClassVar[str] = NAME
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("session",)
+    name = NAME
+    group_keys = ("session",)
 
     @override
     def score(self, example: Question, played: Played) -> Scores:

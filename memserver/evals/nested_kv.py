@@ -20,6 +20,7 @@ from typing_extensions import override
 from memserver.errors import InvalidInput
 from memserver.evals.data.reading import Record, Text, bad_place, read_lines, read_object
 from memserver.evals.data.source import find_file
+from memserver.evals.read_task import ReadTask
 from memserver.evals.registry import TaskEntry, TaskOptions, refuse_unknown
 from memserver.tasks import (
     Claim,
@@ -30,7 +31,6 @@ from memserver.tasks import (
     Played,
     Scores,
     System,
-    Task,
     ask,
 )
 
@@ -82,7 +82,14 @@ class _Pairs(Record):
     kv_pairs: tuple[tuple[str, str], ...] = Field(min_length=2)
 
 
-class NestedKv(Task[KvExample]):
+def _hash(examples: Sequence[KvExample]) -> str:
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr((example.id, example.pairs, example.chain)).encode())
+    return digest.hexdigest()[:16]
+
+
+class NestedKv(ReadTask[KvExample]):
     """The task."""
 
     name = NAME
@@ -91,19 +98,7 @@ class NestedKv(Task[KvExample]):
 
     def __init__(self, examples: Sequence[KvExample]) -> None:
         """Make it of examples that were loaded or generated."""
-        self._examples = tuple(examples)
-
-    @property
-    @override
-    def data_hash(self) -> str:
-        digest = hashlib.sha256()
-        for example in self._examples:
-            digest.update(repr((example.id, example.pairs, example.chain)).encode())
-        return digest.hexdigest()[:16]
-
-    @override
-    def examples(self) -> Sequence[KvExample]:
-        return self._examples
+        super().__init__(examples, _hash(examples))
 
     @override
     def groups(self, example: KvExample) -> Groups:

@@ -11,7 +11,6 @@ them as K grew. Both can be had (`budget`): `accuracy@K` is with tokens, `accura
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -24,6 +23,7 @@ from memserver.evals.data.natural_questions import (
 )
 from memserver.evals.data.source import find_file
 from memserver.evals.question import choice, data_hash, evidence_found
+from memserver.evals.read_task import ReadTask
 from memserver.evals.registry import TaskEntry, TaskOptions, refuse_unknown
 from memserver.evals.scoring.documents import INSUFFICIENT, is_insufficient, nq_accuracy
 from memserver.tasks import (
@@ -37,7 +37,6 @@ from memserver.tasks import (
     Reply,
     Scores,
     System,
-    Task,
     Turn,
 )
 
@@ -63,10 +62,12 @@ class Reading:
     cut: Cut
 
 
-class NqDocuments(Task[NqQuestion]):
+class NqDocuments(ReadTask[NqQuestion]):
     """The task."""
 
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("distractors",)
+    name = NAME
+    main_score = "accuracy"
+    group_keys = ("distractors",)
 
     def __init__(
         self, data: NqData, readings: Sequence[Reading], data_hash: str, name: str = NAME
@@ -79,37 +80,12 @@ class NqDocuments(Task[NqQuestion]):
             data_hash: of the data and the readings.
             name: of the library of passages.
         """
-        self._questions = data.questions
+        super().__init__(data.questions, data_hash)
         self._readings = tuple(readings)
-        self._hash = data_hash
         self._library = Library(
             name,
             tuple(Document(each.id, each.text, each.title) for each in data.passages.values()),
         )
-
-    @property
-    @override
-    def name(self) -> str:
-        return NAME
-
-    @property
-    @override
-    def main_score(self) -> str:
-        return "accuracy"
-
-    @property
-    @override
-    def group_keys(self) -> tuple[str, ...]:
-        return self.GROUP_KEYS
-
-    @property
-    @override
-    def data_hash(self) -> str:
-        return self._hash
-
-    @override
-    def examples(self) -> Sequence[NqQuestion]:
-        return self._questions
 
     @override
     def groups(self, example: NqQuestion) -> Groups:

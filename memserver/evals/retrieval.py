@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from typing_extensions import override
 
@@ -19,6 +18,7 @@ from memserver.evals.data.natural_questions import read_natural_questions
 from memserver.evals.data.source import find_file
 from memserver.evals.msc import place, read_dialogues
 from memserver.evals.question import data_hash
+from memserver.evals.read_task import ReadTask
 from memserver.evals.registry import TaskEntry, TaskOptions, refuse_unknown
 from memserver.tasks import (
     Claim,
@@ -29,7 +29,6 @@ from memserver.tasks import (
     Played,
     Scores,
     System,
-    Task,
     ask,
 )
 
@@ -143,45 +142,23 @@ class Sought:
         return " | ".join(texts)
 
 
-class Retrieval(Task[Sought]):
+class Retrieval(ReadTask[Sought]):
     """The task. It is played by what searches, and what is said to it has no part in the scores."""
 
-    GROUP_KEYS: ClassVar[tuple[str, ...]] = ("data",)
+    name = NAME
+    main_score = "recall"
+    group_keys = ("data",)
 
     def __init__(self, corpora: Mapping[str, Sequence[Corpus]], data_hash: str) -> None:
         """Make it of corpora by data set."""
-        self._hash = data_hash
-        self._examples = tuple(
+        examples = tuple(
             Sought(f"{data_set}_{asked.id}", data_set, library, asked)
             for data_set, read in corpora.items()
             for corpus in read
             for library in [Library(f"{NAME}-{data_set}-{corpus.name}", corpus.documents)]
             for asked in corpus.questions
         )
-
-    @property
-    @override
-    def name(self) -> str:
-        return NAME
-
-    @property
-    @override
-    def main_score(self) -> str:
-        return "recall"
-
-    @property
-    @override
-    def group_keys(self) -> tuple[str, ...]:
-        return self.GROUP_KEYS
-
-    @property
-    @override
-    def data_hash(self) -> str:
-        return self._hash
-
-    @override
-    def examples(self) -> Sequence[Sought]:
-        return self._examples
+        super().__init__(examples, data_hash)
 
     @override
     def groups(self, example: Sought) -> Groups:
