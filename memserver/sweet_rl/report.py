@@ -13,6 +13,8 @@ from memserver.evals.statistics import Estimate
 from memserver.messages import JsonObject
 from memserver.sweet_rl.results import Results, Table
 
+MOST_NAMED = 12
+"""Units that aren't done; results.json names all."""
 _HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
 
 
@@ -82,7 +84,9 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
     parts.append(_critics(results.units))
     parts.append(_costs(results.units))
     if results.missing:
-        parts.append("Not done: " + ", ".join(results.missing) + ".")
+        first = ", ".join(results.missing[:MOST_NAMED])
+        more = ", …" if len(results.missing) > MOST_NAMED else ""
+        parts.append(f"Not done: {len(results.missing)} units ({first}{more}).")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -179,7 +179,10 @@ def note_call(out: Path, recipe: JsonObject, stage: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     told = versions()
-    _write(out / "run.json", {"recipe": recipe, "versions": told, "machine": platform.platform()})
     line = {"at": now, "stage": stage, "versions": told, "recipe": recipe}
     with (out / "calls.jsonl").open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several processes may begin at the same moment
+        _write(
+            out / "run.json", {"recipe": recipe, "versions": told, "machine": platform.platform()}
+        )
         file.write(json.dumps(line, ensure_ascii=False) + "\n")

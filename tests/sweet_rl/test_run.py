@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from memserver.sweet_rl.recipe import Recipe, load_recipe
 from memserver.sweet_rl.report import write_report
 from memserver.sweet_rl.results import gather, write_results
 from memserver.sweet_rl.run import Selection, run_units
-from memserver.sweet_rl.run_state import RunState
+from memserver.sweet_rl.run_state import RunState, note_call
 from memserver.sweet_rl.sampling_sources import ScriptedSource
 from memserver.sweet_rl.stages import STAGES, Unit, units_of
 from memserver.sweet_rl.task_sets import Surroundings
@@ -352,6 +353,18 @@ def test_two_processes_do_not_work_on_one_unit(tmp_path: Path, trainings: Traini
         pytest.raises(Conflict, match="Another process"),
     ):
         run(tools, Selection(stages=("warm-start",)))
+
+
+def test_processes_that_begin_together_all_write_down_what_they_run(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for done in [
+            threads.submit(note_call, tmp_path / "run", {"name": "one"}, f"stage {number}")
+            for number in range(40)
+        ]:
+            done.result()
+    lines = (tmp_path / "run" / "calls.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["stage"] for line in lines} == {f"stage {each}" for each in range(40)}
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["recipe"]
 
 
 def test_half_a_line_that_a_kill_left_is_played_again(tmp_path: Path, trainings: Trainings) -> None:

@@ -109,9 +109,11 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     assert results["curves"].keys() >= {"shared/warm-start", "seed-1/mdpo", "seed-1/actor"}
     units = results["units"]
     assert units["seed-1/critic"]["figures"]["held_out_pairs"] > 0
-    assert 0 <= units["seed-1/rank"]["figures"]["agreement"] <= 1
+    ranked = units["seed-1/rank"]["figures"]
+    assert ranked["finished"]
+    assert ranked["agreement"] is None, "to the oracle all that a random model says is idle"
     assert len(list((tmp_path / "run" / "seed-1" / "rank").glob("turns-*.png"))) > 1
     adapters = list((tmp_path / "run").glob("*/*/adapter/adapter_model.safetensors"))
-    assert len(adapters) == 9
+    assert len(adapters) == 10
     again = train("all", *wanted, "--sampler", "transformers")
     assert "all done that was asked for (0 now)" in again.output
