@@ -199,7 +199,7 @@ def install_memserver() -> None:
     pip(
         "See what pip says above: it needs a package index that answers, and versions that fit (make lock).",
         "--editable",
-        f"{REPOSITORY}[local,train,dev]",
+        f"{REPOSITORY}[local,train,eval,colbench,dev]",
         "--constraint",
         REPOSITORY / "constraints" / "server.txt",
     )

@@ -132,8 +132,9 @@ def plain(folder: Path) -> dict[str, str]:
 
 
 def _take_terminal() -> None:
-    """Make the terminal the process's own, so that Ctrl-C reaches it."""
+    """Make the terminal the process's own, so that Ctrl-C reaches it, also where our parent ignores it."""
     import fcntl
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
