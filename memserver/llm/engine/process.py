@@ -35,6 +35,8 @@ _TELLING_LINES = 5
 _FOR_JSON = {"backend": "guidance", "disable_any_whitespace": True}
 _FOR_NATIVE_TOOLS = {"backend": "xgrammar", "disable_any_whitespace": True}
 
+_WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens")
+"""On a CPU vLLM dies of a prompt that it reads in pieces, if the request has a seed and a temperature."""
 _FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
 
 
@@ -192,6 +194,8 @@ class LocalEngine:
             *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
             *("--structured-outputs-config", json.dumps(self._structured_outputs)),
             *("--uvicorn-log-level", "warning"),
+            *_WHOLE_PROMPTS,
+            str(self._context_window),
             *(_FOR_ADAPTERS if self._adapters else ()),
         ]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ def ask(engine: LocalEngine, text: str, **body: Any) -> dict[str, Any]:
 def test_it_answers(real_engine: LocalEngine) -> None:
     choice = ask(real_engine, "What is the capital of France?")
     assert "Paris" in choice["message"]["content"]
+
+
+def test_prompts_longer_than_a_step_may_have_a_seed_and_a_temperature(
+    real_engine: LocalEngine,
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        answers = [
+            pool.submit(ask, real_engine, word * 1800, seed=number, temperature=0.7, max_tokens=5)
+            for number, word in enumerate(("one ", "two "))
+        ]
+        assert {answer.result()["finish_reason"] for answer in answers} <= {"length", "stop"}
+    assert "Paris" in ask(real_engine, "What is the capital of France?")["message"]["content"]
 
 
 def test_a_json_schema_holds_and_its_lengths_end_the_answer(real_engine: LocalEngine) -> None:
