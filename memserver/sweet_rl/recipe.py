@@ -339,7 +339,7 @@ def shipped_recipes() -> Path:
 def find_recipe(told: Path) -> Path:
     """A file, or one of ours by its name."""
     ours = shipped_recipes() / f"{told.name.removesuffix('.yaml')}.yaml"
-    return ours if not told.exists() and told.parent in _OURS and ours.exists() else told
+    return ours if not told.is_file() and told.parent in _OURS and ours.exists() else told
 
 
 def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:

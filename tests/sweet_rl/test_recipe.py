@@ -69,6 +69,7 @@ def test_ours_are_found_by_name_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()  # a run's folder
     for told in ("tiny", "tiny.yaml", "recipes/tiny.yaml"):
         assert load_recipe(find_recipe(Path(told))).name == "tiny"
     (tmp_path / "tiny.yaml").write_text("name: mine\nbase: model", encoding="utf-8")
