@@ -51,7 +51,7 @@ def gains_of(task: SlotTask, played: Trajectory) -> tuple[float, ...]:
 def _value(task: SlotTask, known: set[str], left: int, text: str) -> float:
     """Of one message, when the agent has so many left, this one among them."""
     if gives_answer(text) or left <= 1:
-        return _worth(_share_right(task, answer_in(text)), 0)
+        return _worth(share_right(task, answer_in(text)) or 0, 0)
     slot = asked_for(task.family.slots, text)
     found = known | ({slot.name} if slot else set())
     missing = len(task.family.slots) - len(found)
@@ -65,11 +65,11 @@ def _worth(share: float, more: int) -> float:
     return (1.0 if isclose(share, 1) else PARTLY * share) * DISCOUNT**more
 
 
-def _share_right(task: SlotTask, code: str) -> float:
-    """Of the constants in code of the family's shape; 0 for other code."""
+def share_right(task: SlotTask, code: str) -> float | None:
+    """Of the constants in code of the family's shape; None for other code."""
     found = _shape(task.family, task.noun).search(_spaced(code))
     if found is None:
-        return 0.0
+        return None
     right = [_same(found[_group(name)], value) for name, value in task.slots.items()]
     return sum(right) / len(right)
 

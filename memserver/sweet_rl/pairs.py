@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from random import Random
+from statistics import pstdev
 
 from memserver.sweet_rl.trajectories import ChatMessage, Pair, Ranked, Trajectory
 
@@ -50,7 +51,12 @@ def trajectory_pairs(
 
 
 def turn_pairs(
-    ranked: Iterable[Ranked], *, count: int = 4, by_oracle: bool = False, seed: int = 0
+    ranked: Iterable[Ranked],
+    *,
+    count: int = 4,
+    margin: float = 0,
+    by_oracle: bool = False,
+    seed: int = 0,
 ) -> list[Pair]:
     """For each state: a message from the better half of its candidates against one from the worse half.
 
@@ -59,6 +65,8 @@ def turn_pairs(
     Args:
         ranked: candidates with their advantages.
         count: pairs for each state, at most.
+        margin: by how many standard deviations of the state's scores the better one must be ahead; 0 as
+            published.
         by_oracle: rank by the oracle's scores; states without any are left out.
         seed: of the draws.
     """
@@ -71,19 +79,22 @@ def turn_pairs(
             rejected=(_said(worse),),
         )
         for record in ranked
-        for better, worse in _drawn(record, count, by_oracle=by_oracle, seed=seed)
+        for better, worse in _drawn(record, count, margin, by_oracle=by_oracle, seed=seed)
     ]
 
 
-def _drawn(record: Ranked, count: int, *, by_oracle: bool, seed: int) -> list[tuple[str, str]]:
+def _drawn(
+    record: Ranked, count: int, margin: float, *, by_oracle: bool, seed: int
+) -> list[tuple[str, str]]:
     scores: Sequence[float] = (record.oracle or ()) if by_oracle else record.advantages
+    ahead = margin * pstdev(scores) if scores else 0
     scored = sorted(zip(scores, record.candidates, strict=False), key=lambda one: -one[0])
     half = len(scored) // 2
     texts = {
         (better, worse): None
         for high, better in scored[:half]
         for low, worse in scored[len(scored) - half :]
-        if better != worse and high > low
+        if better != worse and high > low and high - low >= ahead
     }
     chance = Random(f"{seed} {record.key}")
     return chance.sample(list(texts), min(count, len(texts)))

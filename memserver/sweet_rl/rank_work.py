@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from memserver.messages import JsonObject
+from memserver.sweet_rl.behaviour import mistakes
 from memserver.sweet_rl.bench import (
     CANDIDATES,
     RANKED,
@@ -57,7 +58,9 @@ def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     ranked = [_with_oracle(each, bench) for each in read_file(folder / SCORED, Ranked)]
     write_file(folder / RANKED, ranked)
     _draw_some(unit, folder, bench, plan)
-    return figures | agreement(ranked)
+    slots = bench.tasks("train").slots
+    told = {"by_kind": mistakes(ranked, slots)} if slots else {}
+    return figures | agreement(ranked) | told
 
 
 def _draw_some(unit: Unit, folder: Path, bench: Bench, plan: ScorePlan) -> None:

@@ -224,9 +224,16 @@ class Rank(_Part):
 
 
 class Actor(Preference):
-    """The policy, from pairs of single messages. `pairs`: of each state."""
+    """The policy, from pairs of single messages.
+
+    Attributes:
+        pairs: of each state.
+        margin: how much more the better one must be worth, in standard deviations of the state's
+            advantages. 0 as published: then equally good messages are paired, too, by the critic's noise.
+    """
 
     pairs: PositiveInt = 4
+    margin: Annotated[float, Field(ge=0)] = 0
 
 
 class Evaluate(_Part):

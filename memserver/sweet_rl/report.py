@@ -11,10 +11,13 @@ from memserver.evals.plots import COLOURS
 from memserver.evals.run_folder import write_whole
 from memserver.evals.statistics import Estimate
 from memserver.messages import JsonObject
+from memserver.sweet_rl.behaviour import ENDS
 from memserver.sweet_rl.results import Results, Table
 
 MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
+MOST_KINDS = 8
+"""Of the kinds of mistakes of each critic; results.json has all."""
 _HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
 
 
@@ -79,6 +82,8 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
                 for each in table.differences
             ]
             parts.append(_markdown(("difference", "score", "mean"), told))
+        if table.behaviour:
+            parts.append(_behaviour(table))
         if table.by_kind:
             parts.append(_kinds(table))
     parts.append(_critics(results.units))
@@ -88,6 +93,18 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
         more = ", …" if len(results.missing) > MOST_NAMED else ""
         parts.append(f"Not done: {len(results.missing)} units ({first}{more}).")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _behaviour(table: Table) -> str:
+    names = (*ENDS, "repeated", "idle")
+    rows = [
+        (policy, *(_number(found[name]) for name in names))
+        for policy, found in table.behaviour.items()
+    ]
+    return (
+        "How collaborations end (shares), and questions that bring nothing (for each collaboration):\n\n"
+        + _markdown(("policy", *names), rows)
+    )
 
 
 def _kinds(table: Table) -> str:
@@ -114,6 +131,13 @@ def _critics(units: Mapping[str, JsonObject]) -> str:
                 f"{_number(figures.get('best'))} (chance {_number(figures.get('chance_of_best'))})"
             )
             rows.append((path, "its first is one of the oracle's first", told))
+            rows += [
+                (path, f"{name} ({found['pairs']} pairs)", _number(found["right"]))
+                for name, found in list(figures.get("by_kind", {}).items())[:MOST_KINDS]
+            ]
+        if "/actor" in path and (told_of := figures.get("by_oracle")):
+            told = ", ".join(f"{name} {share:.3f}" for name, share in told_of.items())
+            rows.append((path, "its pairs by the oracle", told))
     return "## Critics\n\n" + _markdown(("unit", "figure", "value"), rows) if rows else ""
 
 

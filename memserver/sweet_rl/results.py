@@ -1,7 +1,7 @@
 """What came of a run: each policy's scores with their intervals, the paired differences, costs and curves."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -10,16 +10,18 @@ from memserver.errors import InvalidInput
 from memserver.evals.run_folder import write_whole
 from memserver.evals.statistics import Estimate
 from memserver.messages import JsonObject
+from memserver.sweet_rl.behaviour import behaviour
 from memserver.sweet_rl.bench import GREEDY_PLAYS, SAMPLED_PLAYS
 from memserver.sweet_rl.nested import estimate_nested
-from memserver.sweet_rl.recipe import MAIN, Recipe
+from memserver.sweet_rl.recipe import MAIN, Generated, Recipe
 from memserver.sweet_rl.run_state import RunState, versions
 from memserver.sweet_rl.stages import Stage, Unit, policies_of, units_of
+from memserver.sweet_rl.task_sets import Split, make_tasks
 from memserver.sweet_rl.trajectories import Trajectory, read_file
 
 SCORES = ("success", "tests_passed", "turns", "answer_characters")
 MODES = {"sampled": SAMPLED_PLAYS, "greedy": GREEDY_PLAYS}
-SPLITS: dict[str, Stage] = {"test": "evaluate", "validation": "validate"}
+SPLITS: dict[Split, Stage] = {"test": "evaluate", "validation": "validate"}
 _COMPARED = (
     ("mdpo", MAIN),
     ("rft", MAIN),
@@ -55,13 +57,19 @@ class Paired:
 
 @dataclass(frozen=True)
 class Table:
-    """All policies on one split in one mode; `by_kind` has their success by family."""
+    """All policies on one split in one mode.
+
+    Attributes:
+        by_kind: their success by family.
+        behaviour: of each, in generated tasks; see `behaviour.behaviour`.
+    """
 
     split: str
     mode: str
     rows: Sequence[Row]
     differences: Sequence[Paired]
     by_kind: Mapping[str, Mapping[str, float]]
+    behaviour: Mapping[str, JsonObject]
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ def gather(recipe: Recipe, out: Path) -> Results:
         table
         for split, stage in SPLITS.items()
         for mode, file in MODES.items()
-        if (table := _table(split, mode, _plays(recipe, units, out, stage, file))) is not None
+        if (table := _table(recipe, split, mode, _plays(recipe, units, out, stage, file)))
     ]
     return Results(
         recipe.name,
@@ -156,9 +164,10 @@ def _plays(
     return dict(found)
 
 
-def _table(split: str, mode: str, plays: Mapping[str, Plays]) -> Table | None:
+def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) -> Table | None:
     if not plays:
         return None
+    slots = make_tasks(recipe, split).slots if isinstance(recipe.tasks, Generated) else {}
     rows = [
         Row(
             name,
@@ -178,7 +187,8 @@ def _table(split: str, mode: str, plays: Mapping[str, Plays]) -> Table | None:
         if a in plays and b in plays
         for score in ("success", "tests_passed")
     ]
-    return Table(split, mode, rows, differences, _by_kind(plays))
+    went = {name: behaviour(_each(by_seed), slots) for name, by_seed in plays.items() if slots}
+    return Table(split, mode, rows, differences, _by_kind(plays), went)
 
 
 def _estimate(by_seed: Plays, score: str, name: str) -> Estimate:
@@ -204,6 +214,12 @@ def _by_kind(plays: Mapping[str, Plays]) -> dict[str, dict[str, float]]:
         kind: {name: fmean(values) for name, values in found[kind].items()}
         for kind in sorted(found)
     }
+
+
+def _each(by_seed: Plays) -> Iterator[Trajectory]:
+    for tasks in by_seed.values():
+        for played in tasks.values():
+            yield from played
 
 
 def _mean(plays: Sequence[Trajectory], score: str) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver.sweet_rl import rollouts as playing
+from memserver.sweet_rl.behaviour import judged
 from memserver.sweet_rl.bench import (
     CANDIDATES,
     EXTRA,
@@ -110,8 +111,10 @@ def actor(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """SWEET-RL's policy, from pairs of candidates."""
     _, _, recipe = bench.recipe.variant(variant_of(unit))
     ranked = read_file(unit.needs["data"].folder(bench.out) / RANKED, Ranked)
-    pairs = turn_pairs(ranked, count=recipe.pairs, seed=seed_of(unit.path))
-    return _preferences(unit, folder, bench, pairs, recipe)
+    pairs = turn_pairs(ranked, count=recipe.pairs, margin=recipe.margin, seed=seed_of(unit.path))
+    slots = bench.tasks("train").slots
+    told = {"by_oracle": judged(pairs, slots)} if slots else {}
+    return told | _preferences(unit, folder, bench, pairs, recipe)
 
 
 def _sft(

@@ -80,6 +80,18 @@ def test_equal_texts_and_equal_advantages_make_no_pair() -> None:
     assert len(turn_pairs([ranked(4, candidates=("x", "x", "y", "y"))])) == 1
 
 
+def test_a_margin_leaves_out_messages_that_are_about_equally_good() -> None:
+    scores = (1.0, 0.9, 0.8, 0.1, 0.0, 0.0)  # their standard deviation is .44
+    state = ranked(6, advantages=scores)
+    apart = [
+        tuple(number_of(said[0]["content"]) for said in (pair.chosen, pair.rejected))
+        for pair in turn_pairs([state], count=40, margin=1.9)
+    ]
+    assert sorted(apart) == [(0, 3), (0, 4), (0, 5), (1, 4), (1, 5)]
+    assert len(turn_pairs([state], count=40)) == 9
+    assert turn_pairs([state], count=40, margin=3) == []
+
+
 def test_the_oracle_can_rank_in_place_of_the_critic() -> None:
     backwards = ranked(4, oracle=(3.0, 2.0, 1.0, 0.0))
     for pair in turn_pairs([backwards, ranked(4)], by_oracle=True):

@@ -253,6 +253,7 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     text = write_report(results, tools.out / "report").read_text(encoding="utf-8")
     assert "| sweet - mdpo | success | +0.000" in text
     assert "agreement with the oracle | 1.000" in text
+    assert "How collaborations end" in text
     for picture in ("scores.png", "curves.png"):
         assert (tools.out / "report" / picture).stat().st_size > 10_000
 
