@@ -137,7 +137,7 @@ async def attach_tool(
 ) -> AgentToolOut:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
-    It counts from the agent's next step on.
+    It counts from the agent's next step on. An agent whose protocol is chat is refused: its model calls none.
     """
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
@@ -215,4 +215,11 @@ async def _check(
     grants, tool = changed
     agent = await agents.get(tx, agent_id)
     options = AgentOptions.model_validate(agent.options)
+    if options.protocol == "chat" and tool.spec.name in {
+        each.name for each in grants if each.attached
+    }:
+        raise InvalidInput(
+            f"The agent would never call {tool.spec.name}: its protocol is chat.",
+            hint='Give it the option protocol: "tools" first.',
+        )
     check_rules(grants, tool, options.max_steps or services.faculties.limits.max_steps)
