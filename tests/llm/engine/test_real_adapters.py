@@ -87,6 +87,9 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
         agents = [await server.create_agent(model=name) for name in (names[0], None)]
         answers = await asyncio.gather(*(server.say(agent, "Hello!") for agent in agents))
         assert all(stepped(answer) for answer in answers)
+        plain = {"protocol": "chat", "max_output_tokens": 16}
+        policy = await server.create_agent(model=names[0], options=plain)
+        assert (await server.say(policy, "Hello!"))["stop_reason"] == "message_sent"
 
         gone = await command("unload", names[0])
         assert gone.exit_code == 0, gone.output
