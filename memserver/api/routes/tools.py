@@ -26,6 +26,7 @@ from memserver.outbound.signing import SECRET_PREFIX
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
+from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring import Services
@@ -215,11 +216,11 @@ async def _check(
     grants, tool = changed
     agent = await agents.get(tx, agent_id)
     options = AgentOptions.model_validate(agent.options)
-    if options.protocol == "chat" and tool.spec.name in {
-        each.name for each in grants if each.attached
-    }:
+    name = tool.spec.name
+    attached = any(grant.name == name and grant.attached for grant in grants)
+    if options.protocol == "chat" and attached and name != SEND_MESSAGE:
         raise InvalidInput(
-            f"The agent would never call {tool.spec.name}: its protocol is chat.",
+            f"The agent would never call {name}: its protocol is chat.",
             hint='Give it the option protocol: "tools" first.',
         )
     check_rules(grants, tool, options.max_steps or services.faculties.limits.max_steps)
