@@ -28,6 +28,7 @@ from memserver.doctor import Finding, examine_database, examine_embedder, examin
 from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
 from memserver.key_commands import check_keys, keys, print_whole, tenants
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
+from memserver.llm.engine.address import read_address, told_in
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
 from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
 from memserver.llm.engine.process import EnginePhase, LocalEngine
@@ -151,6 +152,7 @@ def serve(
         check_keys(urls.app, settings.host)
         if settings.llm_base_url is None:
             local = stack.enter_context(_local_engine(settings))
+            stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
             Thread(target=_watch, args=[local], daemon=True).start()
         console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
         uvicorn.run(
@@ -375,15 +377,16 @@ def models_list() -> None:
     print_whole(table)
 
 
-@models.command("load")
-def models_load(
+@models.command("load", hidden=True)
+@models.command("add")
+def models_add(
     name: Annotated[str, typer.Argument(help="The adapter's name; its version is added.")],
     path: Annotated[str, typer.Argument(help="Its folder, as the endpoint's machine sees it.")],
     version: Annotated[
         str | None, typer.Option(help="Instead of a hash of the folder's content.")
     ] = None,
 ) -> None:
-    """Load a LoRA adapter into vLLM under a name of its own; print the name for agents to take."""
+    """Add a LoRA adapter to those that vLLM serves, under a name of its own; print it for agents to take."""
     folder = find_adapter(path)
     full_name = versioned_name(name, folder, version)
     seen_there = path if folder is None else str(Path(path).absolute())
@@ -418,13 +421,14 @@ def models_unload(
 
 async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
     settings = _settings()
-    if settings.llm_base_url is None:
+    url = settings.llm_base_url or read_address(EnginePaths(settings.home).address)
+    if url is None:
         raise SetupError(
-            "No endpoint is set whose models these are.",
-            hint="Set MEMSERVER_LLM_BASE_URL to your vLLM's. The local engine of `memserver serve` takes "
-            "no adapters.",
+            "No endpoint is set whose models these are, and no local engine runs.",
+            hint="Set MEMSERVER_LLM_BASE_URL to your vLLM's, or start `memserver serve` first, with "
+            "MEMSERVER_LOCAL_ADAPTERS=true.",
         )
-    adapters = Adapters(model_endpoint(settings))
+    adapters = Adapters(model_endpoint(settings.model_copy(update={"llm_base_url": url})))
     try:
         return await work(adapters)
     finally:
@@ -497,7 +501,10 @@ async def _examine_models(settings: Settings) -> list[Finding]:
 def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
     """The local engine, loading or ready; our settings and our children's point to it."""
     local = LocalEngine(
-        settings.home, model=settings.local_model, native_tools=settings.llm_mode == "tools"
+        settings.home,
+        model=settings.local_model,
+        native_tools=settings.llm_mode == "tools",
+        adapters=settings.local_adapters,
     )
     local.start()
     try:

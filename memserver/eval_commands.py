@@ -81,6 +81,13 @@ class ModeName(StrEnum):
     ACT = "act"
 
 
+class ProtocolName(StrEnum):
+    """How the model of memserver's agents is spoken with."""
+
+    TOOLS = "tools"
+    CHAT = "chat"
+
+
 class SpeakName(StrEnum):
     """How a model without memserver answers."""
 
@@ -259,6 +266,16 @@ def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., N
                 help="memserver is told the sessions (import) or takes part in them (act)."
             ),
         ] = ModeName.IMPORT,
+        protocol: Annotated[
+            ProtocolName,
+            typer.Option(
+                help="memserver's agents act by calls of tools, or are asked in plain chat."
+            ),
+        ] = ProtocolName.TOOLS,
+        model: Annotated[
+            str | None,
+            typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
+        ] = None,
         embed_recall: Annotated[
             bool, typer.Option(help="memserver's agents can search messages by meaning.")
         ] = False,
@@ -288,12 +305,14 @@ def _run_command(entry: TaskEntry, start_engine: StartEngine) -> Callable[..., N
             TaskOptions(data, seed, _pairs(set_ or ())),
             SystemOptions(
                 mode.value,
-                {"embed_recall": True} if embed_recall else {},
+                ({"embed_recall": True} if embed_recall else {})
+                | ({"protocol": "chat"} if protocol is ProtocolName.CHAT else {}),
                 context_window,
                 max_tokens,
                 window_tokens,
                 summary_tokens,
                 top_k,
+                agent_model=model,
             ),
             speak,
             temperature,
@@ -438,7 +457,7 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "limit": wishes.limit,
         "model": model,
         "temperature": wishes.temperature,
-        "options": asdict(options),
+        "options": options.as_told(),
         "server": wishes.url or "",
         "versions": {
             "memserver": memserver.__version__,

@@ -96,6 +96,7 @@ class SystemOptions:
     Attributes:
         mode: how memserver gets to know the sessions.
         agent: more options of memserver's agents.
+        agent_model: of memserver's agents; None is the server's own.
         context_window: tokens that all systems may use, of what the model has.
         max_tokens: of an answer, by the systems without memserver.
         window_tokens: of the system window.
@@ -112,6 +113,13 @@ class SystemOptions:
     summary_tokens: int = 512
     top_k: int = 10
     speak: Speak = "text"
+    agent_model: str | None = None
+
+    def as_told(self) -> JsonObject:
+        """As a run's manifest has it; what is as it always was before it could be chosen is left out."""
+        return {
+            name: value for name, value in asdict(self).items() if name != "agent_model" or value
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +317,7 @@ async def open_systems(plan: Plan) -> AsyncIterator[dict[str, System]]:
                 agent = dict(plan.options.agent)
                 if plan.options.context_window is not None:
                     agent["context_window"] = plan.options.context_window
-                setup = AgentSetup(plan.options.mode, agent)
+                setup = AgentSetup(plan.options.mode, agent, plan.options.agent_model)
                 made[name] = MemorySystem(
                     await stack.enter_async_context(client), setup=setup, recorder=recorder
                 )

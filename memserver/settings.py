@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""
     local_model: Literal["memserver-small", "SmolLM2-135M-Instruct"] = "memserver-small"
     """What the local engine serves: the model that was trained to use its memory, or the untrained one."""
+    local_adapters: bool = False
+    """Whether the local engine takes LoRA adapters of that model (`memserver models add`). The model itself
+    then writes about a seventh slower, and a prompt for an adapter is read seven times slower."""
     llm_model: str | None = None
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"

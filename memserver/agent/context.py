@@ -8,20 +8,21 @@ so that an edit of it leaves all before it in the cache.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from uuid import UUID
 
-from memserver.agent.options import PromptOrder
+from memserver.agent.entries import prompt_messages
+from memserver.agent.options import AgentProtocol, PromptOrder
+from memserver.agent.protocols import prompt_file
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.text import shorten, stamp
-from memserver.messages import CallRecord, Message, PromptMessage, Section, ToolCall, ToolSpec
+from memserver.messages import Message, PromptMessage, Section, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
-from memserver.tools.memory_tools import SEND_MESSAGE
 
-_shortened: dict[tuple[UUID, int, int], str] = {}
+_shortened: dict[tuple[UUID, int, int, int], str] = {}
 _MOST_SHORTENED = 256
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
@@ -37,6 +38,7 @@ class Mind:
     summary: str
     tools: tuple[ToolSpec, ...]
     zone: tzinfo = UTC
+    protocol: AgentProtocol = "tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +100,23 @@ async def frame(
         layout: how much the prompt may hold.
         scale: the model's tokens for each one that we count; None where that was not learnt yet.
     """
+    protocol = mind.protocol
     texts = {
-        "instructions": mind.agent.system_prompt or prompts.render("system.md"),
+        "instructions": mind.agent.system_prompt
+        or prompts.render(prompt_file("system.md", protocol)),
         "working_context": prompts.render(
-            "working_context.md",
+            prompt_file("working_context.md", protocol),
             sections=mind.sections,
             messages=mind.state.stats_messages,
             passages=mind.state.stats_passages,
             edited_at=stamp(mind.state.stats_edited_at, mind.zone),
         ),
-        "summary": prompts.render("summary_in_context.md", summary=mind.summary)
+        "summary": prompts.render(
+            prompt_file("summary_in_context.md", protocol), summary=mind.summary
+        )
         if mind.summary
         else "",
-        "tools": model.tools_text(mind.tools),
+        "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
     factor = scale or model.expected_scale
@@ -132,7 +138,7 @@ async def count_prompt(
     The tools are counted anew where others were sent than the frame has, or in another way.
     """
     counted = shape.counted
-    told = model.tools_text(tools)
+    told = _tools_text(model, tools)
     if told != shape.parts[-1].text:
         [count] = await model.count_tokens([told])
         counted += count - shape.parts[-1].counted
@@ -146,57 +152,32 @@ async def render_queue(
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
     for message in queue:
-        for part in prompt_messages(message, mind.zone):
-            if message.tokens > largest:
-                text = await _shortened_text(mind.agent.id, message, part.text, largest, model)
+        parts = prompt_messages(message, mind.zone, mind.protocol)
+        for part in parts:
+            if message.tokens > largest and part.text:
+                whole = (message, part.text, len(parts))
+                text = await _shortened_text(mind.agent.id, whole, largest, model)
                 rendered.append(PromptMessage(part.role, text, part.call))
             else:
                 rendered.append(part)
     return rendered
 
 
-def prompt_messages(message: Message, zone: tzinfo = UTC) -> list[PromptMessage]:
-    """One entry of the history as the model sees it; a call always stands with its result."""
-    if message.role == "assistant":
-        record = message.call or _as_call(message)
-        return [
-            PromptMessage("assistant", "", record.call),
-            PromptMessage("tool", result_text(record), record.call),
-        ]
-    if message.role == "system":
-        # Many chat templates take a system message in first place only.
-        return [PromptMessage("user", f"[system] {message.text}")]
-    return [PromptMessage("user", user_text(message.text, message.created_at, zone))]
-
-
-def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
-    """What a person said, with the time at which it came."""
-    return f"[{stamp(at, zone)}] {text}"
-
-
-def result_text(record: CallRecord) -> str:
-    """A call's result as the model reads it."""
-    if record.state == "done":
-        return f"OK. {record.result}" if record.result else "OK"
-    return f"Failed: {record.result}"
-
-
 async def count_entry(
-    message: Message, model: ChatModel, *, written: int = 0, scale: float = 1.0
+    shown: Sequence[PromptMessage], model: ChatModel, *, written: int = 0, scale: float = 1.0
 ) -> int:
     """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count.
 
     Args:
-        message: the entry, a call's result included.
+        shown: the entry, a call's result included; nothing has no tokens.
         model: counts.
         written: tokens that the endpoint says the model wrote for this call, if it said so; they save
             asking for a count, unless they are more than the call can have (then it was thinking).
         scale: the model's tokens for each one that we count.
     """
-    parts = prompt_messages(message)
-    texts = [_counted_text(part) for part in parts]
-    around = model.message_overhead * len(parts)
-    if 0 < written <= len(texts[0].encode()):
+    texts = [_counted_text(part) for part in shown]
+    around = model.message_overhead * len(shown)
+    if texts and 0 < written <= len(texts[0].encode()):
         texts, around = texts[1:], around + scaled(written, 1 / scale)
     text = "\n".join(texts)
     if (length := len(text.encode())) <= SHORT_TEXT:
@@ -205,26 +186,25 @@ async def count_entry(
     return count + around
 
 
+def _tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
+    return model.tools_text(tools) if tools else ""
+
+
 def _counted_text(part: PromptMessage) -> str:
     if part.role != "assistant" or part.call is None:
         return part.text
     return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
 
 
-def _as_call(message: Message) -> CallRecord:
-    """An imported answer, shown as the call by which the agent would have said it."""
-    call = ToolCall(f"call_{message.position}", SEND_MESSAGE, {"message": message.text})
-    return CallRecord(call, "done", "", message.created_at)
-
-
 async def _shortened_text(
-    agent_id: UUID, message: Message, text: str, largest: int, model: ChatModel
+    agent_id: UUID, whole: tuple[Message, str, int], largest: int, model: ChatModel
 ) -> str:
-    key = (agent_id, message.position, largest)
+    """The text of one part of a message, which has so many parts."""
+    message, text, parts = whole
+    key = (agent_id, message.position, largest, parts)
     if key not in _shortened:
         if len(_shortened) >= _MOST_SHORTENED:
             _shortened.clear()
-        parts = len(prompt_messages(message))
         limit = max(1, largest // parts - model.message_overhead)
         [tokens] = await model.count_tokens([text])
         _shortened[key] = await shorten(text, tokens, limit, model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from memserver.agent.context import user_text
+from memserver.agent.entries import user_text
 from memserver.agent.events import (
     End,
     Event,

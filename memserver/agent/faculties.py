@@ -77,4 +77,5 @@ async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> 
     if options.context_window is not None:
         window = min(window, options.context_window)
     reserved = min(options.max_output_tokens or limits.max_output_tokens, window // 2)
-    return Layout(window, reserved, options.prompt_order or limits.prompt_order)
+    order = limits.prompt_order if options.protocol == "tools" else "working_context_first"
+    return Layout(window, reserved, options.prompt_order or order)

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.context import Frame, Mind, frame, render_queue
 from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
+from memserver.agent.protocols import tool_specs
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
 from memserver.storage.agents import no_agent
@@ -77,10 +78,14 @@ async def read_context(
         state=leases.state_from_row(row),
         sections=sections,
         summary=leases.summary_from_row(row),
-        tools=faculties.tools.toolset(grants_from_row(row)).specs(
-            {"section": [section.name for section in sections]}, agent.options
+        tools=tool_specs(
+            faculties.tools.toolset(grants_from_row(row)),
+            sections,
+            agent.options,
+            options.protocol,
         ),
         zone=ZoneInfo(options.timezone),
+        protocol=options.protocol,
     )
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 AgentClock = Literal["server", "messages"]
 """What an agent takes for the time: the server's clock, or the times of its own messages."""
+AgentProtocol = Literal["tools", "chat"]
+"""How the model is spoken with: it acts by calls of tools, or it writes what the person reads."""
 PromptOrder = Literal["working_context_first", "working_context_last"]
 """Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
 
@@ -19,6 +21,9 @@ class AgentOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    protocol: AgentProtocol = "tools"
+    """chat: the model is asked in plain chat, without tools, times and memory statistics, and what it writes
+    is the message to the person; for models that were trained on chats and call no tools."""
     context_window: int | None = Field(default=None, ge=512, le=MOST_TOKENS, examples=[8192])
     """Tokens of prompt and output; never more than the model has."""
     max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
@@ -29,7 +34,8 @@ class AgentOptions(BaseModel):
     """A message is answered with send_message before the turn ends. Off: as in the MemGPT paper, a
     step that asks for no heartbeat ends the turn, answered or not."""
     prompt_order: PromptOrder | None = None
-    """Whether the working context comes before the messages or behind them."""
+    """Whether the working context comes before the messages or behind them; in plain chat it comes before
+    unless the agent itself says otherwise."""
     embed_recall: bool = False
     """Its messages are embedded in the background, and it can search them by meaning."""
     clock: AgentClock = "server"

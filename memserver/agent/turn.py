@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from memserver.agent.calls import run_call
@@ -23,6 +23,7 @@ from memserver.agent.context import (
     render_queue,
 )
 from memserver.agent.deadline import Deadline
+from memserver.agent.entries import prompt_messages
 from memserver.agent.events import (
     Event,
     StepCommitted,
@@ -33,6 +34,7 @@ from memserver.agent.events import (
 )
 from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
+from memserver.agent.protocols import ask_for_step, complaint, is_sent, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.errors import (
     ContextOverflow,
@@ -93,7 +95,9 @@ class TurnRun:
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
         self._story_time = _told_time(queue) if self._options.clock == "messages" else None
-        self._replied = any(message.position >= self._first and _sent(message) for message in queue)
+        self._replied = any(
+            message.position >= self._first and is_sent(message) for message in queue
+        )
         self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
@@ -102,6 +106,7 @@ class TurnRun:
             summary=work.summary,
             tools=self._specs(work.sections),
             zone=ZoneInfo(self._options.timezone),
+            protocol=self._options.protocol,
         )
         self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
 
@@ -219,6 +224,9 @@ class TurnRun:
         budget = shape.budget
         if self._warned or not budget.under_pressure(self._queue):
             return
+        if self._options.protocol == "chat":
+            self._warned = True  # it has no tool to save anything by, so there is nothing to say
+            return
         percent = 100 * budget.used(self._queue) // budget.capacity
         text = self._with.prompts.render("pressure_alert.md", percent=percent)
         self._alert = await self._counted(
@@ -236,9 +244,10 @@ class TurnRun:
             queue = await render_queue(
                 self._mind, self._queue, shape.budget.largest_counted, self._model
             )
-            reply = await self._model.call_tool(
-                shape.prompt(queue),
-                tools,
+            reply = await ask_for_step(
+                self._model,
+                self._options.protocol,
+                (shape.prompt(queue), tools),
                 max_tokens=self._reserved,
                 on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
             )
@@ -260,7 +269,7 @@ class TurnRun:
         message = Message(
             position=self._next_position(),
             role="assistant",
-            text=_said(reply),
+            text=said(reply),
             created_at=self._now(),
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
@@ -420,8 +429,8 @@ class TurnRun:
         assert ended.call is not None
         name, done = ended.call.call.name, ended.call.state == "done"
         missing = self._choice.ended(name, done=done)
-        self._replied = self._replied or _sent(ended)
-        if _sent(ended):
+        self._replied = self._replied or is_sent(ended)
+        if is_sent(ended):
             return "message_sent"
         if done and self._choice.tools.rule(name).terminal and not missing:
             return "terminal_tool"
@@ -446,7 +455,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.message, error.raw)
         if self._violations >= MOST_VIOLATIONS:
             raise error
-        text = self._with.prompts.render("invalid_reply.md", reason=error.message)
+        text = complaint(self._with.prompts, error, self._options.protocol)
         note = await self._counted(Message(self._next_position(), "system", text, self._now(), 0))
         stop = "max_steps" if last else None
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
@@ -558,12 +567,13 @@ class TurnRun:
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
         factor = self._scale or self._model.expected_scale
-        tokens = await count_entry(message, self._model, written=written, scale=factor)
+        shown = prompt_messages(message, protocol=self._options.protocol)
+        tokens = await count_entry(shown, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
-        names = [section.name for section in sections]
-        return self._choice.tools.specs({"section": names}, self._work.agent.options)
+        options = self._work.agent.options
+        return tool_specs(self._choice.tools, sections, options, self._options.protocol)
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""
@@ -609,13 +619,3 @@ def as_json(error: MemserverError) -> JsonObject:
 def _told_time(queue: Sequence[Message]) -> datetime | None:
     """The time of the newest thing that was said to the agent."""
     return next((each.created_at for each in reversed(queue) if each.role == "user"), None)
-
-
-def _said(reply: Reply) -> str:
-    message: Any = reply.call.arguments.get("message")
-    return message if reply.call.name == SEND_MESSAGE and isinstance(message, str) else ""
-
-
-def _sent(message: Message) -> bool:
-    record = message.call
-    return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"

@@ -41,7 +41,12 @@ def make_backend(options: TaskOptions) -> Task[Any]:
     path = _file(options, BACKEND_FILE)
     if path is None:
         split = _split(options.extra)
-        tasks = generate(split, _number(options.extra, "each", 100), seed=options.seed)
+        tasks = generate(
+            split,
+            _number(options.extra, "each", 100),
+            seed=options.seed,
+            spare_turns=_spare_turns(options.extra),
+        )
         examples = tuple(task.example for task in tasks)
         human = human or SlotHuman.of(tasks)
     else:
@@ -133,6 +138,10 @@ def _split(extra: Mapping[str, str]) -> Split:
     raise InvalidInput(f"split is train, validation or test, not {given!r}.")
 
 
+def _spare_turns(extra: Mapping[str, str]) -> int | None:
+    return _number(extra, "spare_turns", 1) if "spare_turns" in extra else None
+
+
 def _number(extra: Mapping[str, str], name: str, default: int) -> int:
     given = extra.get(name, str(default))
     if not given.isdecimal() or int(given) < 1:
@@ -146,7 +155,10 @@ BACKEND = TaskEntry(
     make=make_backend,
     material=frozenset(),
     needs=(f"{BACKEND_FILE} and a model that plays the human, or nothing (generated)", "Linux"),
-    options=_OPTIONS,
+    options={
+        **_OPTIONS,
+        "spare_turns": "of generated tasks: the agent's messages beyond one for each thing to ask; left out: turns",
+    },
 )
 FRONTEND = TaskEntry(
     name="colbench-frontend",

@@ -25,7 +25,8 @@ _DIGITS = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HOW = (
     "Start vLLM with the variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and with --enable-lora "
-    "--max-lora-rank 16 (or what your adapters need)."
+    "--max-lora-rank 16 (or what your adapters need). The local engine of `memserver serve` takes them with "
+    "MEMSERVER_LOCAL_ADAPTERS=true."
 )
 _NO_ROUTE = frozenset({403, 404, 405, 501})
 _ABOUT_THE_ADAPTER = re.compile(r"adapter|lora_name", re.IGNORECASE)

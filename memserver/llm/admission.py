@@ -160,9 +160,15 @@ class Admitted(ChatModel):
             )
 
     @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
         async with self._slot():
-            return await self._inner.write(prompt, max_tokens=max_tokens)
+            return await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
 
     @override
     async def aclose(self) -> None:

@@ -25,14 +25,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Plain text from a model, for summaries."""
+    """Plain text from a model: a summary, or a message of an agent that speaks in plain chat."""
 
     text: str
     usage: Usage
 
 
 class ChatModel(Protocol):
-    """A model that acts by tool calls.
+    """A model that acts by tool calls, and can write plain text.
 
     Attributes:
         name: what the endpoint calls the model.
@@ -93,8 +93,25 @@ class ChatModel(Protocol):
         """
         ...
 
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
-        """Ask for plain text (a summary). Raises the same errors as `call_tool`."""
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        """Ask for plain text: white space around it goes, and it is never empty.
+
+        A text that reached `max_tokens` is given as far as it got.
+
+        Args:
+            prompt: system message first.
+            max_tokens: of output.
+            on_text: takes the text while it is generated; no reasoning in front of it.
+
+        Raises:
+            ModelError: as `call_tool`; a ProtocolViolation where nothing was written.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -18,14 +18,13 @@ from typing_extensions import override
 
 from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint, EndpointClient
-from memserver.errors import ModelError, ModelNotFound, ModelUnavailable, ProtocolViolation
+from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
-from memserver.llm.lossless import clean_text
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
-from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
-from memserver.llm.text_stream import ArgumentText, CallText
+from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
+from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tokens import ByteBound, TokenCounter
 from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
 from memserver.llm.wire import (
@@ -161,23 +160,29 @@ class OpenAICompatible(ChatModel):
                 raw, usage = _whole(answer), usage_of(answer)
             else:
                 body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(way, body, on_text)
+                raw, usage = await self._listen(body, _Call(way), on_text)
         native = way == "tools" or raw.calls
         parsed = parse_native(raw, tools) if native else parse_json(raw, tools)
         return Reply(parsed.call, usage, parsed.text)
 
     @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
         async with self._telling_what_there_is():
-            way = await self._known_way(max_tokens)
-            messages = native_messages(prompt) if way == "tools" else json_messages(prompt)
-            body = self._body_of(_Request(messages), max_tokens)
-            answer = await self._client.post("/chat/completions", body)
-        raw = without_reasoning(_whole(answer))
-        text = clean_text(raw.content).strip()
-        if not text:
-            raise ProtocolViolation("The model wrote nothing.", raw=clean_text(raw.reasoning))
-        return Written(text, usage_of(answer))
+            request = _Request(await self._plain_messages(prompt, max_tokens))
+            if on_text is None:
+                body = self._body_of(request, max_tokens)
+                answer = await self._client.post("/chat/completions", body)
+                raw, usage = _whole(answer), usage_of(answer)
+            else:
+                body = self._body_of(request, max_tokens, streamed=True)
+                raw, usage = await self._listen(body, _Plain(), on_text)
+        return Written(parse_text(raw), usage)
 
     @override
     async def aclose(self) -> None:
@@ -217,6 +222,16 @@ class OpenAICompatible(ChatModel):
         body = self._body_of(request, max_tokens)
         return _whole(await self._client.post("/chat/completions", body))
 
+    async def _plain_messages(
+        self, prompt: Sequence[PromptMessage], max_tokens: int
+    ) -> list[JsonObject]:
+        """A prompt that no call answers; only the calls in it look different in each way."""
+        if all(message.call is None for message in prompt):
+            await self._know_name()
+            return json_messages(prompt)
+        way = await self._known_way(max_tokens)
+        return native_messages(prompt) if way == "tools" else json_messages(prompt)
+
     def _told(self, way: Way, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """The tools that the system message tells of."""
         return tools if way == "text" or (way == "json_schema" and self._answers.list_tools) else ()
@@ -241,19 +256,17 @@ class OpenAICompatible(ChatModel):
         text = _dumps({**kept, "messages": request.messages})
         return joined([text[:-1], ",", request.prepared, "}"] if request.prepared else [text])
 
-    async def _listen(self, way: Way, body: bytes, on_text: TextSink) -> tuple[RawReply, Usage]:
+    async def _listen(
+        self, body: bytes, message: "_Call | _Plain", on_text: TextSink
+    ) -> tuple[RawReply, Usage]:
         """Stream a reply, and tell its message's text while it comes."""
         reply = StreamedReply()
-        in_content, in_arguments = CallText(_SPOKEN), ArgumentText()
         async with aclosing(self._client.stream("/chat/completions", body)) as events:
             async for event in events:
-                content, arguments = reply.add(event)
-                if way != "tools":
-                    text = in_content.feed(content)
-                else:
-                    text = in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
-                if text:
+                if text := message.text(reply, *reply.add(event)):
                     on_text(text)
+        if text := message.end():
+            on_text(text)
         return reply.whole(), reply.usage
 
     async def _know_name(self) -> None:
@@ -286,6 +299,39 @@ class _Request:
     prepared: str = ""
 
 
+class _Call:
+    """Reads the message out of a call that streams, in the way in which it was asked for."""
+
+    def __init__(self, way: Way) -> None:
+        self._native = way == "tools"
+        self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+
+    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+        """What of the message an event brought."""
+        if not self._native:
+            return self._in_content.feed(content)
+        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
+
+    def end(self) -> str:
+        """Nothing: a message ends with its quote."""
+        return ""
+
+
+class _Plain:
+    """Reads a message that is the reply itself."""
+
+    def __init__(self) -> None:
+        self._text = PlainText()
+
+    def text(self, _reply: StreamedReply, content: str, _arguments: str) -> str:
+        """What of the message an event brought."""
+        return self._text.feed(content)
+
+    def end(self) -> str:
+        """What is known to be the message's only at the end."""
+        return self._text.end()
+
+
 def _choice(tools: Sequence[ToolSpec]) -> object:
     """One tool is named; of several, one must be called."""
     if len(tools) > 1:
@@ -306,7 +352,7 @@ def _not_found(name: str, cards: Sequence[JsonObject] | None) -> ModelNotFound:
     listed = ", ".join(str(card.get("id")) for card in cards or ())
     return ModelNotFound(
         f"The endpoint does not have the model {name or '(any)'}.",
-        hint=f"It has: {listed or 'none that it lists'}. Load an adapter with `memserver models load`, give "
+        hint=f"It has: {listed or 'none that it lists'}. Load an adapter with `memserver models add`, give "
         "the agent another model, or check MEMSERVER_LLM_MODEL and MEMSERVER_LLM_BASE_URL.",
     )
 

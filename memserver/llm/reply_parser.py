@@ -1,4 +1,4 @@
-"""From a model's raw reply to exactly one valid tool call.
+"""From a model's raw reply to exactly one valid tool call, or to plain text.
 
 Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
 `tool_schema` and the wire to the adapters. A reply that is no valid call raises a ProtocolViolation
@@ -116,6 +116,19 @@ def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     arguments = written["arguments"] if "arguments" in written else written.get("parameters")
     before = _WRAPPING.sub("", reply.content[:start]).strip()
     return ParsedReply(_checked(name, arguments, tools, with_raw), clean_text(before))
+
+
+def parse_text(reply: RawReply) -> str:
+    """The plain text of a reply, without reasoning in front of it and white space around it.
+
+    Raises:
+        ProtocolViolation: there is none.
+    """
+    reply = without_reasoning(reply)
+    text = clean_text(reply.content).strip()
+    if not text:
+        raise _Complaint(replace(reply, content=""))("The model wrote nothing.")
+    return text
 
 
 def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int] | None:

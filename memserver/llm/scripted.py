@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from memserver.errors import ContextOverflow
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native
+from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native, parse_text
+from memserver.llm.text_stream import PlainText
 from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import PromptMessage, ToolSpec, Usage
 
@@ -40,16 +41,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A step that streams its call's text and then fails instead of ending."""
+    """A step that streams its call's text, or the text that it is, and then fails instead of ending."""
 
-    call: Call
+    call: Call | str
     error: Exception
 
 
 Step = Call | RawReply | str | Exception | Held | Broken
 """What a script says next: a call, a raw reply (a str is one in JSON mode), or an error to raise."""
 Rule = Callable[[Sequence[PromptMessage], Sequence[ToolSpec]], Step]
-Summariser = Callable[[Sequence[PromptMessage]], str | Exception]
+Writer = Callable[[Sequence[PromptMessage]], Step]
+"""Makes the step that answers a request for plain text; a str is that text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def count_bytes(text: str) -> int:
 
 
 class ScriptedModel(ChatModel):
-    """Answers each `call_tool` with the script's next step, and each `write` with a summary.
+    """Answers each `call_tool` with the script's next step, and each `write` with a text.
 
     Attributes:
         seen: every request for a tool call, in order.
@@ -90,7 +92,7 @@ class ScriptedModel(ChatModel):
         self,
         script: Iterable[Step] | Rule = (),
         *,
-        summary: str | Summariser = "They talked.",
+        summary: str | Writer = "They talked.",
         context_window: int = 8192,
         count: Callable[[str], int] = count_words,
         enforce_window: bool = True,
@@ -99,7 +101,7 @@ class ScriptedModel(ChatModel):
 
         Args:
             script: the steps in order, or a function that makes a step from the prompt and tools.
-            summary: what `write` answers, or a function from its prompt.
+            summary: what `write` answers, or a function that makes a step from its prompt.
             context_window: what `context_window()` answers.
             count: tokens of a text.
             enforce_window: raise ContextOverflow for a prompt that is too long, as an endpoint does.
@@ -110,7 +112,7 @@ class ScriptedModel(ChatModel):
         self.seen: list[Seen] = []
         self.writes: list[tuple[PromptMessage, ...]] = []
         self._rule = script if callable(script) else _in_order(iter(script))
-        self._summarise = summary if callable(summary) else lambda _: summary
+        self._writer = summary if callable(summary) else lambda _: summary
         self._count = count
         self._enforce_window = enforce_window
 
@@ -147,31 +149,23 @@ class ScriptedModel(ChatModel):
     ) -> Reply:
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
         used = self._prompt_tokens(prompt, tools, max_tokens)
-        step = self._rule(prompt, tools)
-        while isinstance(step, Held):
-            step.reached.set()
-            await step.release.wait()
-            step = step.step
-        if isinstance(step, Exception):
-            raise step
-        if isinstance(step, Broken):
-            await _stream(step.call, on_text)
-            raise step.error
-        if isinstance(step, Call):
-            await _stream(step, on_text)
-        raw = as_raw(step)
+        raw = await _replied(self._rule(prompt, tools), _message_of, on_text)
         parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
         written = self._count(parsed.text) + self._count(json.dumps(dict(parsed.call.arguments)))
         return Reply(parsed.call, Usage(used, written), parsed.text)
 
     @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
         self.writes.append(tuple(prompt))
         used = self._prompt_tokens(prompt, (), max_tokens)
-        answer = self._summarise(prompt)
-        if isinstance(answer, Exception):
-            raise answer
-        return Written(answer, Usage(used, self._count(answer)))
+        text = parse_text(await _replied(self._writer(prompt), _text_of, on_text))
+        return Written(text, Usage(used, self._count(text)))
 
     @override
     async def aclose(self) -> None:
@@ -214,13 +208,40 @@ def fragments(text: str) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-async def _stream(call: Call, on_text: TextSink | None) -> None:
-    message = call.arguments.get("message")
-    if on_text is None or call.name != "send_message" or not isinstance(message, str):
-        return
-    for fragment in fragments(message):
-        on_text(fragment)
-        await asyncio.sleep(0)
+_Said = Call | RawReply | str
+
+
+async def _replied(
+    step: Step, spoken: Callable[[_Said], str], on_text: TextSink | None
+) -> RawReply:
+    """The reply of a step when its time has come; what is spoken in it is told before."""
+    while isinstance(step, Held):
+        step.reached.set()
+        await step.release.wait()
+        step = step.step
+    if isinstance(step, Exception):
+        raise step
+    said = step.call if isinstance(step, Broken) else step
+    if on_text is not None:
+        for fragment in fragments(spoken(said)):
+            on_text(fragment)
+            await asyncio.sleep(0)
+    if isinstance(step, Broken):
+        raise step.error
+    return as_raw(said)
+
+
+def _message_of(said: _Said) -> str:
+    """What a call of send_message says."""
+    message = said.arguments.get("message") if isinstance(said, Call) else None
+    spoken = isinstance(said, Call) and said.name == "send_message" and isinstance(message, str)
+    return str(message) if spoken else ""
+
+
+def _text_of(said: _Said) -> str:
+    """What a plain reply says."""
+    text = PlainText()
+    return text.feed(as_raw(said).content) + text.end()
 
 
 def _in_order(steps: Iterator[Step]) -> Rule:

@@ -34,7 +34,7 @@ from memserver.llm.scripted import (
     Held,
     Rule,
     Step,
-    Summariser,
+    Writer,
     as_raw,
     count_words,
     fragments,
@@ -78,7 +78,7 @@ def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and a
     model: str = "scripted",
     context_window: int = 8192,
     api_key: str = "",
-    summary: str | Summariser = "They talked.",
+    summary: str | Writer = "They talked.",
     abilities: Abilities | None = None,
     count: Callable[[str], int] = count_words,
 ) -> Starlette:
@@ -90,7 +90,7 @@ def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and a
         model: the base model; adapters that are loaded are listed behind it.
         context_window: what is said of it, as vLLM says it; a longer prompt is refused.
         api_key: what is asked for; empty asks for none.
-        summary: what is answered where no tools are told of.
+        summary: what is answered where no tools are told of, or a function that makes a step from the prompt.
         abilities: which requests it takes; None takes all.
         count: tokens of a text.
     """
@@ -118,7 +118,7 @@ class _Endpoint:
     model: str
     window: int
     api_key: str
-    summary: str | Summariser
+    summary: str | Writer
     abilities: Abilities
     count: Callable[[str], int]
     adapters: dict[str, str] = field(default_factory=dict)
@@ -211,8 +211,8 @@ class _Endpoint:
             return Call(PROBE.name, {"ready": True})
         if tools:
             return self.rule(prompt, tools)
-        text = self.summary(prompt) if callable(self.summary) else self.summary
-        return text if isinstance(text, Exception) else RawReply(text)
+        step = self.summary(prompt) if callable(self.summary) else self.summary
+        return RawReply(step) if isinstance(step, str) else step
 
     def _unable(self, asked: JsonObject) -> Response | None:
         """The refusal of a field, if any; fields that are ignored are taken out."""

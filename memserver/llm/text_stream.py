@@ -1,4 +1,4 @@
-"""Finds the text of a message in JSON that is still being generated.
+"""Finds the text of a message in what is still being generated, JSON or plain text.
 
 Owns the incremental reading; what it yields is provisional, and the whole reply is parsed again by
 `reply_parser` when it is complete. It never raises: from broken JSON it yields what it could read.
@@ -163,6 +163,38 @@ class AfterReasoning:
             self._speaks = bool(end)
             self._held = said if end else self._held[-len(_THINK_END) :]
         return self._held if self._speaks else ""
+
+    def end(self) -> str:
+        """What of the content is known to be no reasoning only now that nothing follows."""
+        return "" if self._thinks or self._speaks else self._held
+
+
+class PlainText:
+    """Plain text as `parse_text` will give it: without reasoning, and without white space around it."""
+
+    def __init__(self) -> None:
+        self._said = AfterReasoning()
+        self._begun = False
+        self._held = ""
+        """What shows only by what follows: white space, and half of a surrogate pair."""
+
+    def feed(self, fragment: str) -> str:
+        """Read on, and give what of the text this fragment brought."""
+        text = self._more(self._said.feed(fragment))
+        end = len(text.rstrip())
+        if end == len(text) and text and "\ud800" <= text[-1] <= "\udbff":
+            end -= 1
+        text, self._held = text[:end], text[end:]
+        self._begun = self._begun or bool(text)
+        return clean_text(text)
+
+    def end(self) -> str:
+        """What of the text is known only now that nothing follows."""
+        return clean_text(self._more(self._said.end()).rstrip())
+
+    def _more(self, fragment: str) -> str:
+        text = self._held + fragment.replace("\x00", "")
+        return text if self._begun else text.lstrip()
 
 
 class CallText:

@@ -4,6 +4,7 @@ import asyncio
 from typing import IO
 
 from memserver.agent.context import count_entry
+from memserver.agent.entries import prompt_messages
 from memserver.agent.faculties import Faculties
 from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
 from memserver.moving.archive import ArchiveReader, parsed
@@ -35,7 +36,8 @@ async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) ->
     if start[:1] in (b"{", b'"'):
         letta = await asyncio.to_thread(_read_letta, file)
         model = faculties.models.get(None)
-        letta.count_by([await count_entry(each, model) for each in letta.messages()])
+        shown = map(prompt_messages, letta.messages())
+        letta.count_by([await count_entry(each, model) for each in shown])
         return letta
     raise AgentFileUnsupported("The file is no agent file.", hint=HINT)
 

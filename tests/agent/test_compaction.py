@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memserver.agent.compaction import CompactionJob
-from memserver.llm.base import Written
+from memserver.llm.base import TextSink, Written
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.database import Database, Transaction
@@ -53,7 +53,9 @@ class Writer(ScriptedModel):
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
         first = not self.writes
         answer = await super().write(prompt, max_tokens=max_tokens)
         if first:

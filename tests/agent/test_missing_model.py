@@ -33,7 +33,7 @@ async def test_a_missing_adapter_is_told_and_mended(
     assert (failed.status_code, error["code"]) == (502, "model_not_found")
     assert "late-1234" in error["message"]
     assert "It has: scripted." in error["hint"]
-    assert "memserver models load" in error["hint"]
+    assert "memserver models add" in error["hint"]
     assert (turn["state"], turn["error"]["code"]) == ("failed", "model_not_found")
     assert answer["text"] == "I read 3 messages."
     assert [item["text"] for item in history["items"]] == [

@@ -89,12 +89,10 @@ async def test_a_summariser_that_the_endpoint_does_not_have_leaves_an_extract(
 async def test_a_piece_that_has_more_tokens_than_we_counted_is_folded_in_halves(
     database: OneDatabase,
 ) -> None:
-    small = ScriptedModel(context_window=4096, enforce_window=False)
-
     def summarise(prompt: object) -> str | Exception:
         return ContextOverflow("too long") if str(prompt).count("word149") > 3 else "Notes."
 
-    small._summarise = summarise
+    small = ScriptedModel(summary=summarise, context_window=4096, enforce_window=False)
     models = NamedModels({None: agents_model(), "small": small})
     async with serving(database, ScriptedModel(), models=models, summary_model="small") as server:
         agent = await server.create_agent()

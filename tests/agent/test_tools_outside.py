@@ -135,3 +135,20 @@ def test_a_bad_tool_is_refused_when_it_is_made() -> None:
         make_tool(untyped)
     with pytest.raises(SetupError, match="can't have a parameter named inner_thought"):
         make_tool(reserved)
+
+
+async def lecture(context: ToolContext) -> str:
+    """Return more than a prompt holds."""
+    return "word " * 3000
+
+
+async def test_a_result_that_is_larger_than_the_window_is_shown_shortened(
+    database: OneDatabase,
+) -> None:
+    model = ScriptedModel([Call("lecture"), say("Done.")], context_window=2000)
+    async with serving(database, model, [make_tool(lecture)]) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "Go!")
+    [result] = [message.text for message in model.last_prompt if message.role == "tool"]
+    assert result.startswith("OK. word word")
+    assert "shortened: the whole has" in result

@@ -8,7 +8,7 @@ import pytest
 
 from memserver.agent import turn
 from memserver.agent.deadline import Deadline
-from memserver.llm.base import Written
+from memserver.llm.base import TextSink, Written
 from memserver.llm.scripted import Call, Held, ScriptedModel, say
 from memserver.messages import PromptMessage
 from memserver.tools.registry import Tool, ToolContext, make_tool
@@ -167,7 +167,9 @@ async def test_a_query_that_hangs_is_given_up_and_its_connection_serves_on(
 class Writer(ScriptedModel):
     """Its summaries never come."""
 
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
         self.writes.append(tuple(prompt))
         await asyncio.Event().wait()
         raise AssertionError

@@ -113,7 +113,7 @@ async def test_the_documents_that_a_task_fixes_are_shown_in_its_order() -> None:
 
 async def test_a_prompt_that_is_refused_as_too_long_is_cut_further() -> None:
     class Stricter(ScriptedModel):
-        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int):  # type: ignore[no-untyped-def]
+        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text=None):  # type: ignore[no-untyped-def]
             if sum(len(each.text.split()) for each in prompt) > 150:
                 raise ContextOverflow("too long")
             return await super().write(prompt, max_tokens=max_tokens)
@@ -170,7 +170,7 @@ async def test_the_summary_stands_for_the_history_and_what_it_cost_is_counted() 
 
 async def test_a_model_that_says_nothing_has_answered_with_an_error() -> None:
     class Silent(ScriptedModel):
-        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int):  # type: ignore[no-untyped-def]
+        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text=None):  # type: ignore[no-untyped-def]
             raise ProtocolViolation("nothing", raw="<nothing>")
 
     material = Material(library=Library("l", (Document("d1", "Bergen has a harbour."),)))
@@ -186,7 +186,7 @@ async def test_a_model_that_says_nothing_has_answered_with_an_error() -> None:
 
 async def test_a_model_that_is_down_is_no_answer() -> None:
     class Down(ScriptedModel):
-        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int):  # type: ignore[no-untyped-def]
+        async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text=None):  # type: ignore[no-untyped-def]
             raise ModelUnavailable("down")
 
     with pytest.raises(ModelUnavailable):

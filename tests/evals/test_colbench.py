@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,18 @@ from memserver.colbench.backend.rules import MARKER
 from memserver.colbench.frontend.browser import find_chromium
 from memserver.colbench.frontend.layouts import Layout
 from memserver.errors import InvalidInput
+from memserver.evals.colbench import BACKEND
+from memserver.evals.registry import TaskOptions
 from memserver.llm.scripted import Step
 from memserver.llm.scripted_rules import say
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.sweet_rl.policy import Policy
+from memserver.sweet_rl.recipe import Recipe
+from memserver.sweet_rl.samplers import Sampled, Sampling
+from memserver.sweet_rl.task_sets import make_tasks
+from memserver.sweet_rl.trajectories import ChatMessage, Messages
 from tests.evals.support import endpoints, evaluate, lines, means
+from tests.evals.test_memory_system import memory
 from tests.support import OneDatabase
 
 _SIGNATURE = re.compile(r"def ([a-z]+)_([a-z]+)\(")
@@ -60,6 +69,75 @@ def test_a_collaboration_runs_with_a_memory_over_http_and_with_the_model_alone(
         assert all(row["played"]["outcome"]["passed"])
 
 
+async def test_a_policy_sees_as_an_agent_what_it_sees_in_training_and_its_turns_are_recalled(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = TaskOptions(None, 0, {"each": "1", "split": "test", "spare_turns": "2"})
+    recipe = Recipe(name="r", base="b", tasks={"test": 1, "spare_turns": 2})
+    async with BACKEND.make(options) as task:
+        [example] = task.examples()
+        assert make_tasks(recipe, "test").examples == (example,)
+        setup = {"options": {"protocol": "chat"}, "model": "policy-1", "keep": True}
+        served = {"summary": lambda prompt: f"\n{collaborator(prompt)} ", "model": "policy-1"}
+        async with memory(
+            by_call, database, monkeypatch, tmp_path, served=served, **setup
+        ) as system:
+            played = await task.play(example, system)
+            [agent] = (await system.client.agents.list()).items
+            history = [each async for each in system.client.messages.all(agent.id, order="asc")]
+            marked = await system.client.recall.search(agent.id, query=MARKER)
+        drawn = _Replies([turn.reply.text for turn in played.turns])
+        trained_as = await task.play(example, Policy("trained", drawn))
+    seen = [list(exchange.prompt) for turn in played.turns for exchange in turn.reply.exchanges]
+    assert len(seen) > 3
+    assert seen == drawn.chats
+    assert seen[2][0]["content"] == task.instructions(example)
+    assert [message["role"] for message in seen[2]] == [
+        "system",
+        *["user", "assistant"] * 2,
+        "user",
+    ]
+    assert task.reward(example, played) == task.reward(example, trained_as) == 1
+    assert agent.model == "policy-1"
+    said = [text for turn in played.turns for text in (turn.said, turn.reply.text)]
+    assert [each.text for each in history] == said
+    assert [item.text for item in marked.items] == said[-1:]
+
+
+@dataclass
+class _Replies:
+    """A sampler of given texts, which keeps the chats that it was shown."""
+
+    texts: list[str]
+    chats: list[list[ChatMessage]] = field(default_factory=list)
+
+    async def sample(
+        self, chat: Messages, count: int, sampling: Sampling, seed: int
+    ) -> list[Sampled]:
+        self.chats.append(list(chat))
+        return [Sampled(self.texts[len(self.chats) - 1], 1, 1)]
+
+    async def aclose(self) -> None:
+        return None
+
+
+def test_generated_tasks_are_played_in_plain_chat_from_the_command_line(
+    tmp_path: Path, database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with endpoints(by_call, monkeypatch, tmp_path, summary=collaborator):
+        done = evaluate(
+            *("colbench-backend", "--system", "memserver", "--protocol", "chat"),
+            *("--model", "scripted", "--set", "each=2", "--set", "spare_turns=1"),
+            *("--out", str(out)),
+            database=database,
+        )
+    assert done.error is None, done.output
+    assert means(out, "success") == {"memserver": 1.0}
+    told = json.loads((out / "manifest.json").read_text("utf-8"))["options"]
+    assert (told["agent"], told["agent_model"]) == ({"protocol": "chat"}, "scripted")
+
+
 def test_single_turn_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     with endpoints(by_call, monkeypatch, tmp_path, summary=collaborator):
@@ -96,6 +174,7 @@ def test_a_published_file_needs_somebody_who_plays_the_human(tmp_path: Path) -> 
         (("--set", "human_url=http://x.test/v1"), "together"),
         (("--set", "single=perhaps"), "yes or no"),
         (("--set", "each=none"), "number"),
+        (("--set", "spare_turns=0"), "number"),
         (("--set", "split=all"), "train"),
         (("--set", "source=file"), "no data folder"),
         (("--set", "level=1"), "no option"),

@@ -1,6 +1,6 @@
 """memserver as a system of an evaluation: over HTTP, on a real database, each prompt kept by a proxy."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -63,10 +63,11 @@ async def memory(
     home: Path,
     *,
     oracle: bool = False,
+    served: Mapping[str, Any] | None = None,
     **setup: Any,
 ) -> AsyncIterator[MemorySystem]:
     with ExitStack() as stack:
-        stack.enter_context(endpoints(rule, monkeypatch, home))
+        stack.enter_context(endpoints(rule, monkeypatch, home, **(served or {})))
         name = "oracle-search" if oracle else "memserver"
         found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
         if oracle:

@@ -1,6 +1,7 @@
 """The contract of `ChatModel`. A test module subclasses it and gives a `make` fixture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import pytest
 
@@ -13,7 +14,7 @@ from memserver.errors import (
 )
 from memserver.llm.base import ChatModel, Reply
 from memserver.llm.reply_parser import RawCall, RawReply
-from memserver.llm.scripted import Broken, Call, Rule, Step, say
+from memserver.llm.scripted import Broken, Call, Rule, Step, Writer, say
 from memserver.messages import PromptMessage, ToolCall, ToolSpec
 
 SEND = ToolSpec(
@@ -49,7 +50,17 @@ PROMPT = [
     PromptMessage("user", 'Lone \ud83d, NUL \x00, quote " and 😀'),
 ]
 
-Make = Callable[[Rule], ChatModel]
+PLAIN = [PromptMessage("system", "Be brief."), PromptMessage("user", "Who am I?")]
+
+
+class Make(Protocol):
+    """Makes a model that acts as a rule says and writes as a writer does."""
+
+    def __call__(self, rule: Rule, writer: Writer = ...) -> ChatModel: ...
+
+
+def they_talked(_prompt: Sequence[PromptMessage]) -> Step:
+    return "They talked."
 
 
 def in_order(*steps: Step) -> Rule:
@@ -201,6 +212,45 @@ class ModelContract:
         written = await make(in_order()).write(PROMPT, max_tokens=50)
         assert written.text == "They talked."
         assert written.usage.completion_tokens > 0
+
+    @pytest.mark.parametrize(
+        ("reply", "text"),
+        [
+            ("  Hello, Ada!\n What is 日本 😀?\n", "Hello, Ada!\n What is 日本 😀?"),
+            ("<think>She asks.</think>\n\nAda.", "Ada."),
+            (RawReply("It ends in the mid", finish_reason="length"), "It ends in the mid"),
+            (RawReply("Ada.", reasoning="She asks."), "Ada."),
+        ],
+        ids=repr,
+    )
+    async def test_plain_text_comes_and_streams_without_what_stands_around_it(
+        self, make: Make, reply, text, heard
+    ):
+        on_text = None if heard is None else heard.append
+        model = make(in_order(), lambda _: reply)
+        written = await model.write(PLAIN, max_tokens=50, on_text=on_text)
+        assert written.text == text
+        assert heard is None or "".join(heard) == text
+        assert model.name
+        assert written.usage.prompt_tokens > 0
+
+    @pytest.mark.parametrize(
+        "reply", ["", " \n", RawReply(reasoning="hm"), "<think>hm", "<think>hm</think> "], ids=repr
+    )
+    async def test_no_text_is_a_violation(self, make: Make, reply, heard):
+        on_text = None if heard is None else heard.append
+        with pytest.raises(ProtocolViolation):
+            await make(in_order(), lambda _: reply).write(PLAIN, max_tokens=50, on_text=on_text)
+        assert not heard
+
+    async def test_a_text_that_breaks_off_or_never_comes_is_the_error_of_its_kind(self, make: Make):
+        heard: list[str] = []
+        broken = make(in_order(), lambda _: Broken("half a text", ModelUnavailable("gone")))
+        with pytest.raises(ModelUnavailable):
+            await broken.write(PLAIN, max_tokens=50, on_text=heard.append)
+        assert "".join(heard) == "half a text"
+        with pytest.raises(ModelRejected):
+            await make(in_order(), lambda _: ModelRejected("no")).write(PLAIN, max_tokens=50)
 
     async def test_it_counts_tokens_in_order_and_none_for_nothing(self, make: Make):
         model = make(in_order())

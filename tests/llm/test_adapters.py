@@ -18,6 +18,8 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.llm.adapters import CONFIG, WEIGHTS, find_adapter, versioned_name
+from memserver.llm.engine.address import told_in
+from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.scripted_rules import RULES
 from memserver.llm.scripted_server import Abilities, create_scripted_app
 from tests.adapters import make_adapter, models
@@ -44,7 +46,7 @@ def test_an_adapter_is_loaded_under_a_name_of_its_version_listed_and_unloaded(
     url: str, tmp_path: Path
 ) -> None:
     folder = make_adapter(tmp_path / "adapter")
-    loaded = models(url, "load", "memory", str(folder))
+    loaded = models(url, "add", "memory", str(folder))
     name = loaded.stdout.strip()
     digest = name.removeprefix("memory-")
     assert (loaded.exit_code, len(digest)) == (0, 8)
@@ -63,7 +65,7 @@ def test_the_same_content_again_is_loaded_already_and_other_content_is_another_v
     url: str, tmp_path: Path
 ) -> None:
     one, same, other = (
-        models(url, "load", "memory", str(make_adapter(tmp_path / place, strength=strength)))
+        models(url, "add", "memory", str(make_adapter(tmp_path / place, strength=strength)))
         for place, strength in (("a", 0), ("b", 0), ("c", 0.1))
     )
     assert one.stderr == "It was trained on SmolLM2-135M-Instruct; the endpoint has scripted. " + (
@@ -86,21 +88,21 @@ def test_a_changed_configuration_is_another_version(tmp_path: Path) -> None:
 
 def test_a_relative_path_is_sent_whole(url: str, tmp_path: Path) -> None:
     make_adapter(tmp_path / "adapter")
-    assert models(url, "load", "memory", "adapter").exit_code == 0
+    assert models(url, "add", "memory", "adapter").exit_code == 0
     assert str(tmp_path / "adapter") in models(url, "list").stdout
 
 
 def test_a_folder_that_only_the_endpoint_sees_needs_a_version(url: str) -> None:
-    error = error_of(url, "load", "memory", "/there/adapter")
+    error = error_of(url, "add", "memory", "/there/adapter")
     assert isinstance(error, InvalidInput)
     assert "--version" in error.hint
-    refused = error_of(url, "load", "memory", "/there/adapter", "--version", "3")
+    refused = error_of(url, "add", "memory", "/there/adapter", "--version", "3")
     assert "No adapter found for /there/adapter" in refused.message
 
 
 def test_a_given_version_goes_before_the_hash(url: str, tmp_path: Path) -> None:
     folder = str(make_adapter(tmp_path / "adapter"))
-    assert models(url, "load", "memory", folder, "--version", "r2").stdout == "memory-r2\n"
+    assert models(url, "add", "memory", folder, "--version", "r2").stdout == "memory-r2\n"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "-a", "é"])
@@ -123,7 +125,7 @@ def test_a_folder_that_is_no_lora_adapter_is_told_before_anything_is_sent(
     tmp_path: Path, fields: dict[str, object], told: str
 ) -> None:
     folder = make_adapter(tmp_path, **fields)
-    error = error_of("http://127.0.0.1:9/v1", "load", "memory", str(folder))
+    error = error_of("http://127.0.0.1:9/v1", "add", "memory", str(folder))
     assert isinstance(error, InvalidInput)
     assert told in error.message
 
@@ -147,7 +149,7 @@ def test_a_configuration_that_is_none_is_told(tmp_path: Path, text: str) -> None
 
 
 def test_unloading_what_is_not_loaded_tells_what_is(url: str, tmp_path: Path) -> None:
-    name = models(url, "load", "memory", str(make_adapter(tmp_path))).stdout.strip()
+    name = models(url, "add", "memory", str(make_adapter(tmp_path))).stdout.strip()
     for wrong in ("memory", "scripted"):
         error = error_of(url, "unload", wrong)
         assert isinstance(error, NotFound)
@@ -163,7 +165,7 @@ async def test_unloading_tells_which_agents_still_name_it(
 
     def unload() -> str:
         folder = str(make_adapter(tmp_path))
-        assert models(url, "load", "memory", folder, "--version", "1").exit_code == 0
+        assert models(url, "add", "memory", folder, "--version", "1").exit_code == 0
         set_ = {
             "MEMSERVER_DATABASE_URL": database.owner,
             "MEMSERVER_DATABASE_APP_URL": database.app,
@@ -176,7 +178,7 @@ async def test_unloading_tells_which_agents_still_name_it(
 
 def test_unloading_makes_no_database_to_look_into(url: str, tmp_path: Path) -> None:
     folder = str(make_adapter(tmp_path / "adapter"))
-    models(url, "load", "memory", folder, "--version", "1")
+    models(url, "add", "memory", folder, "--version", "1")
     done = models(url, "unload", "memory-1")
     assert "not known: no database can be reached" in done.stderr
     assert not (tmp_path / "home").exists()
@@ -186,7 +188,7 @@ def test_an_endpoint_without_runtime_adapters_is_told_with_what_to_set(
     url: str, tmp_path: Path, current: Current
 ) -> None:
     current.app = create_scripted_app(RULES["echo"], abilities=Abilities(adapters=False))
-    error = error_of(url, "load", "memory", str(make_adapter(tmp_path)))
+    error = error_of(url, "add", "memory", str(make_adapter(tmp_path)))
     assert isinstance(error, SetupError)
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in error.hint
     assert "--enable-lora" in error.hint
@@ -229,14 +231,14 @@ def test_what_vllm_refuses_is_told(
             Route("/v1/load_lora_adapter", refuse, methods=["POST"]),
         ]
     )
-    error = error_of(url, "load", "memory", str(make_adapter(tmp_path)))
+    error = error_of(url, "add", "memory", str(make_adapter(tmp_path)))
     assert type(error) is kind
     assert hint in error.hint
 
 
 def test_an_endpoint_that_is_away_is_told(tmp_path: Path) -> None:
     folder = str(make_adapter(tmp_path))
-    for arguments in (["list"], ["load", "memory", folder], ["unload", "memory-1"]):
+    for arguments in (["list"], ["add", "memory", folder], ["unload", "memory-1"]):
         assert isinstance(error_of("http://127.0.0.1:9/v1", *arguments), ModelUnavailable)
 
 
@@ -244,6 +246,23 @@ def test_without_an_endpoint_the_setting_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMSERVER_HOME", str(tmp_path))
     done = models("", "list", MEMSERVER_LLM_BASE_URL=None)
     assert isinstance(done.exception, SetupError)
-    assert "MEMSERVER_LLM_BASE_URL" in done.exception.hint
+    for name in ("MEMSERVER_LLM_BASE_URL", "MEMSERVER_LOCAL_ADAPTERS"):
+        assert name in done.exception.hint
+
+
+def test_the_engine_of_a_running_server_is_found_until_the_server_ends(
+    url: str, tmp_path: Path
+) -> None:
+    file = EnginePaths(tmp_path / "home").address
+    file.parent.mkdir(parents=True)
+    folder = str(make_adapter(tmp_path / "adapter"))
+    here: dict[str, str | None] = {"MEMSERVER_LLM_BASE_URL": None}
+    with told_in(file, "http://127.0.0.1:9/v1"), told_in(file, url):
+        added = models("", "add", "memory", folder, **here)
+        by_its_old_name = models("", "load", "memory", folder, **here)
+    assert added.exit_code == 0, added.output
+    assert by_its_old_name.stdout == added.stdout
+    assert isinstance(models("", "list", **here).exception, SetupError)

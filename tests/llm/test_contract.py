@@ -8,20 +8,24 @@ from memserver.circuit import Circuit
 from memserver.endpoint import Endpoint
 from memserver.llm.admission import Admitted, FairSlots, Gate
 from memserver.llm.openai_compatible import Mode, OpenAICompatible
-from memserver.llm.scripted import Rule, ScriptedModel, Step
+from memserver.llm.scripted import Rule, ScriptedModel, Step, Writer
 from memserver.llm.scripted_server import Abilities, create_scripted_app
 from memserver.messages import PromptMessage, ToolSpec
-from tests.llm.contract import Make, ModelContract
+from tests.llm.contract import Make, ModelContract, they_talked
 from tests.llm.serving import serving
 
 
 class Switch:
-    """A rule that a test exchanges while the server runs."""
+    """A rule and a writer that a test exchanges while the server runs."""
 
     rule: Rule
+    writer: Writer = staticmethod(they_talked)
 
     def __call__(self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
         return self.rule(prompt, tools)
+
+    def write(self, prompt: Sequence[PromptMessage]) -> Step:
+        return self.writer(prompt)
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +35,25 @@ def switch() -> Switch:
 
 @pytest.fixture(scope="module")
 def url(switch: Switch) -> Iterator[str]:
-    with serving(create_scripted_app(switch, context_window=4096)) as base:
+    with serving(create_scripted_app(switch, context_window=4096, summary=switch.write)) as base:
         yield f"{base}/v1"
+
+
+def scripted(rule: Rule, writer: Writer = they_talked) -> ScriptedModel:
+    return ScriptedModel(rule, summary=writer, context_window=4096)
 
 
 class TestScripted(ModelContract):
     @pytest.fixture
     def make(self) -> Make:
-        return lambda rule: ScriptedModel(rule, context_window=4096)
+        return scripted
 
 
 class TestAdmitted(ModelContract):
     @pytest.fixture
     def make(self) -> Make:
         gate = Gate(FairSlots(1), Circuit())
-        return lambda rule: Admitted(ScriptedModel(rule, context_window=4096), gate, "tenant")
+        return lambda rule, writer=they_talked: Admitted(scripted(rule, writer), gate, "tenant")
 
 
 class OverHttp(ModelContract):
@@ -55,8 +63,8 @@ class OverHttp(ModelContract):
     async def make(self, switch: Switch, url: str) -> AsyncIterator[Make]:
         made: list[OpenAICompatible] = []
 
-        def make(rule: Rule) -> OpenAICompatible:
-            switch.rule = rule
+        def make(rule: Rule, writer: Writer = they_talked) -> OpenAICompatible:
+            switch.rule, switch.writer = rule, writer
             made.append(OpenAICompatible(Endpoint(url, max_retries=0), mode=self.mode))
             return made[-1]
 
@@ -90,7 +98,9 @@ class Bare(OverHttp):
     @pytest.fixture(scope="class")
     @classmethod
     def url(cls, switch: Switch) -> Iterator[str]:
-        app = create_scripted_app(switch, context_window=4096, abilities=cls.abilities)
+        app = create_scripted_app(
+            switch, context_window=4096, abilities=cls.abilities, summary=switch.write
+        )
         with serving(app) as base:
             yield f"{base}/v1"
 

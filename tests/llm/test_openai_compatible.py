@@ -259,7 +259,7 @@ async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten():
         assert await model.context_window() == 2048
         await model.aclose()
     assert caught.value.message == "The endpoint does not have the model late."
-    assert "It has: scripted. Load an adapter with `memserver models load`" in caught.value.hint
+    assert "It has: scripted. Load an adapter with `memserver models add`" in caught.value.hint
 
 
 @pytest.mark.parametrize("cards", [[], [{}]])

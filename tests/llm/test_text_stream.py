@@ -5,8 +5,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from memserver.errors import ProtocolViolation
 from memserver.llm.lossless import clean_text
-from memserver.llm.text_stream import ArgumentText, CallText
+from memserver.llm.reply_parser import RawReply, parse_text
+from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 """Lone surrogates and NUL included."""
@@ -19,7 +21,7 @@ OTHER_VALUES = st.recursive(
 )
 
 
-def fed(stream: ArgumentText | CallText, text: str, cuts: list[int]) -> str:
+def fed(stream: ArgumentText | CallText | PlainText, text: str, cuts: list[int]) -> str:
     places = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
     return "".join(stream.feed(text[start:end]) for start, end in pairwise(places))
 
@@ -54,6 +56,23 @@ def test_the_message_of_a_json_call_comes_out_whole_for_any_text_and_any_cut(
         call = {"arguments": arguments, "tool": "send_message"}
     text = f"I feel {{happy}}. ```json\n{dumped(call, ascii_only)}\n``` {dumped(call, ascii_only)}"
     assert fed(CallText(), text, cuts) == clean_text(message)
+
+
+@settings(deadline=None)
+@given(ANY_TEXT, st.sampled_from(["", "<think>", " <think>a\n</think>", "\n"]), CUTS)
+@example("\ud83d\ude00 ", "", list(range(200)))
+@example("a \ud83d", "", list(range(200)))
+@example("a \x00 ", "", list(range(200)))
+@example("<thin", "", list(range(200)))
+def test_plain_text_comes_out_as_it_is_parsed_for_any_text_and_any_cut(
+    text: str, before: str, cuts: list[int]
+):
+    stream = PlainText()
+    heard = fed(stream, before + text, cuts) + stream.end()
+    try:
+        assert heard == parse_text(RawReply(before + text))
+    except ProtocolViolation:
+        assert heard == ""
 
 
 @settings(deadline=None)

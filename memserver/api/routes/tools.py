@@ -26,6 +26,7 @@ from memserver.outbound.signing import SECRET_PREFIX
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
+from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring import Services
@@ -137,7 +138,7 @@ async def attach_tool(
 ) -> AgentToolOut:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
-    It counts from the agent's next step on.
+    It counts from the agent's next step on. An agent whose protocol is chat is refused: its model calls none.
     """
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
@@ -215,4 +216,11 @@ async def _check(
     grants, tool = changed
     agent = await agents.get(tx, agent_id)
     options = AgentOptions.model_validate(agent.options)
+    name = tool.spec.name
+    attached = any(grant.name == name and grant.attached for grant in grants)
+    if options.protocol == "chat" and attached and name != SEND_MESSAGE:
+        raise InvalidInput(
+            f"The agent would never call {name}: its protocol is chat.",
+            hint='Give it the option protocol: "tools" first.',
+        )
     check_rules(grants, tool, options.max_steps or services.faculties.limits.max_steps)

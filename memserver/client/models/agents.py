@@ -12,6 +12,7 @@ class AgentOptions(Record):
     """An agent's own settings; what it leaves out is the server's setting.
 
     Attributes:
+        protocol: whether its model acts by calls of tools, or is asked in plain chat.
         context_window: tokens of prompt and output.
         max_output_tokens: tokens kept free for one step's output.
         max_steps: model steps in one turn.
@@ -22,6 +23,7 @@ class AgentOptions(Record):
         timezone: of dates without a zone, an IANA name.
     """
 
+    protocol: Literal["tools", "chat"] = "tools"
     context_window: int | None = None
     max_output_tokens: int | None = None
     max_steps: int | None = None

@@ -158,8 +158,14 @@ class _Recording(ChatModel):
         return await self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
 
     @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
-        written = await self._inner.write(prompt, max_tokens=max_tokens)
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        written = await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
         answer = {"role": "assistant", "content": written.text}
         self.exchanges.append(exchange(prompt, answer, written.usage, "summary"))
         return written

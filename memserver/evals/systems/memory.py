@@ -47,12 +47,15 @@ class AgentSetup:
 
     Attributes:
         mode: how the sessions get into the memory.
-        options: more of the agent's options, such as context_window or embed_recall.
+        options: more of the agent's options, such as context_window or embed_recall. Where they say that the
+            protocol is chat, the task's instructions are the system prompt, as a policy is trained with them.
+        model: the agents', by its name at the server's endpoint; None is the server's own.
         keep: agents stay after their example, to be looked at.
     """
 
     mode: Mode = "import"
     options: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
     keep: bool = False
 
 
@@ -86,8 +89,11 @@ class MemorySystem:
         """A conversation with a new agent, which is deleted at its end."""
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
+        plain = self.setup.options.get("protocol") == "chat"
         agent = await self.client.agents.create(
-            sections=_sections(material),
+            model=self.setup.model,
+            system_prompt=(material.instructions or None) if plain else None,
+            sections=_own_sections(material) if plain else _sections(material),
             options={**self.setup.options, "clock": "messages"},
             metadata={"example": example_id},
         )
@@ -272,11 +278,17 @@ def _sections(material: Material) -> list[dict[str, Any]] | None:
     }
     if not any(texts.values()):
         return None
-    wanted = {name: text for name, text in texts.items() if text or name != "task"}
-    return [
-        {"name": name, "text": text, "limit": max(2000, len(text) + 1000)}
-        for name, text in wanted.items()
-    ]
+    return [_section(name, text) for name, text in texts.items() if text or name != "task"]
+
+
+def _own_sections(material: Material) -> list[dict[str, Any]]:
+    """The working context of an agent whose system prompt is the instructions: what is said of the two."""
+    texts = {"persona": material.persona, "human": material.human}
+    return [_section(name, text) for name, text in texts.items() if text]
+
+
+def _section(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "text": text, "limit": max(2000, len(text) + 1000)}
 
 
 def _collection_name(library: Library) -> str:

@@ -45,6 +45,11 @@ class EnginePaths:
         return self.root / "engine.log"
 
     @property
+    def address(self) -> Path:
+        """Where a running server tells the engine's URL."""
+        return self.root / "address"
+
+    @property
     def cache(self) -> Path:
         """Caches of vLLM and its libraries, kept out of the user's own."""
         return self.root / "cache"

@@ -123,7 +123,13 @@ class Teacher(ChatModel):
         return Reply(call, Usage())
 
     @override
-    async def write(self, prompt: Sequence[PromptMessage], *, max_tokens: int) -> Written:
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
         text = right_summary(prompt[-1].text, self.memorable, most_words=int(max_tokens * 0.5))
         self.taught.append(Taught(tuple(prompt), None, text, "summary", ""))
         return Written(text, Usage())

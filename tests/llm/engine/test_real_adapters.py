@@ -70,10 +70,10 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
     names = []
     for number, strength in enumerate((0, 0.5)):
         folder = make_adapter(tmp_path / str(number), strength=strength)
-        loaded = await command("load", "memory", str(folder))
+        loaded = await command("add", "memory", str(folder))
         assert loaded.exit_code == 0, loaded.output
         names.append(loaded.stdout.strip())
-    again = await command("load", "memory", str(tmp_path / "0"))
+    again = await command("add", "memory", str(tmp_path / "0"))
     listed = await command("list")
     assert again.stdout.strip() == names[0] != names[1]
     assert "loaded already" in again.stderr
@@ -87,6 +87,9 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
         agents = [await server.create_agent(model=name) for name in (names[0], None)]
         answers = await asyncio.gather(*(server.say(agent, "Hello!") for agent in agents))
         assert all(stepped(answer) for answer in answers)
+        plain = {"protocol": "chat", "max_output_tokens": 16}
+        policy = await server.create_agent(model=names[0], options=plain)
+        assert (await server.say(policy, "Hello!"))["stop_reason"] == "message_sent"
 
         gone = await command("unload", names[0])
         assert gone.exit_code == 0, gone.output
@@ -102,10 +105,10 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
         assert stepped(await server.say(agents[0], "And now?"))
 
     too_large = make_adapter(tmp_path / "large", rank=32)
-    refused = await command("load", "large", str(too_large))
+    refused = await command("add", "large", str(too_large))
     assert isinstance(refused.exception, InvalidInput)
     assert "--max-lora-rank" in refused.exception.hint
-    missing = await command("load", "memory", str(tmp_path / "none"), "--version", "1")
+    missing = await command("add", "memory", str(tmp_path / "none"), "--version", "1")
     assert isinstance(missing.exception, InvalidInput)
     assert "No adapter found" in missing.exception.message
     unknown = await command("unload", "memory-none")

@@ -1,0 +1,82 @@
+"""How one entry of the history looks to the model, in each protocol.
+
+With tools a message of the agent is a call and stands with its result, and what a person said has the time
+in front. In plain chat both are just their texts: a model that was trained on chats sees what it knows.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, tzinfo
+
+from memserver.agent.options import AgentProtocol
+from memserver.memory.text import stamp
+from memserver.messages import CallRecord, Message, PromptMessage, ToolCall
+from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.tools.registry import RESERVED
+
+
+def prompt_messages(
+    message: Message, zone: tzinfo = UTC, protocol: AgentProtocol = "tools"
+) -> list[PromptMessage]:
+    """One entry as the model sees it; in plain chat it may be nothing at all."""
+    return _FORMS[protocol](message, zone)
+
+
+def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
+    """What a person said, with the time at which it came."""
+    return f"[{stamp(at, zone)}] {text}"
+
+
+def result_text(record: CallRecord) -> str:
+    """A call's result as the model reads it."""
+    if record.state == "done":
+        return f"OK. {record.result}" if record.result else "OK"
+    return f"Failed: {record.result}"
+
+
+def _with_tools(message: Message, zone: tzinfo) -> list[PromptMessage]:
+    """A call always stands with its result."""
+    if message.role == "assistant":
+        record = message.call or _as_call(message)
+        return [
+            PromptMessage("assistant", "", record.call),
+            PromptMessage("tool", result_text(record), record.call),
+        ]
+    if message.role == "system":
+        return [_notice(message.text)]
+    return [PromptMessage("user", user_text(message.text, message.created_at, zone))]
+
+
+def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
+    """The text alone. A message that reached nobody is left out; calls of earlier times are told of.
+
+    These are no texts of the assistant, so that the model doesn't take to writing calls.
+    """
+    record = message.call
+    if message.role == "user":
+        return [PromptMessage("user", message.text)]
+    if message.role == "system":
+        return [_notice(message.text)]
+    if record is None or record.call.name == SEND_MESSAGE:
+        said = message.text.strip() if record is None or record.state == "done" else ""
+        return [PromptMessage("assistant", said)] if said else []
+    given = {key: value for key, value in record.call.arguments.items() if key not in RESERVED}
+    call = f"{record.call.name} {json.dumps(given, ensure_ascii=False)}"
+    return [_notice(f"You called {call}. {result_text(record)}")]
+
+
+_FORMS: Mapping[AgentProtocol, Callable[[Message, tzinfo], list[PromptMessage]]] = {
+    "tools": _with_tools,
+    "chat": _in_chat,
+}
+
+
+def _notice(text: str) -> PromptMessage:
+    # Many chat templates take a system message in first place only.
+    return PromptMessage("user", f"[system] {text}")
+
+
+def _as_call(message: Message) -> CallRecord:
+    """An imported answer, shown as the call by which the agent would have said it."""
+    call = ToolCall(f"call_{message.position}", SEND_MESSAGE, {"message": message.text})
+    return CallRecord(call, "done", "", message.created_at)
