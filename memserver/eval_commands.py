@@ -475,12 +475,13 @@ def _needs_model(systems: Sequence[str], url: str | None) -> bool:
 
 
 def _sampling(settings: Settings, wishes: Wishes) -> Settings:
-    """The settings with the run's temperature and seed in every request, and with time: slow is not wrong."""
-    body = {"seed": wishes.options.seed, **settings.llm_body, "temperature": wishes.temperature}
+    """The settings with the run's temperature and seed, and with time: slow is not wrong."""
+    body = {**settings.llm_body, "temperature": wishes.temperature}
     patience = {
         name: time for name, time in PATIENCE.items() if name not in settings.model_fields_set
     }
-    return settings.model_copy(update={"llm_body": body, **patience})
+    chance = {"llm_body": body, "llm_seed": wishes.options.seed}
+    return settings.model_copy(update={**chance, **patience})
 
 
 def _speaking(speak: SpeakName, settings: Settings) -> Any:  # noqa: ANN401 - one of two names

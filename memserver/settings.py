@@ -106,6 +106,9 @@ class Settings(BaseSettings):
     """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
     """More for the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
+    llm_seed: int | None = None
+    """Makes answers at a temperature above 0 repeatable: each request has a seed that is made of this and
+    of its messages, so that different prompts don't draw alike. A seed in llm_body is the same for all."""
     llm_tell_agent: bool = False
     """Whether requests to the endpoint name the agent that they are made for, in the header
     X-Memserver-Agent, for a proxy that records or accounts."""

@@ -165,6 +165,7 @@ class Models(ModelSource):
             counter=self._counters.of(name),
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
+            seed=settings.llm_seed,
             circuit=self.gate.circuit,
         )
 

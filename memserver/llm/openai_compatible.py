@@ -7,6 +7,7 @@ value.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -71,6 +72,7 @@ class OpenAICompatible(ChatModel):
         counter: TokenCounter | None = None,
         body: Mapping[str, Any] | None = None,
         answers: JsonAnswers | None = None,
+        seed: int | None = None,
         circuit: Circuit | None = None,
     ) -> None:
         """Make it; nothing is asked yet.
@@ -85,6 +87,7 @@ class OpenAICompatible(ChatModel):
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
             answers: how the mode json_schema asks.
+            seed: each request has one of its own, made of this and of its messages; not where `body` has one.
             circuit: the endpoint's, shared by all its models; None asks it always.
         """
         self.name = model or ""
@@ -96,6 +99,7 @@ class OpenAICompatible(ChatModel):
         self._fixed_window = None if window_is_limit else context_window
         self._window = self._fixed_window
         self._body = dict(body or {})
+        self._seed = None if "seed" in self._body else seed
         self._answers = answers or JsonAnswers()
         self._asking = asyncio.Lock()
         self._probing = asyncio.Lock()
@@ -252,9 +256,12 @@ class OpenAICompatible(ChatModel):
         fields: JsonObject = {"model": self.name, "max_tokens": max_tokens, **request.fields}
         if streamed:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        messages = _dumps(request.messages)
+        if self._seed is not None:
+            fields["seed"] = _seed_of(self._seed, messages)
         kept = {name: value for name, value in (fields | self._body).items() if value is not None}
-        text = _dumps({**kept, "messages": request.messages})
-        return joined([text[:-1], ",", request.prepared, "}"] if request.prepared else [text])
+        more = [",", request.prepared] if request.prepared else []
+        return joined([_dumps(kept)[:-1], ',"messages":', messages, *more, "}"])
 
     async def _listen(
         self, body: bytes, message: "_Call | _Plain", on_text: TextSink
@@ -361,5 +368,11 @@ def _bytes(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
-def _dumps(fields: JsonObject) -> str:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _seed_of(seed: int, messages: str) -> int:
+    """31 bits: the same for the same prompt, and for another one as good as drawn anew."""
+    digest = hashlib.sha256(f"{seed} {messages}".encode(errors="replace")).digest()
+    return int.from_bytes(digest[:4]) >> 1

@@ -99,6 +99,23 @@ async def test_native_mode_sends_strict_tools_and_demands_a_call(made, stub: Stu
     assert "response_format" not in body
 
 
+async def test_prompts_draw_with_chance_of_their_own_that_a_seed_makes_repeatable(made, stub: Stub):
+    async def seeds(**options: Any) -> list[int | None]:
+        stub.bodies.clear()
+        model = made(**options)
+        for prompt in (PROMPT, PROMPT, PROMPT[:1]):
+            await model.call_tool(prompt, TOOLS, max_tokens=7)
+        return [body.get("seed") for body in stub.bodies]
+
+    first, again, other = await seeds(seed=1)
+    assert first == again != other
+    assert await seeds(seed=1) == [first, again, other]
+    assert set(await seeds(seed=2)).isdisjoint({first, other})
+    assert await seeds(seed=1, body={"seed": 5}) == [5, 5, 5]
+    assert await seeds(seed=1, body={"seed": None}) == [None, None, None]
+    assert await seeds() == [None, None, None]
+
+
 async def test_with_one_tool_native_mode_names_it(made, stub: Stub):
     await made().call_tool(PROMPT, [NOW], max_tokens=7)
     assert stub.bodies[0]["tool_choice"] == {"type": "function", "function": {"name": "now"}}
