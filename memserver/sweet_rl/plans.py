@@ -64,6 +64,7 @@ class SftPlan:
         out: gets adapter/, figures.json, metrics.jsonl, tensorboard/ and checkpoints/.
         adapter: is trained on; None begins a new one.
         rank: of a new adapter.
+        base_name: what the adapter's file says of its base; empty for the folder's name.
     """
 
     base: Path
@@ -71,6 +72,7 @@ class SftPlan:
     out: Path
     adapter: Path | None = None
     rank: int = 16
+    base_name: str = ""
     schedule: Schedule = field(default_factory=Schedule)
 
 
@@ -91,6 +93,7 @@ class PreferencePlan:
         hidden: put the hidden information into the prompt of policy and reference.
         held_out: a file of Pair records to measure the accuracy on, before and after.
         prompts: a folder of one's own prompts.
+        base_name: as in SftPlan.
     """
 
     base: Path
@@ -104,6 +107,7 @@ class PreferencePlan:
     hidden: bool = False
     held_out: Path | None = None
     prompts: Path | None = None
+    base_name: str = ""
     schedule: Schedule = field(default_factory=Schedule)
 
 

@@ -106,6 +106,6 @@ def _held_out(trainer: PreferenceTrainer) -> Figures:
 
 
 def _save(plan: PreferencePlan, trainer: PreferenceTrainer, folder: Path) -> None:
-    adapters.save(trainer.model, folder, base=plan.base.name)
+    adapters.save(trainer.model, folder, base=plan.base_name or plan.base.name)
     if plan.loss == "regression":
         save_head(trainer.model, folder)

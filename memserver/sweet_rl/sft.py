@@ -67,5 +67,5 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
     return training_run.conclude(
         plan.out,
         figures,
-        lambda folder: adapters.save(trainer.model, folder, base=plan.base.name),
+        lambda folder: adapters.save(trainer.model, folder, base=plan.base_name or plan.base.name),
     )

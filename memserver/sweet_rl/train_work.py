@@ -132,6 +132,7 @@ def _sft(
         out=folder,
         adapter=bench.adapter(unit.needs.get("begin")),
         rank=bench.recipe.rank_of_adapters,
+        base_name=Path(bench.recipe.base).name,
         schedule=recipe.schedule(unit.seed or 0, bench.deadline.left),
     )
     return {"learnt": count} | _training(unit, bench, plan)
@@ -159,6 +160,7 @@ def _preferences(  # noqa: PLR0913 - the last two have defaults and are named
         out=folder,
         adapter=bench.adapter(unit.needs.get("begin")),
         rank=bench.recipe.rank_of_adapters,
+        base_name=Path(bench.recipe.base).name,
         loss=recipe.loss,
         beta=recipe.beta,
         nll=recipe.nll,

@@ -47,6 +47,7 @@ def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
         Conflict: it is another training's.
     """
     values = asdict(plan)
+    values.pop("base_name")
     told = {name: value for name, value in values.items() if not isinstance(value, Path)}
     told["schedule"] = {
         name: value for name, value in values["schedule"].items() if name not in _FREE

@@ -115,5 +115,7 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     assert len(list((tmp_path / "run" / "seed-1" / "rank").glob("turns-*.png"))) > 1
     adapters = list((tmp_path / "run").glob("*/*/adapter/adapter_model.safetensors"))
     assert len(adapters) == 10
+    config = json.loads((adapters[0].parent / "adapter_config.json").read_text("utf-8"))
+    assert config["base_model_name_or_path"] == "none", "the recipe's word for it"
     again = train("all", *wanted, "--sampler", "transformers")
     assert "all done that was asked for (0 now)" in again.output
