@@ -53,7 +53,7 @@ class Example:
 
 def documents() -> list[Path]:
     """What a reader of the project reads."""
-    folders = (REPOSITORY, REPOSITORY / "examples")
+    folders = (REPOSITORY, REPOSITORY / "examples", *sorted((REPOSITORY / "adapters").iterdir()))
     return [*(each / "README.md" for each in folders), *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 

@@ -11,9 +11,15 @@ import httpx2
 import pytest
 
 from memserver.cli import LOCAL_MODEL
+from memserver.colbench.backend.generator import generate
+from memserver.colbench.backend.rules import MARKER, answer_in, gives_answer
+from memserver.colbench.backend.slot_human import SlotHuman
+from memserver.colbench.backend.task import AGENT_PROMPT
 from memserver.errors import InvalidInput, NotFound
 from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
+from memserver.prompts import Prompts
+from memserver.sweet_rl.oracle import share_right
 from tests.adapters import make_adapter, models
 from tests.agent.endpoint import serving_over_http
 from tests.real_engine import START_SECONDS, engine_home, running_engine
@@ -113,3 +119,32 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
     assert "No adapter found" in missing.exception.message
     unknown = await command("unload", "memory-none")
     assert isinstance(unknown.exception, NotFound)
+
+
+async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an_agent(
+    engine: LocalEngine, database: OneDatabase
+) -> None:
+    folder = str(Path(__file__).parents[3] / "adapters" / "colbench")
+    loaded = await asyncio.to_thread(models, engine.base_url, "add", "colbench", folder)
+    assert "was trained on" not in loaded.output, "it names the model that this engine serves"
+    [task] = generate("test", 1, seed=1, spare_turns=2)
+    turns = task.example.max_turns
+    assert turns is not None
+    human, text = SlotHuman.of([task]), task.example.description
+    async with serving_over_http(database, engine.base_url, **local_settings()) as server:
+        agent = await server.create_agent(
+            model=loaded.stdout.strip(),
+            options={"protocol": "chat"},
+            sections=[],
+            system_prompt=Prompts().render(AGENT_PROMPT, marker=MARKER, turns=turns),
+        )
+        for turn in range(1, turns + 1):
+            answer = await server.say(agent, text)
+            said = answer["messages"][-1]["text"]
+            if gives_answer(said):
+                break
+            text = human.tell(task.example.id, said, turn)
+        assert share_right(task, answer_in(said)) == 1, said
+        recalled = await server.get(f"{agent}/messages")
+        roles = [message["role"] for message in recalled["items"]]
+    assert roles.count("user") == roles.count("assistant") == turn > 1
