@@ -28,7 +28,11 @@ def write_report(results: Results, folder: Path) -> Path:
         SetupError: matplotlib isn't installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {"scores.png": _draw_scores(results), "curves.png": _draw_curves(results)}
+    pictures = {
+        "scores.png": _draw_scores(results),
+        "curves.png": _draw_curves(results),
+        "rewards.png": _draw_rewards(results),
+    }
     for name, content in pictures.items():
         if content is not None:
             (folder / name).write_bytes(content)
@@ -215,23 +219,47 @@ def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no 
 
 def _draw_curves(results: Results) -> bytes | None:
     """The loss of each training by step, one picture for each stage."""
-    stages: dict[str, dict[str, Sequence[tuple[int, float]]]] = {}
-    for path, curve in results.curves.items():
+    return _draw_stages(results.curves, "loss by step", ("-",))
+
+
+def _draw_rewards(results: Results) -> bytes | None:
+    """Whether a preference training makes the chosen likelier, or both sides less likely."""
+    title = "reward by step of the chosen, dashed of the rejected"
+    return _draw_stages(results.rewards, title, ("-", "--"))
+
+
+def _draw_stages(
+    found: Mapping[str, Sequence[tuple[float, ...]]], title: str, styles: Sequence[str]
+) -> bytes | None:
+    """What trainings wrote down, by step: a place for each stage, and there a colour for each training.
+
+    Args:
+        found: by the training's path, rows of a step and a value for each line.
+        title: behind the stage.
+        styles: of the lines.
+    """
+    stages: dict[str, dict[str, Sequence[tuple[float, ...]]]] = {}
+    for path, curve in found.items():
         stage = path.split("/")[1].split(".")[0]
         stages.setdefault(stage, {})[path] = curve
     if not stages:
         return None
     pyplot = _pyplot()
-    rows = math.ceil(len(stages) / 3)
-    figure, axes = pyplot.subplots(rows, 3, figsize=(13, 3.3 * rows), squeeze=False)
+    columns = min(3, len(stages))
+    rows = math.ceil(len(stages) / columns)
+    size = (4.4 * columns, 3.3 * rows)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False)
     for place in axes.flat[len(stages) :]:
         place.set_axis_off()
     for place, (stage, curves) in zip(axes.flat, stages.items(), strict=False):
         for number, (path, curve) in enumerate(curves.items()):
-            label = path.removeprefix("shared/").replace(f"/{stage}", "")
+            whose = path.removeprefix("shared/").replace(f"/{stage}", "")
+            steps, *values = zip(*curve, strict=True)
             colour = COLOURS[number % len(COLOURS)]
-            place.plot(*zip(*curve, strict=True), color=colour, lw=1.2, label=label, marker=".")
-        place.set_title(f"{stage}: loss by step", fontsize=10)
+            for style, each in zip(styles, values, strict=True):
+                label = whose if style == styles[0] else None
+                place.plot(steps, each, style, color=colour, lw=1.2, label=label)
+        place.set_title(f"{stage}: {title}", fontsize=9)
         place.grid(color="#e3e7eb", lw=0.8)
         if len(curves) > 1:
             place.legend(frameon=False, fontsize=7)

@@ -81,6 +81,8 @@ class Results:
         tables: with something in them.
         units: figures and seconds of each unit that is done, by its path.
         curves: a training's losses by step, by its path.
+        rewards: a preference training's steps with what the chosen and the rejected gained over the reference,
+            beta times their scores, by its path.
         missing: units that aren't done.
     """
 
@@ -88,6 +90,7 @@ class Results:
     tables: Sequence[Table]
     units: Mapping[str, JsonObject]
     curves: Mapping[str, Sequence[tuple[int, float]]]
+    rewards: Mapping[str, Sequence[tuple[int, float, float]]]
     missing: Sequence[str]
 
     def as_json(self) -> JsonObject:
@@ -118,11 +121,13 @@ def gather(recipe: Recipe, out: Path) -> Results:
         for mode, file in MODES.items()
         if (table := _table(recipe, split, mode, _plays(recipe, units, out, stage, file)))
     ]
+    logs = {unit.path: _logged(unit.folder(out)) for unit in units}
     return Results(
         recipe.name,
         tables,
         done,
-        {unit.path: curve for unit in units if (curve := _curve(unit.folder(out)))},
+        {path: curve for path, log in logs.items() if (curve := _losses(log))},
+        {path: rewards for path, log in logs.items() if (rewards := _rewards(log))},
         [unit.path for unit in units if unit.path not in done],
     )
 
@@ -238,10 +243,21 @@ def _score(play: Trajectory, score: str) -> float:
             return float(len(play.answer))
 
 
-def _curve(folder: Path) -> list[tuple[int, float]]:
-    """The losses that a training wrote down."""
+def _logged(folder: Path) -> list[JsonObject]:
+    """What a training wrote down."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [(int(line["step"]), float(line["loss"])) for line in lines if "loss" in line]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _losses(log: Sequence[JsonObject]) -> list[tuple[int, float]]:
+    return [(int(line["step"]), float(line["loss"])) for line in log if "loss" in line]
+
+
+def _rewards(log: Sequence[JsonObject]) -> list[tuple[int, float, float]]:
+    return [
+        (int(line["step"]), float(line["rewards/chosen"]), float(line["rewards/rejected"]))
+        for line in log
+        if "rewards/chosen" in line
+    ]

@@ -107,6 +107,8 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     results = json.loads((tmp_path / "run" / "report" / "results.json").read_text("utf-8"))
     assert not results["missing"]
     assert results["curves"].keys() >= {"shared/warm-start", "seed-1/mdpo", "seed-1/actor"}
+    assert results["rewards"].keys() >= {"seed-1/mdpo", "seed-1/critic", "seed-1/actor"}
+    assert (tmp_path / "run" / "report" / "rewards.png").stat().st_size > 10_000
     units = results["units"]
     assert units["seed-1/critic"]["figures"]["held_out_pairs"] > 0
     ranked = units["seed-1/rank"]["figures"]
