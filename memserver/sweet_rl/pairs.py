@@ -4,6 +4,7 @@ Pure functions over records. Chance comes from a seed and the record's own key, 
 with the pairs of a shorter one.
 """
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -19,6 +20,11 @@ PROMPT = 2
 def successes(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
     """Those that passed all tests: what rejection fine-tuning learns."""
     return [trajectory for trajectory in trajectories if trajectory.reward == 1]
+
+
+def is_held_out(task: str, share: float) -> bool:
+    """Whether a critic doesn't learn from a task: by its name, so all variants and seeds hold out the same."""
+    return zlib.crc32(task.encode()) % 1000 < 1000 * share
 
 
 def trajectory_pairs(

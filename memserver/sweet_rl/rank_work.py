@@ -14,7 +14,7 @@ from memserver.sweet_rl.bench import (
     variant_of,
 )
 from memserver.sweet_rl.oracle import agreement, gains_of, values_of
-from memserver.sweet_rl.pairs import successes
+from memserver.sweet_rl.pairs import is_held_out, successes
 from memserver.sweet_rl.picture import draw
 from memserver.sweet_rl.plans import ScorePlan
 from memserver.sweet_rl.stages import Unit
@@ -60,7 +60,8 @@ def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     _draw_some(unit, folder, bench, plan)
     slots = bench.tasks("train").slots
     told = {"by_kind": mistakes(ranked, slots)} if slots else {}
-    return figures | agreement(ranked) | told
+    unseen = [each for each in ranked if is_held_out(each.task, of_critic.held_out)]
+    return figures | agreement(ranked) | {"held_out": agreement(unseen)} | told
 
 
 def _draw_some(unit: Unit, folder: Path, bench: Bench, plan: ScorePlan) -> None:

@@ -131,6 +131,8 @@ def _critics(units: Mapping[str, JsonObject]) -> str:
             )
         if "/rank" in path:
             rows.append((path, "agreement with the oracle", _number(figures.get("agreement"))))
+            unseen = figures.get("held_out", {}).get("agreement")
+            rows.append((path, "the same, on tasks held out", _number(unseen)))
             told = (
                 f"{_number(figures.get('best'))} (chance {_number(figures.get('chance_of_best'))})"
             )

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from memserver.sweet_rl.bench import (
     variant_of,
 )
 from memserver.sweet_rl.launching import Plan, trained
-from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
+from memserver.sweet_rl.pairs import is_held_out, successes, trajectory_pairs, turn_pairs
 from memserver.sweet_rl.plans import PreferencePlan, SftPlan
 from memserver.sweet_rl.play_work import Plays, sampled, scripted
 from memserver.sweet_rl.recipe import Preference, Training
@@ -100,8 +99,8 @@ def critic(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """SWEET-RL's critic; some tasks are held out for its accuracy."""
     recipe, _, _ = bench.recipe.variant(variant_of(unit))
     pairs = trajectory_pairs(collected_by(unit, bench), every_success=recipe.every_success)
-    held_out = [pair for pair in pairs if _is_held_out(pair.task, recipe.held_out)]
-    learnt = [pair for pair in pairs if not _is_held_out(pair.task, recipe.held_out)]
+    held_out = [pair for pair in pairs if is_held_out(pair.task, recipe.held_out)]
+    learnt = [pair for pair in pairs if not is_held_out(pair.task, recipe.held_out)]
     return _preferences(
         unit, folder, bench, learnt, recipe, hidden=recipe.hidden, held_out=held_out
     )
@@ -178,8 +177,3 @@ def _training(unit: Unit, bench: Bench, plan: Plan) -> JsonObject:
     check_finished(figures, unit)
     shutil.rmtree(plan.out / "checkpoints", ignore_errors=True)  # they are large, and a run travels
     return figures
-
-
-def _is_held_out(task: str, share: float) -> bool:
-    """By the task's name, so that all variants and seeds hold out the same ones."""
-    return zlib.crc32(task.encode()) % 1000 < 1000 * share
