@@ -16,7 +16,7 @@ import aiohttp
 
 from benchmarks.load import Conversation, Request, Turn
 from benchmarks.servers import Settings, settings_for
-from memserver.cli import LOCAL_MODEL
+from memserver.local_engine import LOCAL_MODEL
 
 _VOCABULARY = """
 time year people way day man thing woman life child world school state family student group

@@ -38,9 +38,9 @@ from benchmarks.servers import (
     temporary_folder,
     wait_for,
 )
+from memserver.database_urls import EMBEDDED_DATABASE
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.wiring import EMBEDDED_DATABASE
 
 TARGET = 0.9
 CHARACTERS = 700

@@ -29,9 +29,9 @@ from benchmarks.recall import server_cpu_ms
 from benchmarks.recall_history import TENANT, make_agents
 from benchmarks.servers import temporary_folder
 from memserver.agent.transcript import WINDOW, Said, unread
+from memserver.database_urls import database_urls
 from memserver.settings import Settings
 from memserver.storage.database import Database, Transaction
-from memserver.wiring import database_urls
 
 READ = """SELECT position FROM messages
     WHERE agent_id = %s AND role IN ('user', 'assistant') AND content <> ''

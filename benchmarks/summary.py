@@ -38,20 +38,22 @@ from benchmarks.servers import temporary_folder
 from memserver.agent.compaction import summary_limit
 from memserver.agent.faculties import ModelSource
 from memserver.agent.mirror import look
-from memserver.cli import LOCAL_MODEL, UNTRAINED_MODEL
+from memserver.database_urls import database_urls
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
 from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.llm.engine.process import LocalEngine
 from memserver.llm.scripted import ScriptedModel
 from memserver.llm.tokens import TokenizerFile
+from memserver.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.memory.summary import transcript_line
 from memserver.messages import Message, ToolSpec
+from memserver.providers import Models
 from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
-from memserver.wiring import Models, Services, assemble, database_urls
+from memserver.wiring import Services, assemble
 
 TENANT = "summary"
 BEGINNING = datetime(2026, 1, 5, 18, tzinfo=UTC)

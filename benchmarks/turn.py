@@ -43,8 +43,8 @@ from benchmarks.statements import (
     per_turn,
     shortened,
 )
+from memserver.database_urls import EMBEDDED_DATABASE
 from memserver.storage.embedded_postgres import EmbeddedPostgres
-from memserver.wiring import EMBEDDED_DATABASE
 
 CONTEXT_WINDOW = 1_000_000
 """So large that no turn has to evict."""

@@ -1,15 +1,13 @@
 """The command line: serve, chat, migrate, doctor, ingest, export, import, reembed, engine, models, keys, tenants, eval, train."""
 
 import asyncio
-import json
 import logging.config
 import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, TypeVar
@@ -17,50 +15,39 @@ from typing import Annotated, TypeVar
 import typer
 import uvicorn
 from pydantic import ValidationError
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from memserver import __version__
 from memserver.chat.session import Wishes, chat
 from memserver.client import Client
+from memserver.database_urls import database_urls, reachable_database
 from memserver.doctor import Finding, examine_database, examine_embedder, examine_model
-from memserver.errors import DatabaseError, MemserverError, ModelError, SetupError
-from memserver.key_commands import check_keys, keys, print_whole, tenants
-from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
-from memserver.llm.engine.address import read_address, told_in
+from memserver.errors import MemserverError, ModelError, SetupError
+from memserver.key_commands import check_keys, keys, tenants
+from memserver.llm.engine.address import told_in
 from memserver.llm.engine.install import TORCH_INDEX, install_engine
-from memserver.llm.engine.paths import MODEL_NAME, EnginePaths
-from memserver.llm.engine.process import EnginePhase, LocalEngine
-from memserver.prompts import shipped_prompts
+from memserver.llm.engine.paths import EnginePaths
+from memserver.local_engine import ENGINE_START_SECONDS, local_engine, watch
+from memserver.model_commands import models
+from memserver.providers import Models, make_embedder
 from memserver.settings import Settings
 from memserver.storage.api_keys import DEFAULT_TENANT
-from memserver.storage.inspect import agents_naming
 from memserver.storage.migrate import newest_revision
+from memserver.terminal import console, say_error
 from memserver.train_commands import train
 from memserver.upload import RunningServer
-from memserver.wiring import (
-    Models,
-    check_settings,
-    database_urls,
-    make_embedder,
-    memory_alone,
-    model_endpoint,
-    reachable_database,
-    upkeep_alone,
-)
+from memserver.wiring import check_settings, memory_alone, upkeep_alone
 
 T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this machine's CPU.")
 app.add_typer(engine, name="engine")
-models = typer.Typer(no_args_is_help=True, help="The endpoint's models, and adapters on them.")
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
 app.add_typer(tenants, name="tenants")
 app.command("train")(train)
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 LOGGING = {
     "version": 1,
@@ -71,39 +58,8 @@ LOGGING = {
     "loggers": {"memserver": {"level": "INFO"}},
 }
 """For this process and its workers alike."""
-LOCAL_MODEL = {
-    "llm_mode": "json_schema",
-    "llm_context_window": "8192",
-    "llm_body": json.dumps({"temperature": 0}),
-    "llm_schema": json.dumps(
-        {
-            "x-guidance": {
-                "whitespace_flexible": False,
-                "key_separator": ": ",
-                "item_separator": ", ",
-            }
-        }
-    ),
-    "llm_list_tools": "false",
-    "llm_thought_last": "true",
-    # A character has four tokens at most, so a call always ends before max_output_tokens.
-    "llm_longest_text": "200",
-    "llm_max_output_tokens": "1100",
-    "summary_method": "extract",
-    "prompts_dir": str(shipped_prompts() / "small_model"),
-}
-"""What the local model was trained with; what a user sets stays."""
-UNTRAINED_MODEL = LOCAL_MODEL | {
-    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
-    "prompts_dir": str(shipped_prompts() / "untrained_model"),
-}
-"""What suits the untrained one, measured in docs/local_model.md."""
-ENGINE_START_SECONDS = 600
-ENGINE_LOOK_SECONDS = 2
-MOST_ENGINE_STARTS = 20
 GRACE_SECONDS = 5
 """What running requests get when the server is told to end; their turns go on elsewhere."""
-MOST_AGENTS_SHOWN = 20
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -121,13 +77,6 @@ def main() -> None:
             print(f"memserver: {name}: {problem['msg']}", file=sys.stderr)
         print("  Mend it in the environment, in .env or on the command line.", file=sys.stderr)
         sys.exit(1)
-
-
-def say_error(error: MemserverError) -> None:
-    """An error as a person reads it."""
-    print(f"memserver: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"  {error.hint}", file=sys.stderr)
 
 
 @app.command()
@@ -151,9 +100,9 @@ def serve(
         urls = stack.enter_context(database_urls(settings))
         check_keys(urls.app, settings.host)
         if settings.llm_base_url is None:
-            local = stack.enter_context(_local_engine(settings))
+            local = stack.enter_context(local_engine(settings))
             stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
-            Thread(target=_watch, args=[local], daemon=True).start()
+            Thread(target=watch, args=[local], daemon=True).start()
         console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
         uvicorn.run(
             "memserver.api.app:create_app",
@@ -353,7 +302,7 @@ def evaluate(context: typer.Context) -> None:
     from memserver.eval_commands import make_commands  # noqa: PLC0415 - a second long
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    make_commands(_local_engine)(context.args or ["--help"], prog_name="memserver eval")
+    make_commands(local_engine)(context.args or ["--help"], prog_name="memserver eval")
 
 
 @engine.command("install")
@@ -363,87 +312,6 @@ def engine_install() -> None:
     install_engine(
         settings.home, say=console.print, torch_index=settings.torch_index or TORCH_INDEX
     )
-
-
-@models.command("list")
-def models_list() -> None:
-    """List the models and adapters that the endpoint has."""
-    table = Table()
-    for title in ("name", "kind", "base", "window", "path"):
-        table.add_column(title, no_wrap=True)
-    for served in asyncio.run(_with_adapters(lambda adapters: adapters.listed())):
-        window = str(served.window or "")
-        table.add_row(served.name, served.kind, served.base or "", window, served.path or "")
-    print_whole(table)
-
-
-@models.command("load", hidden=True)
-@models.command("add")
-def models_add(
-    name: Annotated[str, typer.Argument(help="The adapter's name; its version is added.")],
-    path: Annotated[str, typer.Argument(help="Its folder, as the endpoint's machine sees it.")],
-    version: Annotated[
-        str | None, typer.Option(help="Instead of a hash of the folder's content.")
-    ] = None,
-) -> None:
-    """Add a LoRA adapter to those that vLLM serves, under a name of its own; print it for agents to take."""
-    folder = find_adapter(path)
-    full_name = versioned_name(name, folder, version)
-    seen_there = path if folder is None else str(Path(path).absolute())
-
-    async def load(adapters: Adapters) -> tuple[bool, str]:
-        note = trained_elsewhere(folder, await adapters.listed()) if folder else ""
-        return await adapters.load(full_name, seen_there), note
-
-    newly, note = asyncio.run(_with_adapters(load))
-    for line in filter(None, [note, "" if newly else "It was loaded already."]):
-        print(line, file=sys.stderr)
-    print(full_name)
-
-
-@models.command("unload")
-def models_unload(
-    name: Annotated[str, typer.Argument(help="As the list has it, with its version.")],
-) -> None:
-    """Unload an adapter from vLLM; agents that still name it are told of."""
-    asyncio.run(_with_adapters(lambda adapters: adapters.unload(name)))
-    naming = _agents_naming(_settings(), name)
-    if naming is None:
-        print("Which agents name it is not known: no database can be reached.", file=sys.stderr)
-    elif naming:
-        shown = ", ".join(naming[:MOST_AGENTS_SHOWN])
-        more = ", …" if len(naming) > MOST_AGENTS_SHOWN else ""
-        print(
-            f"{len(naming)} agents still name it and can't answer: {shown}{more}", file=sys.stderr
-        )
-    console.print(f"Unloaded {name}.")
-
-
-async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
-    settings = _settings()
-    url = settings.llm_base_url or read_address(EnginePaths(settings.home).address)
-    if url is None:
-        raise SetupError(
-            "No endpoint is set whose models these are, and no local engine runs.",
-            hint="Set MEMSERVER_LLM_BASE_URL to your vLLM's, or start `memserver serve` first, with "
-            "MEMSERVER_LOCAL_ADAPTERS=true.",
-        )
-    adapters = Adapters(model_endpoint(settings.model_copy(update={"llm_base_url": url})))
-    try:
-        return await work(adapters)
-    finally:
-        await adapters.aclose()
-
-
-def _agents_naming(settings: Settings, model: str) -> list[str] | None:
-    """The agents that name a model; None where there is no database, which is not made for that."""
-    if settings.database_url is None and not (settings.home / "postgres").exists():
-        return None
-    try:
-        with reachable_database(settings) as urls:
-            return agents_naming(urls.owner, model)
-    except (SetupError, DatabaseError):
-        return None
 
 
 def _settings(**overrides: object) -> Settings:
@@ -486,7 +354,7 @@ async def _examine_models(settings: Settings) -> list[Finding]:
     with ExitStack() as stack:
         try:
             if settings.llm_base_url is None:
-                local = stack.enter_context(_local_engine(settings))
+                local = stack.enter_context(local_engine(settings))
                 console.print("Starting the local engine …")
                 await local.wait_until_ready(within=ENGINE_START_SECONDS)
         except (SetupError, ModelError) as error:
@@ -495,53 +363,6 @@ async def _examine_models(settings: Settings) -> list[Finding]:
         findings += [finding async for finding in examine_model(models.get(None))]
         await models.aclose()
     return findings
-
-
-@contextmanager
-def _local_engine(settings: Settings) -> Iterator[LocalEngine]:
-    """The local engine, loading or ready; our settings and our children's point to it."""
-    local = LocalEngine(
-        settings.home,
-        model=settings.local_model,
-        native_tools=settings.llm_mode == "tools",
-        adapters=settings.local_adapters,
-    )
-    local.start()
-    try:
-        os.environ.update(
-            MEMSERVER_LLM_BASE_URL=local.base_url,
-            MEMSERVER_LLM_MODEL=local.model,
-            MEMSERVER_LLM_TOKENIZER=str(
-                EnginePaths(settings.home).of(local.model) / "tokenizer.json"
-            ),
-        )
-        suited = LOCAL_MODEL if local.model == MODEL_NAME else UNTRAINED_MODEL
-        for name, value in suited.items():
-            if name not in settings.model_fields_set:
-                os.environ[f"MEMSERVER_{name.upper()}"] = value
-        yield local
-    finally:
-        local.stop()
-
-
-def _watch(local: LocalEngine) -> None:
-    """Say when the engine is ready, and start it again when it has died."""
-    for _ in range(MOST_ENGINE_STARTS):
-        try:
-            asyncio.run(local.wait_until_ready(within=ENGINE_START_SECONDS))
-            console.print("The local model is ready.")
-            while local.state().phase not in (EnginePhase.FAILED, EnginePhase.STOPPED):
-                time.sleep(ENGINE_LOOK_SECONDS)
-        except ModelError as error:
-            say_error(error)
-        state = local.state()
-        if state.phase is EnginePhase.STOPPED:
-            return
-        print(
-            f"memserver: the local model died, starting it again. {state.detail}", file=sys.stderr
-        )
-        local.start()
-    print("memserver: the local model is given up; its log says why.", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
 from memserver.client.models import SearchMode
+from memserver.database_urls import DatabaseUrls, database_urls
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import InvalidInput
@@ -40,18 +41,12 @@ from memserver.evals.systems.speaking import Speaker
 from memserver.evals.systems.vectors import VectorIndex
 from memserver.messages import JsonObject, ToolSpec
 from memserver.prompts import Prompts
+from memserver.providers import Models, make_embedder
 from memserver.settings import Settings
 from memserver.tasks import System
 from memserver.tools.memory_tools import SEND_MESSAGE, memory_tools
 from memserver.tools.registry import SpecStyle, ToolRegistry
-from memserver.wiring import (
-    DatabaseUrls,
-    Models,
-    Services,
-    assemble,
-    database_urls,
-    make_embedder,
-)
+from memserver.wiring import Services, assemble
 
 EVALUATIONS = "evaluations"
 """The folder under MEMSERVER_HOME."""

@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from memserver.database_urls import database_urls
 from memserver.errors import InvalidInput, NotFound, SetupError
 from memserver.settings import Settings
 from memserver.storage import api_keys
 from memserver.storage.api_keys import DEFAULT_TENANT, ApiKey, NewKey
 from memserver.storage.database import Database
 from memserver.storage.listing import Cut
-from memserver.wiring import database_urls
 
 T = TypeVar("T")
 

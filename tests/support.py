@@ -16,9 +16,10 @@ from memserver.api.app import create_app
 from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.base import ChatModel
 from memserver.llm.scripted import ScriptedModel
+from memserver.providers import Models
 from memserver.settings import Settings
 from memserver.tools.registry import Tool
-from memserver.wiring import Models, Services, assemble
+from memserver.wiring import Services, assemble
 
 
 @dataclass(frozen=True)

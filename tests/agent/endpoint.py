@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memserver.llm.scripted import Call, Rule, ScriptedModel, say
 from memserver.llm.scripted_server import Abilities, create_scripted_app
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.providers import Models
 from memserver.settings import Settings
-from memserver.wiring import Models
 from tests.llm.serving import serving as serving_app
 from tests.support import OneDatabase, Server, serving
 

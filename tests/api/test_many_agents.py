@@ -13,8 +13,8 @@ import pytest
 from memserver.agent import conversation
 from memserver.api import access
 from memserver.llm.scripted import Held, ScriptedModel, say
+from memserver.providers import Models
 from memserver.storage import inbox
-from memserver.wiring import Models
 from tests.endpoint_stub import EndpointStub, endpoint_stub
 from tests.support import OneDatabase, Server, serving
 

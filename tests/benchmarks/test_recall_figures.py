@@ -7,7 +7,7 @@ from benchmarks.recall import TARGETS, Bench, Plan, agreement, kinds, search_all
 from benchmarks.recall_history import make_history
 from benchmarks.recall_report import table
 from benchmarks.recall_vectors import Vectors, add_vectors
-from memserver.wiring import DatabaseUrls
+from memserver.database_urls import DatabaseUrls
 from tests.support import OneDatabase
 
 MESSAGES = 3000

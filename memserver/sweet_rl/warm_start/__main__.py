@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from memserver.database_urls import database_urls
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.endpoint import Endpoint
 from memserver.llm.tokens import Remembered, TokenizerFile
 from memserver.prompts import shipped_prompts
+from memserver.providers import make_embedder
 from memserver.settings import Settings
 from memserver.sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
 from memserver.sweet_rl.warm_start.report import draw, table
@@ -27,7 +29,7 @@ from memserver.sweet_rl.warm_start.small_talk import (
     settle,
 )
 from memserver.sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
-from memserver.wiring import assemble, database_urls, make_embedder
+from memserver.wiring import assemble
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__

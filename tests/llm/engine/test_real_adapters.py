@@ -10,7 +10,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from memserver.cli import LOCAL_MODEL
 from memserver.colbench.backend.generator import generate
 from memserver.colbench.backend.rules import MARKER, answer_in, gives_answer
 from memserver.colbench.backend.slot_human import SlotHuman
@@ -18,6 +17,7 @@ from memserver.colbench.backend.task import AGENT_PROMPT
 from memserver.errors import InvalidInput, NotFound
 from memserver.llm.engine.paths import EnginePaths
 from memserver.llm.engine.process import LocalEngine
+from memserver.local_engine import LOCAL_MODEL
 from memserver.prompts import Prompts
 from memserver.sweet_rl.oracle import share_right
 from tests.adapters import make_adapter, models
