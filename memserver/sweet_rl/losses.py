@@ -17,8 +17,7 @@ from typing_extensions import override
 from memserver.sweet_rl.adapters import Model
 from memserver.sweet_rl.plans import Loss
 from memserver.sweet_rl.regression_head import load_head, save_head, turn_values
-
-Batch = dict[str, Any]
+from memserver.sweet_rl.score_rows import Batch, placed, seen
 
 
 def numbered(mask: torch.Tensor) -> torch.Tensor:
@@ -62,6 +61,7 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
         mask = inputs["completion_mask"][:, 1:]
         policy = log_probs(model, inputs)
         with torch.no_grad():
@@ -109,9 +109,9 @@ class RegressionTrainer(PreferenceTrainer):
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
         turn = numbered(inputs["completion_mask"])
-        seen = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        chosen, rejected = turn_values(model, seen, turn).sum(1).chunk(2)
+        chosen, rejected = turn_values(model, seen(inputs), turn).sum(1).chunk(2)
         self._note(chosen, rejected)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
@@ -127,14 +127,14 @@ class RegressionTrainer(PreferenceTrainer):
 
 
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
-    """Of each token but the first; 0 where the mask is."""
-    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
-    seen = {
-        name: inputs[name]
-        for name in ("input_ids", "attention_mask", "position_ids")
-        if name in inputs
-    }
+    """Of each token but the first, for each row of the mask; 0 where none of a row's masks is.
+
+    A mask may have the rows several times: once for each branch.
+    """
+    ids = inputs["input_ids"]
+    own = inputs["completion_mask"].view(-1, *ids.shape)
+    labels = ids.masked_fill(own.sum(0) == 0, -100)
     found: torch.Tensor = model(
-        **seen, labels=labels, use_cache=False, fused_lm_head=True
+        **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
-    return found
+    return found.repeat(len(own), 1)

@@ -45,11 +45,12 @@ def turn_values(model: Model, inputs: dict[str, Any], turn: torch.Tensor) -> tor
 
     Args:
         model: with a head.
-        inputs: `input_ids` and `attention_mask`.
-        turn: for each token the number of its turn from 1; 0 for what isn't the agent's.
+        inputs: what the model is called with.
+        turn: for each token the number of its turn from 1; 0 for what isn't the agent's. It may have the
+            rows several times, once for each branch.
 
     Returns:
-        (batch, turns); 0 where a row has no such turn.
+        (rows of `turn`, turns); 0 where a row has no such turn.
     """
     backbone = model.get_base_model().base_model
     hidden = backbone(**inputs, use_cache=False).last_hidden_state.float()
@@ -57,7 +58,7 @@ def turn_values(model: Model, inputs: dict[str, Any], turn: torch.Tensor) -> tor
     values = (hidden * weight).sum(
         -1
     )  # no matmul, which autocast would round; linear, so means come last
-    return turn_means(values, turn)
+    return turn_means(values.repeat(len(turn) // len(values), 1), turn)
 
 
 def turn_means(values: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:

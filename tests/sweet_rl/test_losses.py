@@ -1,7 +1,8 @@
-"""The losses, computed once more by hand from whole logits, and by TRL where it has them."""
+"""The losses, computed once more by hand from whole logits, by TRL where it has them, and in two rows a pair."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -104,8 +105,10 @@ def test_the_loss_is_what_the_formula_gives(tiny_base: Path, tmp_path: Path, los
 def test_two_of_the_losses_are_those_of_trl(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
     trainer = trainer_of(tiny_base, tmp_path, loss)
     trainer.loss_types, trainer.loss_weights = [THEIRS[loss], "sft"], [1.0, NLL]
+    ours = loss_of(trainer)
+    trainer.data_collator.shares = False
     theirs = loss_of(trainer, lambda *args: DPOTrainer._compute_loss(trainer, *args, False))
-    assert abs(loss_of(trainer) - theirs) < 1e-5
+    assert abs(ours - theirs) < 1e-5
 
 
 def test_an_adapter_that_is_trained_on_is_its_own_reference(
@@ -137,6 +140,53 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
     assert abs(loss_of(trainer) - by_hand(trainer, "turn_mean", prompt)) < 1e-5
     without = by_hand(trainer, "turn_mean", lambda pair: pair.prompt)
     assert abs(loss_of(trainer) - without) > 1e-3
+
+
+def shared_or_not(
+    trainer: PreferenceTrainer, *, shares: bool
+) -> tuple[int, float, dict[str, list[float]], dict[str, torch.Tensor]]:
+    """Rows, loss, what is noted for the log, and gradients of a batch of all pairs."""
+    trainer.data_collator.shares = shares
+    trainer.model.zero_grad()
+    trainer._metrics["train"].clear()
+    batch = next(iter(trainer.get_train_dataloader()))
+    loss = trainer.compute_loss(trainer.model.train(), batch)
+    loss.backward()
+    slopes = {
+        name: each.grad.clone()
+        for name, each in trainer.model.named_parameters()
+        if each.grad is not None
+    }
+    return len(batch["input_ids"]), float(loss.detach()), dict(trainer._metrics["train"]), slopes
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_a_pair_in_one_row_is_learnt_as_in_two(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
+    trainer = trainer_of(tiny_base, tmp_path, loss)
+    assert trainer.data_collator.shares
+    if loss == "regression":
+        torch.nn.init.normal_(trainer.model.value_head.weight)
+    one = shared_or_not(trainer, shares=True)
+    two = shared_or_not(trainer, shares=False)
+    assert (one[0], two[0]) == (len(PAIRS), 2 * len(PAIRS))
+    assert abs(one[1] - two[1]) < 1e-5
+    assert one[2].keys() == two[2].keys()
+    assert all(one[2][name] == pytest.approx(two[2][name], abs=1e-4) for name in one[2])
+    assert one[3].keys() == two[3].keys()
+    assert any(slope.abs().max() > 1e-3 for slope in one[3].values())
+    assert all(torch.allclose(one[3][name], two[3][name], atol=1e-5) for name in one[3])
+
+
+def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "memserver.sweet_rl.score_rows._mask",
+        lambda branches, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
+    )
+    trainer = trainer_of(tiny_base, tmp_path, "sum")
+    wanted = by_hand(trainer, "sum", lambda pair: pair.prompt)
+    assert abs(loss_of(trainer) - wanted) < 1e-5
 
 
 def test_turns_are_numbered_and_weighed() -> None:
