@@ -44,4 +44,4 @@ def _scored(model: Model, rows: list[Row], filler: int) -> torch.Tensor:
     """The log-probabilities of all scored tokens, one row after the other."""
     batch = placed(batch_of(rows, filler), model)
     with torch.no_grad():
-        return log_probs(model, batch)[batch["completion_mask"][:, 1:] > 0]
+        return log_probs(model, batch)[batch["completion_mask"] > 0]

@@ -15,8 +15,9 @@ from trl.trainer.utils import use_adapter
 from typing_extensions import override
 
 from memserver.sweet_rl.adapters import Model
+from memserver.sweet_rl.pair_rows import by_side
 from memserver.sweet_rl.plans import Loss
-from memserver.sweet_rl.regression_head import load_head, save_head, turn_values
+from memserver.sweet_rl.regression_head import load_head, save_head, token_values, turn_means
 from memserver.sweet_rl.score_rows import Batch, placed, seen
 
 
@@ -62,10 +63,9 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
         inputs = placed(inputs, self.accelerator.unwrap_model(model))
-        mask = inputs["completion_mask"][:, 1:]
-        policy = log_probs(model, inputs)
+        policy, mask = by_side(log_probs(model, inputs), inputs)
         with torch.no_grad():
-            reference = self.reference_log_probs(inputs)
+            reference, _ = by_side(self.reference_log_probs(inputs), inputs)
         scores = ((policy - reference) * weights(mask, self.loss)).sum(1)
         chosen, rejected = (self.beta * scores).chunk(2)
         loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean()
@@ -110,8 +110,8 @@ class RegressionTrainer(PreferenceTrainer):
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
         inputs = placed(inputs, self.accelerator.unwrap_model(model))
-        turn = numbered(inputs["completion_mask"])
-        chosen, rejected = turn_values(model, seen(inputs), turn).sum(1).chunk(2)
+        values, mask = by_side(token_values(model, seen(inputs)), inputs)
+        chosen, rejected = turn_means(values, numbered(mask)).sum(1).chunk(2)
         self._note(chosen, rejected)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
@@ -127,14 +127,9 @@ class RegressionTrainer(PreferenceTrainer):
 
 
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
-    """Of each token but the first, for each row of the mask; 0 where none of a row's masks is.
-
-    A mask may have the rows several times: once for each branch.
-    """
-    ids = inputs["input_ids"]
-    own = inputs["completion_mask"].view(-1, *ids.shape)
-    labels = ids.masked_fill(own.sum(0) == 0, -100)
+    """Of each token; 0 where the mask is."""
+    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
     found: torch.Tensor = model(
         **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
-    return found.repeat(len(own), 1)
+    return torch.nn.functional.pad(found, (1, 0))  # nothing says how likely the first is

@@ -27,13 +27,15 @@ class Row:
         ids: of the tokens.
         scored: 1 for each that is scored; each unbroken run of them is a turn.
         branches: for each the number of its branch, from 1; 0 for what all have in common. Empty: one chat.
-        positions: of each in its branch. Empty: one chat.
+        positions: of each in its branch.
+        parents: for each the branch that its own begins behind; 0 mostly.
     """
 
     ids: list[int]
     scored: list[int]
     branches: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -61,7 +63,22 @@ def forked(
         scored += [0, *marks]
         numbers += [number] * (1 + len(branch))
         positions += range(len(shared), len(shared) + 1 + len(branch))
-    return Row(ids, scored, tuple(numbers), tuple(positions))
+    return Row(ids, scored, tuple(numbers), tuple(positions), (0,) * len(ids))
+
+
+def joined(forks: Sequence[Row], shared: int) -> Row:
+    """One row for several forks, whose first `shared` tokens are the same, and there once."""
+    ids, scored = forks[0].ids[:shared], forks[0].scored[:shared]
+    numbers, parents = [0] * shared, [0] * shared
+    positions = list(forks[0].positions[:shared])
+    for fork in forks:
+        trunk = max(numbers, default=0) + 1
+        ids += fork.ids[shared:]
+        scored += fork.scored[shared:]
+        numbers += [trunk + number for number in fork.branches[shared:]]
+        parents += [trunk if number else 0 for number in fork.branches[shared:]]
+        positions += fork.positions[shared:]
+    return Row(ids, scored, tuple(numbers), tuple(positions), tuple(parents))
 
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
@@ -92,6 +109,7 @@ def batch_of(rows: Sequence[Row], filler: int) -> Batch:
     return batch | {
         "position_ids": padded((row.positions for row in rows), 0),
         "branches": padded((row.branches for row in rows), -1),
+        "parents": padded((row.parents for row in rows), 0),
     }
 
 
@@ -99,7 +117,7 @@ def placed(batch: Batch, model: Model) -> Batch:
     """The batch where a model is. Forks get their mask there, which is large."""
     found = {name: values.to(model.device) for name, values in batch.items()}
     if "branches" in found:
-        found["attention_mask"] = _mask(found.pop("branches"), model.dtype)
+        found["attention_mask"] = _mask(found.pop("branches"), found.pop("parents"), model.dtype)
     return found
 
 
@@ -109,12 +127,12 @@ def seen(batch: Batch) -> Batch:
     return {name: batch[name] for name in names if name in batch}
 
 
-def _mask(branches: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _mask(branches: torch.Tensor, parents: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What each token sees, (rows, 1, tokens, tokens), as numbers that are added; padding sees itself."""
     length = branches.shape[1]
-    asking, asked = branches[:, :, None], branches[:, None, :]
+    own, asked = branches[:, :, None], branches[:, None, :]
     earlier = torch.ones(length, length, dtype=torch.bool, device=branches.device).tril()
-    hidden = ~(((asking == asked) | (asked == 0)) & earlier)
+    hidden = ~(((own == asked) | (parents[:, :, None] == asked) | (asked == 0)) & earlier)
     width = -(-length // _ALIGNED) * _ALIGNED
     mask = torch.zeros(len(branches), 1, length, width, dtype=dtype, device=branches.device)
     return mask[..., :length].masked_fill_(hidden[:, None], torch.finfo(dtype).min)

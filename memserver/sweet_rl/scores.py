@@ -20,7 +20,13 @@ from memserver.sweet_rl.forks import can_fork
 from memserver.sweet_rl.hidden_information import with_hidden
 from memserver.sweet_rl.losses import log_probs, numbered
 from memserver.sweet_rl.plans import Progress, ScorePlan, unseen
-from memserver.sweet_rl.regression_head import add_head, has_head, load_head, turn_values
+from memserver.sweet_rl.regression_head import (
+    add_head,
+    has_head,
+    load_head,
+    token_values,
+    turn_means,
+)
 from memserver.sweet_rl.score_rows import Batch, Row, batch_of, batches, forked, placed, seen
 from memserver.sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
 
@@ -147,13 +153,13 @@ class Critic:
         return Row(ids, scored)
 
     def _log_probs(self, batch: Batch) -> torch.Tensor:
-        turn = numbered(batch["completion_mask"][:, 1:])
+        turn = numbered(batch["completion_mask"])
         each = torch.nn.functional.one_hot(turn)[..., 1:].float()
         sums = torch.einsum("bl,blt->bt", log_probs(self.model, batch).float(), each)
         return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
 
     def _values(self, batch: Batch) -> torch.Tensor:
-        return turn_values(self.model, seen(batch), numbered(batch["completion_mask"]))
+        return turn_means(token_values(self.model, seen(batch)), numbered(batch["completion_mask"]))
 
 
 def score_turns(

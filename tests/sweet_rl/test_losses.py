@@ -144,8 +144,8 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
 
 def shared_or_not(
     trainer: PreferenceTrainer, *, shares: bool
-) -> tuple[int, float, dict[str, list[float]], dict[str, torch.Tensor]]:
-    """Rows, loss, what is noted for the log, and gradients of a batch of all pairs."""
+) -> tuple[torch.Size, float, dict[str, list[float]], dict[str, torch.Tensor]]:
+    """Rows and tokens, loss, what is noted for the log, and gradients of a batch of all pairs."""
     trainer.data_collator.shares = shares
     trainer.model.zero_grad()
     trainer._metrics["train"].clear()
@@ -157,18 +157,24 @@ def shared_or_not(
         for name, each in trainer.model.named_parameters()
         if each.grad is not None
     }
-    return len(batch["input_ids"]), float(loss.detach()), dict(trainer._metrics["train"]), slopes
+    return batch["input_ids"].shape, float(loss.detach()), dict(trainer._metrics["train"]), slopes
 
 
 @pytest.mark.parametrize("loss", get_args(Loss))
-def test_a_pair_in_one_row_is_learnt_as_in_two(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
-    trainer = trainer_of(tiny_base, tmp_path, loss)
+@pytest.mark.parametrize("room", [1, 400])
+def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, loss: Loss
+) -> None:
+    monkeypatch.setattr("memserver.sweet_rl.pair_rows.ROW", room)
+    trainer = trainer_of(tiny_base, tmp_path, loss, hidden=room == 1)
     assert trainer.data_collator.shares
     if loss == "regression":
         torch.nn.init.normal_(trainer.model.value_head.weight)
     one = shared_or_not(trainer, shares=True)
     two = shared_or_not(trainer, shares=False)
-    assert (one[0], two[0]) == (len(PAIRS), 2 * len(PAIRS))
+    assert two[0][0] == 2 * len(PAIRS)
+    assert (one[0][0] == len(PAIRS)) == (room == 1), "a row has one pair at least"
+    assert one[0].numel() < 0.75 * two[0].numel()
     assert abs(one[1] - two[1]) < 1e-5
     assert one[2].keys() == two[2].keys()
     assert all(one[2][name] == pytest.approx(two[2][name], abs=1e-4) for name in one[2])
@@ -182,7 +188,7 @@ def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
 ) -> None:
     monkeypatch.setattr(
         "memserver.sweet_rl.score_rows._mask",
-        lambda branches, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
+        lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     trainer = trainer_of(tiny_base, tmp_path, "sum")
     wanted = by_hand(trainer, "sum", lambda pair: pair.prompt)
