@@ -1,40 +1,54 @@
-"""Pairs in few rows: what all prompts begin with once in a row, and each prompt once for its two sides.
+"""Pairs in few rows: each prompt once for its two sides, and what the prompts of a row begin with once.
 
 Where in the rows the sides are goes with the batch, so a loss sees two rows for each pair, chosen ones first,
 whatever went through the model.
 """
 
 from collections.abc import Sequence
-from itertools import takewhile
+from dataclasses import dataclass
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from memserver.sweet_rl.score_rows import Batch, Row, batch_of, joined
 
-ROW = 768
-"""Tokens that a row may have; one pair alone may have more. The more, the less is there twice, and the more
-every token attends to for nothing."""
+ROOMS = (512, 768, 1024)
+"""Tokens that a row may have; one pair alone may have more. Each is tried, and the cheapest is taken."""
+_ATTENDED = 2048
+"""Tokens that are attended to for what all else of a token costs: about 4 for each number of a hidden state,
+so it is that of a small model; for a larger one long rows cost less."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bin:
+    """Pairs of one row.
+
+    Attributes:
+        places: of the pairs among all.
+        shared: tokens that all of them begin with.
+        size: tokens of the row.
+    """
+
+    places: tuple[int, ...]
+    shared: int
+    size: int
 
 
 def batch_of_pairs(pairs: Sequence[Row], filler: int) -> Batch:
     """Forks of two branches each, as a batch with `places`: (sides, tokens), -1 where nothing is scored."""
-    starts = [pair.ids[: pair.branches.count(0)] for pair in pairs]
-    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*starts, strict=False))
-    shared = sum(1 for _ in alike)
-    sizes = [len(pair.ids) - shared for pair in pairs]
-    groups = _fitted(sizes, max(ROW - shared, *sizes))
-    batch = batch_of([joined([pairs[one] for one in group], shared) for group in groups], filler)
-    starts_at: dict[int, int] = {}
-    for number, group in enumerate(groups):
+    bins = min((_packed(pairs, room) for room in ROOMS), key=_cost)
+    rows = [joined([pairs[place] for place in each.places], each.shared) for each in bins]
+    batch = batch_of(rows, filler)
+    starts: dict[int, int] = {}
+    for number, each in enumerate(bins):
         start = number * batch["input_ids"].shape[1]
-        for one in group:
-            starts_at[one] = start
-            start += sizes[one]
-    places = [
-        _places(pair, starts_at[one], side) for side in (1, 2) for one, pair in enumerate(pairs)
+        for place in each.places:
+            starts[place] = start
+            start += len(pairs[place].ids) - each.shared
+    sides = [
+        _scored(pair, side, starts[place]) for side in (1, 2) for place, pair in enumerate(pairs)
     ]
-    return batch | {"places": pad_sequence(places, batch_first=True, padding_value=-1)}
+    return batch | {"places": pad_sequence(sides, batch_first=True, padding_value=-1)}
 
 
 def by_side(values: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,21 +59,37 @@ def by_side(values: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Ten
     return values.flatten()[places.clamp(min=0)], (places >= 0).long()
 
 
-def _places(pair: Row, start: int, side: int) -> torch.Tensor:
+def _scored(pair: Row, side: int, start: int) -> torch.Tensor:
+    """Where the scored tokens of a side are among all tokens of a batch; -1 for the others."""
     marks = enumerate(zip(pair.branches, pair.scored, strict=True))
     return torch.tensor(
         [start + at if scored else -1 for at, (branch, scored) in marks if branch == side]
     )
 
 
-def _fitted(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """The places of sizes, longest first, each in the first group that has room for it."""
-    groups: list[list[int]] = []
-    for place in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
-        for group in groups:
-            if sum(sizes[one] for one in group) + sizes[place] <= room:
-                group.append(place)
-                break
+def _packed(pairs: Sequence[Row], room: int) -> list[_Bin]:
+    """Longest first, each pair where it takes the fewest tokens; in a row of its own if there is no room."""
+    bins: list[_Bin] = []
+    for place in sorted(range(len(pairs)), key=lambda one: -len(pairs[one].ids)):
+        grown = [(_with(each, place, pairs), number) for number, each in enumerate(bins)]
+        fitting = [(each.size - bins[at].size, at, each) for each, at in grown if each.size <= room]
+        if fitting:
+            _, at, bins[at] = min(fitting, key=lambda found: found[:2])
         else:
-            groups.append([place])
-    return groups
+            pair = pairs[place]
+            bins.append(_Bin((place,), pair.branches.count(0), len(pair.ids)))
+    return bins
+
+
+def _with(old: _Bin, place: int, pairs: Sequence[Row]) -> _Bin:
+    first, new = pairs[old.places[0]], pairs[place]
+    most = min(old.shared, new.branches.count(0))
+    both = zip(first.ids[:most], new.ids[:most], strict=True)
+    shared = next((at for at, (one, other) in enumerate(both) if one != other), most)
+    again = (old.shared - shared) * (len(old.places) - 1)
+    return _Bin((*old.places, place), shared, old.size + again + len(new.ids) - shared)
+
+
+def _cost(bins: Sequence[_Bin]) -> int:
+    longest = max(each.size for each in bins)
+    return len(bins) * longest * (longest + _ATTENDED)

@@ -165,7 +165,7 @@ def shared_or_not(
 def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, loss: Loss
 ) -> None:
-    monkeypatch.setattr("memserver.sweet_rl.pair_rows.ROW", room)
+    monkeypatch.setattr("memserver.sweet_rl.pair_rows.ROOMS", (room,))
     trainer = trainer_of(tiny_base, tmp_path, loss, hidden=room == 1)
     assert trainer.data_collator.shares
     if loss == "regression":
