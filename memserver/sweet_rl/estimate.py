@@ -49,7 +49,7 @@ class Load:
 
     Attributes:
         stage: whose.
-        rows: sequences; one for each pair.
+        rows: sequences; at most one for each pair.
         tokens: of each, at most.
         forked: a row has both sides of a pair, and a mask.
         trained: gradients are taken.

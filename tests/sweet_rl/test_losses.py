@@ -30,7 +30,9 @@ SCORES: dict[Loss, Callable[[list[list[float]]], float]] = {
 THEIRS = {"sum": "sigmoid", "trajectory_mean": "sigmoid_norm"}
 
 
-def trainer_of(base: Path, out: Path, loss: Loss, **values: object) -> PreferenceTrainer:
+def trainer_of(
+    base: Path, out: Path, loss: Loss, *, left: float = 0.3, **values: object
+) -> PreferenceTrainer:
     """A trainer whose policy has left its reference, and all pairs in one batch."""
     plan = PreferencePlan(
         base, out, out, loss=loss, beta=BETA, nll=NLL, schedule=Schedule(batch=len(PAIRS)), **values
@@ -39,7 +41,7 @@ def trainer_of(base: Path, out: Path, loss: Loss, **values: object) -> Preferenc
     torch.manual_seed(1)
     for name, parameter in trainer.model.named_parameters():
         if ".lora_B.default." in name:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=left)
     return trainer
 
 
@@ -181,6 +183,21 @@ def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
     assert one[3].keys() == two[3].keys()
     assert any(slope.abs().max() > 1e-3 for slope in one[3].values())
     assert all(torch.allclose(one[3][name], two[3][name], atol=1e-5) for name in one[3])
+
+
+@pytest.mark.model
+def test_the_real_model_learns_pairs_in_shared_rows_as_in_two_rows_each(tmp_path: Path) -> None:
+    from memserver.llm.engine.paths import BASE_NAME, EnginePaths
+    from tests.real_engine import engine_home
+
+    base = EnginePaths(engine_home()).of(BASE_NAME)
+    trainer = trainer_of(base, tmp_path, "turn_mean", left=0.02, hidden=True)
+    assert trainer.data_collator.shares
+    one = shared_or_not(trainer, shares=True)
+    two = shared_or_not(trainer, shares=False)
+    assert abs(one[1] - two[1]) < 1e-5
+    assert abs(one[1] - 0.6931) > 1e-3, "the policy has left its reference"
+    assert all(torch.allclose(one[3][name], two[3][name], atol=1e-3) for name in one[3])
 
 
 def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
