@@ -49,8 +49,9 @@ class Load:
 
     Attributes:
         stage: whose.
-        rows: sequences (two for each pair).
+        rows: sequences; at most one for each pair.
         tokens: of each, at most.
+        forked: a row has both sides of a pair, and a mask.
         trained: gradients are taken.
         reference: a frozen copy of the adapter is kept.
         checkpointing: activations are computed twice.
@@ -62,6 +63,7 @@ class Load:
     trained: bool = True
     reference: bool = True
     checkpointing: bool = False
+    forked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Memory:
         weights: of the base, in bf16.
         adapter: float32, with gradients and Adam's two moments, and the reference's copy.
         activations: kept for the gradients, or of one layer where there are none.
-        attention: the mask of padded rows.
+        attention: the mask of padded rows, or of forked ones.
         head: tiles of logits.
     """
 
@@ -136,7 +138,7 @@ class Estimator:
             weights=2 * self.parameters,
             adapter=4 * copies * self.adapter_parameters,
             activations=round(activations * tokens),
-            attention=3 * load.rows * load.tokens**2 if load.rows > 1 else 0,
+            attention=3 * load.rows * load.tokens**2 if load.rows > 1 or load.forked else 0,
             head=4 * tile * (1 + load.trained) + 4 * tokens * self._config.hidden_size,
         )
 
@@ -168,10 +170,11 @@ def loads_of(recipe: Recipe) -> list[Load]:
     loads = [
         Load(
             stage,
-            (part.micro_batch or part.batch) * (1 + pairs),
-            tokens,
+            part.micro_batch or part.batch,
+            tokens * (1 + pairs),
             reference=pairs and recipe.warm_start is not None,
             checkpointing=part.checkpointing,
+            forked=pairs,
         )
         for stage, part in parts.items()
         if part is not None
@@ -183,6 +186,8 @@ def loads_of(recipe: Recipe) -> list[Load]:
 
 def estimate(recipe: Recipe, architecture: Path) -> list[Memory]:
     """The memory of each stage, with all sequences as long as the recipe's window: the worst case.
+
+    The sides of a pair then have nothing in common; a model that can't have them in one row takes no more.
 
     Raises:
         InvalidInput: the folder has no config.json.

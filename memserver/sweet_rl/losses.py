@@ -15,10 +15,10 @@ from trl.trainer.utils import use_adapter
 from typing_extensions import override
 
 from memserver.sweet_rl.adapters import Model
+from memserver.sweet_rl.pair_rows import by_side
 from memserver.sweet_rl.plans import Loss
-from memserver.sweet_rl.regression_head import load_head, save_head, turn_values
-
-Batch = dict[str, Any]
+from memserver.sweet_rl.regression_head import load_head, save_head, token_values, turn_means
+from memserver.sweet_rl.score_rows import Batch, placed, seen
 
 
 def numbered(mask: torch.Tensor) -> torch.Tensor:
@@ -62,10 +62,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
-        mask = inputs["completion_mask"][:, 1:]
-        policy = log_probs(model, inputs)
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
+        policy, mask = by_side(log_probs(model, inputs), inputs)
         with torch.no_grad():
-            reference = self.reference_log_probs(inputs)
+            reference, _ = by_side(self.reference_log_probs(inputs), inputs)
         scores = ((policy - reference) * weights(mask, self.loss)).sum(1)
         chosen, rejected = (self.beta * scores).chunk(2)
         loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean()
@@ -109,9 +109,9 @@ class RegressionTrainer(PreferenceTrainer):
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
-        turn = numbered(inputs["completion_mask"])
-        seen = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        chosen, rejected = turn_values(model, seen, turn).sum(1).chunk(2)
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
+        values, mask = by_side(token_values(model, seen(inputs)), inputs)
+        chosen, rejected = turn_means(values, numbered(mask)).sum(1).chunk(2)
         self._note(chosen, rejected)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
@@ -127,14 +127,9 @@ class RegressionTrainer(PreferenceTrainer):
 
 
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
-    """Of each token but the first; 0 where the mask is."""
+    """Of each token; 0 where the mask is."""
     labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
-    seen = {
-        name: inputs[name]
-        for name in ("input_ids", "attention_mask", "position_ids")
-        if name in inputs
-    }
     found: torch.Tensor = model(
-        **seen, labels=labels, use_cache=False, fused_lm_head=True
+        **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
-    return found
+    return torch.nn.functional.pad(found, (1, 0))  # nothing says how likely the first is

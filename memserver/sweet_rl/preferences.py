@@ -12,6 +12,7 @@ from memserver.prompts import Prompts
 from memserver.sweet_rl import adapters, training_run
 from memserver.sweet_rl.agent_turns import AgentTurns, cleaned
 from memserver.sweet_rl.collator import AgentTurnCollator
+from memserver.sweet_rl.forks import can_fork
 from memserver.sweet_rl.hidden_information import with_hidden
 from memserver.sweet_rl.losses import PreferenceTrainer, RegressionTrainer
 from memserver.sweet_rl.plans import PreferencePlan, Progress, unseen
@@ -73,6 +74,7 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
         ),
     )
     trainer.loss, trainer.nll = plan.loss, plan.nll
+    trainer.data_collator.shares = can_fork(model, tokenizer)
     return trainer
 
 

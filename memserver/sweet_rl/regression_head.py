@@ -40,27 +40,26 @@ def load_head(model: Model, folder: Path) -> None:
         head.weight.copy_(load_file(folder / HEAD)["weight"])
 
 
-def turn_values(model: Model, inputs: dict[str, Any], turn: torch.Tensor) -> torch.Tensor:
-    """The value of each turn.
+def token_values(model: Model, inputs: dict[str, Any]) -> torch.Tensor:
+    """What the head says of each token's hidden state. It is linear, so a turn's value is their mean.
 
     Args:
         model: with a head.
-        inputs: `input_ids` and `attention_mask`.
-        turn: for each token the number of its turn from 1; 0 for what isn't the agent's.
-
-    Returns:
-        (batch, turns); 0 where a row has no such turn.
+        inputs: what the model is called with.
     """
     backbone = model.get_base_model().base_model
     hidden = backbone(**inputs, use_cache=False).last_hidden_state.float()
     weight = getattr(model, _NAME).weight[0]
-    values = (hidden * weight).sum(
-        -1
-    )  # no matmul, which autocast would round; linear, so means come last
-    return turn_means(values, turn)
+    values: torch.Tensor = (hidden * weight).sum(-1)  # no matmul, which autocast would round
+    return values
 
 
 def turn_means(values: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-    """The mean over each turn's tokens, (batch, turns); 0 where a row has no such turn."""
+    """The mean over each turn's tokens, (batch, turns); 0 where a row has no such turn.
+
+    Args:
+        values: (batch, tokens).
+        turn: for each token the number of its turn from 1; 0 for what isn't the agent's.
+    """
     each = torch.nn.functional.one_hot(turn, int(turn.max()) + 1)[..., 1:].to(values.dtype)
     return torch.einsum("bl,blt->bt", values, each) / each.sum(1).clamp(min=1)

@@ -4,9 +4,8 @@ The difference of two models' log-probabilities of a turn's tokens, as mean or s
 the head's value. Two texts that differ only in white space around them have the same one.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,11 +16,18 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 from memserver.prompts import Prompts
 from memserver.sweet_rl import adapters
 from memserver.sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
+from memserver.sweet_rl.forks import can_fork
 from memserver.sweet_rl.hidden_information import with_hidden
 from memserver.sweet_rl.losses import log_probs, numbered
 from memserver.sweet_rl.plans import Progress, ScorePlan, unseen
-from memserver.sweet_rl.regression_head import add_head, has_head, load_head, turn_values
-from memserver.sweet_rl.score_rows import Batch, Row, batch_of, batches, forked
+from memserver.sweet_rl.regression_head import (
+    add_head,
+    has_head,
+    load_head,
+    token_values,
+    turn_means,
+)
+from memserver.sweet_rl.score_rows import Batch, Row, batch_of, batches, forked, placed, seen
 from memserver.sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
 
 Advantages = tuple[float, ...]
@@ -48,8 +54,7 @@ class Chat:
 class Critic:
     """A loaded critic with its reference.
 
-    `shares` says whether the candidates of a state go through the model together. Models for which that
-    gives something else (with a sliding window, say) are found out when they are loaded.
+    `shares` says whether the candidates of a state go through the model together (see `forks`).
     """
 
     plan: ScorePlan
@@ -75,8 +80,8 @@ class Critic:
         elif plan.reference is not None:
             model.load_adapter(str(adapters.checked(plan.reference)), "ref")
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
-        critic = cls(plan, model.eval(), tokenizer, AgentTurns.of(tokenizer), Prompts(plan.prompts))
-        return replace(critic, shares=critic.can_share())
+        turns, shares = AgentTurns.of(tokenizer), can_fork(model.eval(), tokenizer)
+        return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
         """The advantages of each chat's turns, or of its texts."""
@@ -101,23 +106,6 @@ class Critic:
             for one, other in zip(own, before, strict=True)
         ]
 
-    def can_share(self) -> bool:
-        """Whether candidates have the same values together as alone; tried on a small state."""
-        if getattr(self.model.config, "sliding_window", None):
-            return False  # a mask of ours would be one without a window
-        start: ChatMessage = {"role": "system", "content": "Ask."}
-        said: ChatMessage = {"role": "user", "content": "I want a function of x."}
-        state = [Chat([start, said], "", texts=("What is x?", "I don't know.", "x"))]
-        of_batch = self._values if has_head(self.plan.critic) else self._log_probs
-        alone, together = (
-            replace(self, shares=shares)._of_turns(state, of_batch, unseen, hidden=False)[0]
-            for shares in (False, True)
-        )
-        return all(
-            math.isclose(a, b, rel_tol=0.02, abs_tol=0.02)
-            for a, b in zip(alone, together, strict=True)
-        )
-
     def _of_turns(
         self,
         chats: Sequence[Chat],
@@ -133,7 +121,7 @@ class Critic:
         found: dict[int, Advantages] = {}
         for batch in batches([len(row.ids) for _, row in owners], self.plan.batch_tokens):
             rows = [owners[number][1] for number in batch]
-            made = batch_of(rows, self.tokenizer.pad_token_id, self.model.device, self.model.dtype)
+            made = placed(batch_of(rows, self.tokenizer.pad_token_id), self.model)
             with torch.inference_mode():
                 scored = of_batch(made).tolist()
             for number, row, values in zip(batch, rows, scored, strict=True):
@@ -165,14 +153,13 @@ class Critic:
         return Row(ids, scored)
 
     def _log_probs(self, batch: Batch) -> torch.Tensor:
-        turn = numbered(batch["completion_mask"][:, 1:])
+        turn = numbered(batch["completion_mask"])
         each = torch.nn.functional.one_hot(turn)[..., 1:].float()
         sums = torch.einsum("bl,blt->bt", log_probs(self.model, batch).float(), each)
         return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
 
     def _values(self, batch: Batch) -> torch.Tensor:
-        seen = {name: value for name, value in batch.items() if name != "completion_mask"}
-        return turn_values(self.model, seen, numbered(batch["completion_mask"]))
+        return turn_means(token_values(self.model, seen(batch)), numbered(batch["completion_mask"]))
 
 
 def score_turns(

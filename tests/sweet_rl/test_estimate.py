@@ -47,7 +47,8 @@ def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
     found = {one.load.stage: one for one in estimate(load_recipe(PAPER), LLAMA)}
     assert list(found) == ["rft", "mdpo", "critic", "actor", "rank"]
     assert all(17e9 < one.total < 80e9 for one in found.values())
-    assert found["critic"].load.rows == 2 * found["rft"].load.rows
+    assert found["critic"].load.tokens == 2 * found["rft"].load.tokens, "both sides of a pair"
+    assert found["critic"].attention > 0, "a fork has a mask, if there is one row"
 
 
 def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_small(

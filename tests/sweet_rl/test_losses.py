@@ -1,7 +1,8 @@
-"""The losses, computed once more by hand from whole logits, and by TRL where it has them."""
+"""The losses, computed once more by hand from whole logits, by TRL where it has them, and in two rows a pair."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -29,7 +30,9 @@ SCORES: dict[Loss, Callable[[list[list[float]]], float]] = {
 THEIRS = {"sum": "sigmoid", "trajectory_mean": "sigmoid_norm"}
 
 
-def trainer_of(base: Path, out: Path, loss: Loss, **values: object) -> PreferenceTrainer:
+def trainer_of(
+    base: Path, out: Path, loss: Loss, *, left: float = 0.3, **values: object
+) -> PreferenceTrainer:
     """A trainer whose policy has left its reference, and all pairs in one batch."""
     plan = PreferencePlan(
         base, out, out, loss=loss, beta=BETA, nll=NLL, schedule=Schedule(batch=len(PAIRS)), **values
@@ -38,7 +41,7 @@ def trainer_of(base: Path, out: Path, loss: Loss, **values: object) -> Preferenc
     torch.manual_seed(1)
     for name, parameter in trainer.model.named_parameters():
         if ".lora_B.default." in name:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=left)
     return trainer
 
 
@@ -104,8 +107,10 @@ def test_the_loss_is_what_the_formula_gives(tiny_base: Path, tmp_path: Path, los
 def test_two_of_the_losses_are_those_of_trl(tiny_base: Path, tmp_path: Path, loss: Loss) -> None:
     trainer = trainer_of(tiny_base, tmp_path, loss)
     trainer.loss_types, trainer.loss_weights = [THEIRS[loss], "sft"], [1.0, NLL]
+    ours = loss_of(trainer)
+    trainer.data_collator.shares = False
     theirs = loss_of(trainer, lambda *args: DPOTrainer._compute_loss(trainer, *args, False))
-    assert abs(loss_of(trainer) - theirs) < 1e-5
+    assert abs(ours - theirs) < 1e-5
 
 
 def test_an_adapter_that_is_trained_on_is_its_own_reference(
@@ -137,6 +142,74 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
     assert abs(loss_of(trainer) - by_hand(trainer, "turn_mean", prompt)) < 1e-5
     without = by_hand(trainer, "turn_mean", lambda pair: pair.prompt)
     assert abs(loss_of(trainer) - without) > 1e-3
+
+
+def shared_or_not(
+    trainer: PreferenceTrainer, *, shares: bool
+) -> tuple[torch.Size, float, dict[str, list[float]], dict[str, torch.Tensor]]:
+    """Rows and tokens, loss, what is noted for the log, and gradients of a batch of all pairs."""
+    trainer.data_collator.shares = shares
+    trainer.model.zero_grad()
+    trainer._metrics["train"].clear()
+    batch = next(iter(trainer.get_train_dataloader()))
+    loss = trainer.compute_loss(trainer.model.train(), batch)
+    loss.backward()
+    slopes = {
+        name: each.grad.clone()
+        for name, each in trainer.model.named_parameters()
+        if each.grad is not None
+    }
+    return batch["input_ids"].shape, float(loss.detach()), dict(trainer._metrics["train"]), slopes
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+@pytest.mark.parametrize("room", [1, 400])
+def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, loss: Loss
+) -> None:
+    monkeypatch.setattr("memserver.sweet_rl.pair_rows.ROOMS", (room,))
+    trainer = trainer_of(tiny_base, tmp_path, loss, hidden=room == 1)
+    assert trainer.data_collator.shares
+    if loss == "regression":
+        torch.nn.init.normal_(trainer.model.value_head.weight)
+    one = shared_or_not(trainer, shares=True)
+    two = shared_or_not(trainer, shares=False)
+    assert two[0][0] == 2 * len(PAIRS)
+    assert (one[0][0] == len(PAIRS)) == (room == 1), "a row has one pair at least"
+    assert one[0].numel() < 0.75 * two[0].numel()
+    assert abs(one[1] - two[1]) < 1e-5
+    assert one[2].keys() == two[2].keys()
+    assert all(one[2][name] == pytest.approx(two[2][name], abs=1e-4) for name in one[2])
+    assert one[3].keys() == two[3].keys()
+    assert any(slope.abs().max() > 1e-3 for slope in one[3].values())
+    assert all(torch.allclose(one[3][name], two[3][name], atol=1e-5) for name in one[3])
+
+
+@pytest.mark.model
+def test_the_real_model_learns_pairs_in_shared_rows_as_in_two_rows_each(tmp_path: Path) -> None:
+    from memserver.llm.engine.paths import BASE_NAME, EnginePaths
+    from tests.real_engine import engine_home
+
+    base = EnginePaths(engine_home()).of(BASE_NAME)
+    trainer = trainer_of(base, tmp_path, "turn_mean", left=0.02, hidden=True)
+    assert trainer.data_collator.shares
+    one = shared_or_not(trainer, shares=True)
+    two = shared_or_not(trainer, shares=False)
+    assert abs(one[1] - two[1]) < 1e-5
+    assert abs(one[1] - 0.6931) > 1e-3, "the policy has left its reference"
+    assert all(torch.allclose(one[3][name], two[3][name], atol=1e-3) for name in one[3])
+
+
+def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "memserver.sweet_rl.score_rows._mask",
+        lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
+    )
+    trainer = trainer_of(tiny_base, tmp_path, "sum")
+    wanted = by_hand(trainer, "sum", lambda pair: pair.prompt)
+    assert abs(loss_of(trainer) - wanted) < 1e-5
 
 
 def test_turns_are_numbered_and_weighed() -> None:

@@ -141,7 +141,7 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
 ) -> None:
     monkeypatch.setattr(
         "memserver.sweet_rl.score_rows._mask",
-        lambda branches, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
+        lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     assert not Critic.load(plan).shares
 

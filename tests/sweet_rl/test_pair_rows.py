@@ -1,0 +1,67 @@
+"""Pairs in few rows: whatever shares a row, each token sees what it would see alone."""
+
+from random import Random
+
+import pytest
+import torch
+
+from memserver.sweet_rl import pair_rows
+from memserver.sweet_rl.pair_rows import batch_of_pairs, by_side
+from memserver.sweet_rl.score_rows import _mask, forked
+
+FILLER = 0
+Pair = tuple[list[int], list[list[int]], list[list[int]]]
+
+
+def some_pairs(count: int, seed: int) -> list[Pair]:
+    """Prompts with one of two beginnings, and for each two sides with what of them is scored."""
+    chance = Random(seed)
+
+    def tokens(most: int) -> list[int]:
+        return [chance.randint(1, 99) for _ in range(chance.randint(1, most))]
+
+    beginnings = [[100 + at for at in range(6)], [200 + at for at in range(6)]]
+    pairs = []
+    for _ in range(count):
+        sides = [tokens(9), tokens(9)]
+        scored = [[chance.randint(0, 1) for _ in side] for side in sides]
+        pairs.append((chance.choice(beginnings) + tokens(5), sides, scored))
+    return pairs
+
+
+@pytest.mark.parametrize("room", [1, 30, 1000])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_side_has_its_tokens_and_sees_its_prompt_and_itself(
+    monkeypatch: pytest.MonkeyPatch, seed: int, room: int
+) -> None:
+    monkeypatch.setattr(pair_rows, "ROOMS", (room,))
+    pairs = some_pairs(9, seed)
+    batch = batch_of_pairs([forked(*pair) for pair in pairs], FILLER)
+    ids, positions = batch["input_ids"], batch["position_ids"]
+    rows, length = ids.shape
+    seen = _mask(batch["branches"], batch["parents"], torch.float32)[:, 0] == 0
+    found, marks = by_side(torch.arange(rows * length).view(rows, length), batch)
+    wanted = [
+        (prompt, sides[one], scored[one]) for one in (0, 1) for prompt, sides, scored in pairs
+    ]
+    for (prompt, tokens, scored), places, own in zip(wanted, found, marks, strict=True):
+        assert own[: len(scored) + 1].tolist() == [0, *scored], "the prompt's last token first"
+        assert not own[len(scored) + 1 :].any()
+        for at in own.nonzero()[:, 0].tolist():
+            row, token = divmod(int(places[at]), length)
+            visible = seen[row, token]
+            order = positions[row, visible].argsort()
+            assert positions[row, visible][order].tolist() == list(range(len(prompt) + at))
+            assert ids[row, visible][order].tolist() == prompt + tokens[:at]
+    assert int(batch["completion_mask"].sum()) == int(marks.sum())
+
+
+def test_pairs_share_rows_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [forked([1, 2, 3, 4], [[5, 6], [7]]) for _ in range(4)]
+    sizes = {}
+    for room in (1, 13, 1000):
+        monkeypatch.setattr(pair_rows, "ROOMS", (room,))
+        sizes[room] = tuple(batch_of_pairs(pairs, FILLER)["input_ids"].shape)
+    assert sizes == {1: (4, 8), 13: (2, 13), 1000: (1, 23)}
+    monkeypatch.setattr(pair_rows, "ROOMS", (1, 13, 1000))
+    assert tuple(batch_of_pairs(pairs, FILLER)["input_ids"].shape) == (1, 23), "the cheapest"
