@@ -68,7 +68,9 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     recipe: Annotated[
         Path,
         typer.Option(
-            "--recipe", "-r", help="A YAML file, or the name of one of ours: smoke, tiny, paper-8b."
+            "--recipe",
+            "-r",
+            help="A YAML file, or the name of one of ours: smoke, tiny, tiny-tuning, paper-8b.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],

@@ -8,7 +8,7 @@ from pathlib import Path
 from memserver.messages import JsonObject
 from memserver.sweet_rl.deadline import Deadline, OutOfTime
 from memserver.sweet_rl.plans import Progress
-from memserver.sweet_rl.recipe import MAIN, Recipe
+from memserver.sweet_rl.recipe import Recipe
 from memserver.sweet_rl.rollouts import Rollouts
 from memserver.sweet_rl.samplers import Sampling
 from memserver.sweet_rl.sampling_sources import SamplingSource
@@ -83,11 +83,6 @@ Work = Callable[[Unit, Path, Bench], JsonObject]
 def collected_by(unit: Unit, bench: Bench) -> list[Trajectory]:
     """The trajectories that a unit learns from."""
     return read_file(unit.needs["data"].folder(bench.out) / TRAJECTORIES, Trajectory)
-
-
-def variant_of(unit: Unit) -> str:
-    """Whose critic, ranking or actor it is."""
-    return unit.part or MAIN
 
 
 def check_finished(figures: JsonObject, unit: Unit) -> None:

@@ -11,7 +11,6 @@ from memserver.sweet_rl.bench import (
     Bench,
     check_finished,
     collected_by,
-    variant_of,
 )
 from memserver.sweet_rl.oracle import agreement, gains_of, values_of
 from memserver.sweet_rl.pairs import is_held_out, successes
@@ -31,7 +30,8 @@ SOME = 2
 
 def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """The candidates by the critic's advantages, or by the oracle; and how alike these two are."""
-    of_critic, recipe, _ = bench.recipe.variant(variant_of(unit))
+    variant = bench.recipe.variant(unit.part)
+    of_critic, recipe = variant.critic, variant.rank
     file = unit.needs["candidates"].folder(bench.out) / CANDIDATES
     if recipe.by == "oracle":
         drawn = read_file(file, Candidates)

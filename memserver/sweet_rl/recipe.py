@@ -249,12 +249,31 @@ class Evaluate(_Part):
 
 
 class Variant(_Part):
-    """Another critic, ranking or actor; what it doesn't say is as in the recipe. `seeds`: None for all."""
+    """One policy with other settings; what it doesn't say is as in the recipe.
+
+    SWEET-RL's has others for `critic`, `rank` and `actor`; multi-turn DPO's for `mdpo`; rejection
+    fine-tuning's for `rft`. `seeds`: None for all.
+    """
 
     seeds: tuple[NonNegativeInt, ...] | None = None
     critic: JsonObject = Field(default_factory=dict)
     rank: JsonObject = Field(default_factory=dict)
     actor: JsonObject = Field(default_factory=dict)
+    mdpo: JsonObject = Field(default_factory=dict)
+    rft: JsonObject = Field(default_factory=dict)
+
+    @property
+    def of(self) -> str:
+        """Whose variant it is."""
+        return "mdpo" if self.mdpo else "rft" if self.rft else MAIN
+
+    @model_validator(mode="after")
+    def _of_one(self) -> Self:
+        if sum(map(bool, (self.mdpo, self.rft, self.critic or self.rank or self.actor))) > 1:
+            raise ValueError(
+                "it can change one policy: mdpo, rft, or SWEET-RL's critic, rank and actor"
+            )
+        return self
 
 
 class Recipe(_Part):
@@ -313,16 +332,16 @@ class Recipe(_Part):
             self.variant(name)
         return self
 
-    def variant(self, name: str) -> tuple[Critic, Rank, Actor]:
-        """The critic, the ranking and the actor of a variant."""
-        if name == MAIN:
-            return self.critic, self.rank, self.actor
+    def variant(self, name: str) -> "Recipe":
+        """The recipe as a variant has it."""
+        if name not in self.variants:
+            return self
         changed = self.variants[name]
-        return (
-            _changed(self.critic, changed.critic, f"variants.{name}.critic"),
-            _changed(self.rank, changed.rank, f"variants.{name}.rank"),
-            _changed(self.actor, changed.actor, f"variants.{name}.actor"),
-        )
+        parts = {
+            part: _changed(getattr(self, part), getattr(changed, part), f"variants.{name}.{part}")
+            for part in ("critic", "rank", "actor", "mdpo", "rft")
+        }
+        return self.model_copy(update=parts)
 
     def seeds_of(self, variant: str) -> tuple[int, ...]:
         """The seeds with which a variant is trained."""

@@ -182,10 +182,7 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
         )
         for name, by_seed in plays.items()
     ]
-    variants = [
-        (MAIN, name) for name in plays if name not in {a for pair in _COMPARED for a in pair}
-    ]
-    variants = [pair for pair in variants if pair[1] not in {"zero-shot", "single"}]
+    variants = [(variant.of, name) for name, variant in recipe.variants.items() if name in plays]
     differences = [
         Paired(a, b, score, difference(plays[a], plays[b], score, f"{split} {mode} {a} {b}"))
         for a, b in (*_COMPARED, *variants)

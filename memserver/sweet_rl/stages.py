@@ -131,13 +131,14 @@ class _Graph:
                 Policy("warm-start", self._warm_start(seed), self._owner(seed)) for seed in owners
             ]
         for seed in recipe.seeds:
-            found.append(Policy("rft", self._rft(seed), seed))
-            found.append(Policy("mdpo", self._mdpo(seed), seed))
+            found.append(Policy("rft", self._rft(seed, ""), seed))
+            found.append(Policy("mdpo", self._mdpo(seed, ""), seed))
             found.append(Policy(MAIN, self._actor(seed, MAIN), seed))
             if recipe.rft_matched is not None:
                 found.append(Policy("rft-matched", self._rft_matched(seed), seed))
+        makers = {MAIN: self._actor, "mdpo": self._mdpo, "rft": self._rft}
         return found + [
-            Policy(variant, self._actor(seed, variant), seed)
+            Policy(variant, makers[recipe.variants[variant].of](seed, variant), seed)
             for variant in recipe.variants
             for seed in recipe.seeds_of(variant)
         ]
@@ -173,14 +174,13 @@ class _Graph:
         settings |= self._base | {"sampling": self._sampling()}
         return Unit("collect", self._owner(seed), "", self._begin(seed), settings)
 
-    def _rft(self, seed: int) -> Unit:
-        return self._trained(
-            "rft", seed, {"data": self._collect(seed)}, _settings(self._recipe.rft)
-        )
+    def _rft(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).rft)
+        return self._trained("rft", seed, {"data": self._collect(seed)}, settings, variant)
 
-    def _mdpo(self, seed: int) -> Unit:
-        data = {"data": self._collect(seed)}
-        return self._trained("mdpo", seed, data, _settings(self._recipe.mdpo))
+    def _mdpo(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).mdpo)
+        return self._trained("mdpo", seed, {"data": self._collect(seed)}, settings, variant)
 
     def _rft_matched(self, seed: int) -> Unit:
         needs = {"data": self._collect(seed), "candidates": self._candidates(seed)}
@@ -188,7 +188,7 @@ class _Graph:
         return self._trained("rft-matched", seed, needs, settings)
 
     def _critic(self, seed: int, variant: str) -> Unit:
-        settings = [_settings(self._recipe.variant(name)[0]) for name in (variant, MAIN)]
+        settings = [_settings(self._recipe.variant(name).critic) for name in (variant, MAIN)]
         part = "" if settings[0] == settings[1] else variant
         return self._trained("critic", seed, {"data": self._collect(seed)}, settings[0], part)
 
@@ -203,7 +203,7 @@ class _Graph:
     def _rank(self, seed: int, variant: str) -> Unit:
         made = []
         for name in (variant, MAIN):
-            rank = self._recipe.variant(name)[1]
+            rank = self._recipe.variant(name).rank
             needs = {"candidates": self._candidates(seed), **self._begin(seed)}
             if rank.by == "critic":
                 needs["critic"] = self._critic(seed, name)
@@ -211,7 +211,7 @@ class _Graph:
         return made[1] if made[0].digest == made[1].digest else made[0]
 
     def _actor(self, seed: int, variant: str) -> Unit:
-        settings = _settings(self._recipe.variant(variant)[2])
+        settings = _settings(self._recipe.variant(variant).actor)
         part = "" if variant == MAIN else variant
         return self._trained("actor", seed, {"data": self._rank(seed, variant)}, settings, part)
 

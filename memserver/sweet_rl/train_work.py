@@ -20,7 +20,6 @@ from memserver.sweet_rl.bench import (
     Bench,
     check_finished,
     collected_by,
-    variant_of,
 )
 from memserver.sweet_rl.launching import Plan, trained
 from memserver.sweet_rl.pairs import is_held_out, successes, trajectory_pairs, turn_pairs
@@ -54,8 +53,9 @@ def warm_start(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 def rft(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """Rejection fine-tuning on what was collected."""
+    recipe = bench.recipe.variant(unit.part).rft
     collected = collected_by(unit, bench)
-    return _sft(unit, folder, bench, successes(collected), bench.recipe.rft)
+    return _sft(unit, folder, bench, successes(collected), recipe)
 
 
 def rft_matched(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
@@ -90,14 +90,14 @@ def extra_samples(collected: Sequence[Trajectory], drawn: Sequence[Candidates]) 
 
 def mdpo(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """Multi-turn DPO on what was collected."""
-    recipe = bench.recipe.mdpo
+    recipe = bench.recipe.variant(unit.part).mdpo
     pairs = trajectory_pairs(collected_by(unit, bench), every_success=recipe.every_success)
     return _preferences(unit, folder, bench, pairs, recipe)
 
 
 def critic(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """SWEET-RL's critic; some tasks are held out for its accuracy."""
-    recipe, _, _ = bench.recipe.variant(variant_of(unit))
+    recipe = bench.recipe.variant(unit.part).critic
     pairs = trajectory_pairs(collected_by(unit, bench), every_success=recipe.every_success)
     held_out = [pair for pair in pairs if is_held_out(pair.task, recipe.held_out)]
     learnt = [pair for pair in pairs if not is_held_out(pair.task, recipe.held_out)]
@@ -108,7 +108,7 @@ def critic(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 def actor(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """SWEET-RL's policy, from pairs of candidates."""
-    _, _, recipe = bench.recipe.variant(variant_of(unit))
+    recipe = bench.recipe.variant(unit.part).actor
     ranked = read_file(unit.needs["data"].folder(bench.out) / RANKED, Ranked)
     pairs = turn_pairs(ranked, count=recipe.pairs, margin=recipe.margin, seed=seed_of(unit.path))
     slots = bench.tasks("train").slots

@@ -43,6 +43,7 @@ def test_shipped_recipes_load_and_each_unit_comes_behind_those_that_it_needs(pat
         ("variants: {mdpo: {}}", "variants: mdpo"),
         ("variants: {mine: {critic: {colour: red}}}", "variants.mine.critic: colour"),
         ("variants: {mine: {seeds: [9]}}", "variants.mine.seeds"),
+        ("variants: {mine: {mdpo: {beta: 1}, rft: {rate: 1}}}", "it can change one policy"),
         (
             "tasks: {kind: published, train: a, test: b, human: c}",
             "warm_start needs generated tasks",
@@ -114,15 +115,28 @@ def test_variants_share_what_they_do_not_change(tmp_path: Path) -> None:
                 "variants": {
                     "blind": {"seeds": [1], "rank": {"reference_hidden": False}},
                     "same": {"critic": {"hidden": True}},
+                    "bold": {"mdpo": {"beta": 1}},
                 },
             }
         ),
     )
     paths = [unit.path for unit in units_of(found)]
+    assert {"seed-2/mdpo.bold", "seed-2/evaluate.bold"} <= set(paths)
+    assert not any("actor.bold" in path or "critic.bold" in path for path in paths)
     assert "seed-1/rank.blind" in paths
     assert "seed-2/rank.blind" not in paths
     assert not any("critic." in path or "rank.same" in path for path in paths)
     assert "seed-2/actor.same" in paths
+
+
+def test_what_is_tuned_is_what_the_table_is_made_of() -> None:
+    tiny, tuning = (
+        {unit.path: unit.digest for unit in units_of(load_recipe(RECIPES / f"{name}.yaml"))}
+        for name in ("tiny", "tiny-tuning")
+    )
+    both = tiny.keys() & tuning.keys()
+    assert {"shared/collect", "seed-1/mdpo", "seed-1/rank", "seed-1/validate.sweet"} <= both
+    assert {path: tiny[path] for path in both} == {path: tuning[path] for path in both}
 
 
 def test_only_what_decides_an_outcome_is_in_a_units_digest(tmp_path: Path) -> None:

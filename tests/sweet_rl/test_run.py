@@ -49,7 +49,7 @@ collect: {samples: 3, by: scripted}
 candidates: {share: 0.2, count: 4}
 rank: {by: oracle}
 rft_matched: {}
-variants: {wide: {seeds: [1], actor: {pairs: 2}}}
+variants: {wide: {seeds: [1], actor: {pairs: 2}}, bold: {seeds: [2], mdpo: {beta: 1}}}
 """
 ORACLES = {
     task.example.description: task
@@ -234,7 +234,17 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     table = tables["test", "sampled"]
     rows = {row["policy"]: row for row in table["rows"]}
     assert list(rows) == [
-        *("zero-shot", "single", "warm-start", "rft", "mdpo", "sweet", "rft-matched", "wide")
+        *(
+            "zero-shot",
+            "single",
+            "warm-start",
+            "rft",
+            "mdpo",
+            "sweet",
+            "rft-matched",
+            "wide",
+            "bold",
+        )
     ]
     assert (rows["sweet"]["seeds"], rows["wide"]["seeds"], rows["zero-shot"]["seeds"]) == (2, 1, 1)
     plays = [
@@ -248,10 +258,11 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     assert all(
         each["estimate"]["mean"] == 0
         for each in table["differences"]
-        if {each["a"], each["b"]} <= {"mdpo", "sweet", "rft", "wide"}
+        if {each["a"], each["b"]} <= {"mdpo", "sweet", "rft", "wide", "bold"}
     ), "they said the same"
     text = write_report(results, tools.out / "report").read_text(encoding="utf-8")
     assert "| sweet - mdpo | success | +0.000" in text
+    assert "| bold - mdpo | success | +0.000" in text
     assert "agreement with the oracle | 1.000" in text
     assert "How collaborations end" in text
     for picture in ("scores.png", "curves.png"):
