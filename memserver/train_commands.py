@@ -86,7 +86,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     ] = None,
     part: Annotated[
         list[str] | None,
-        typer.Option(help="Of the variants and policies this one alone; repeatable."),
+        typer.Option(help="What makes and plays this policy or variant alone; repeatable."),
     ] = None,
     seconds: Annotated[
         float | None,

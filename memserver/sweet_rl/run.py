@@ -1,6 +1,6 @@
 """Runs units in their order, those that aren't done; or says what is done."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memserver.errors import InvalidInput
@@ -22,7 +22,7 @@ class Selection:
         stages: these; empty for all.
         begin: all from this stage on, in the order of the stages.
         seeds: these, and what all seeds share; empty for all.
-        parts: of the variants and of the policies that are evaluated these alone; empty for all.
+        parts: what makes and plays these policies alone, variants among them; empty for all.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -30,15 +30,34 @@ class Selection:
     seeds: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
 
-    def has(self, unit: Unit) -> bool:
-        """Whether it is wanted."""
+    def of(self, units: Sequence[Unit]) -> list[Unit]:
+        """Those that are wanted, in their order.
+
+        Raises:
+            InvalidInput: a part is in none of them.
+        """
+        needed = {unit.path for name in self.parts for unit in _made_for(name, units)}
+        return [unit for unit in units if self._has(unit) and (not needed or unit.path in needed)]
+
+    def _has(self, unit: Unit) -> bool:
         order = list(STAGES)
         return (
             (not self.stages or unit.stage in self.stages)
             and (self.begin is None or order.index(unit.stage) >= order.index(self.begin))
             and (not self.seeds or unit.seed is None or unit.seed in self.seeds)
-            and (not self.parts or unit.part in {"", *self.parts})
         )
+
+
+def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
+    """All that has this part, and what that needs."""
+    left = [unit for unit in units if unit.part == part]
+    if not left:
+        known = ", ".join(sorted({unit.part for unit in units if unit.part}))
+        raise InvalidInput(f"The recipe has no {part}.", hint=f"It has: {known}.")
+    while left:
+        unit = left.pop()
+        yield unit
+        left += unit.needs.values()
 
 
 def run_units(
@@ -60,7 +79,7 @@ def run_units(
         MemserverError: what a stage raises.
     """
     state = RunState(bench.out)
-    chosen = [unit for unit in units if wanted.has(unit)]
+    chosen = wanted.of(units)
     if not chosen:
         raise InvalidInput("Nothing of this recipe is meant by these options.")
     if redo:

@@ -1,7 +1,7 @@
 """Recipes: what is wrong in one is told before anything runs, and what a run consists of follows from it."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from memserver.errors import InvalidInput
 from memserver.sweet_rl.recipe import Recipe, find_recipe, load_recipe
+from memserver.sweet_rl.run import Selection
 from memserver.sweet_rl.stages import STAGES, units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -127,6 +128,28 @@ def test_variants_share_what_they_do_not_change(tmp_path: Path) -> None:
     assert "seed-2/rank.blind" not in paths
     assert not any("critic." in path or "rank.same" in path for path in paths)
     assert "seed-2/actor.same" in paths
+
+
+def test_one_policy_is_made_with_what_it_needs_and_nothing_else() -> None:
+    units = units_of(load_recipe(RECIPES / "tiny.yaml"))
+
+    def paths(**wanted: Any) -> set[str]:
+        return {unit.path for unit in Selection(**wanted).of(units)}
+
+    made = paths(parts=("no-hidden",))
+    assert {"shared/collect", "seed-1/critic.no-hidden", "seed-1/evaluate.no-hidden"} <= made
+    assert not {"seed-1/critic", "seed-1/mdpo", "seed-1/actor"} & made
+    assert paths(parts=("reference-blind",), stages=("critic", "rank", "actor")) == {
+        "seed-1/critic",
+        "seed-1/rank.reference-blind",
+        "seed-1/actor.reference-blind",
+    }
+    both = paths(parts=("mdpo", "sweet"), stages=("mdpo", "actor", "validate"), seeds=(2,))
+    stages = ("mdpo", "actor", "validate.mdpo", "validate.sweet")
+    assert both == {f"seed-2/{stage}" for stage in stages}
+    with pytest.raises(InvalidInput, match="no blue") as error:
+        paths(parts=("blue",))
+    assert "reference-blind" in error.value.hint
 
 
 def test_what_is_tuned_is_what_the_table_is_made_of() -> None:
