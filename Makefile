@@ -25,7 +25,7 @@ run: install ## install, then serve on http://127.0.0.1:8283
 test: install check ## install, then the checks and every tier of tests
 	$(PYTEST) --numprocesses=auto --dist=worksteal
 	$(PYTEST) -m slow --numprocesses=auto --dist=worksteal
-	$(PYTEST) -m model --numprocesses=2 --dist=loadfile # an engine takes some 2 GB
+	$(PYTEST) -m model --numprocesses=2 --dist=loadfile --no-loadscope-reorder # an engine takes some 2 GB
 
 check: install ## lint, format, types, import rules
 	$(BIN)/ruff check

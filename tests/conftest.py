@@ -32,6 +32,14 @@ MEMORY = Path("/dev/shm")
 ROOM = 4_000_000_000
 
 
+LONGEST = "test_real_model.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest one first: at the end one process would wait for the other with it."""
+    items.sort(key=lambda item: item.path.name != LONGEST)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests don't see the settings of who runs them, but where the engine is installed.
 
