@@ -22,7 +22,8 @@ from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
 
-_shortened: dict[tuple[UUID, int, int, int], str] = {}
+_shortened: dict[tuple[UUID, int, int], str] = {}
+"""By agent, hash of the text, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
@@ -155,8 +156,8 @@ async def render_queue(
         parts = prompt_messages(message, mind.zone, mind.protocol)
         for part in parts:
             if message.tokens > largest and part.text:
-                whole = (message, part.text, len(parts))
-                text = await _shortened_text(mind.agent.id, whole, largest, model)
+                limit = max(1, largest // len(parts) - model.message_overhead)
+                text = await _shortened_text(mind.agent.id, part.text, limit, model)
                 rendered.append(PromptMessage(part.role, text, part.call))
             else:
                 rendered.append(part)
@@ -196,16 +197,12 @@ def _counted_text(part: PromptMessage) -> str:
     return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
 
 
-async def _shortened_text(
-    agent_id: UUID, whole: tuple[Message, str, int], largest: int, model: ChatModel
-) -> str:
-    """The text of one part of a message, which has so many parts."""
-    message, text, parts = whole
-    key = (agent_id, message.position, largest, parts)
+async def _shortened_text(agent_id: UUID, text: str, limit: int, model: ChatModel) -> str:
+    """A text in so many tokens at most."""
+    key = (agent_id, hash(text), limit)
     if key not in _shortened:
         if len(_shortened) >= _MOST_SHORTENED:
             _shortened.clear()
-        limit = max(1, largest // parts - model.message_overhead)
         [tokens] = await model.count_tokens([text])
         _shortened[key] = await shorten(text, tokens, limit, model)
     return _shortened[key]

@@ -132,6 +132,25 @@ async def test_a_message_larger_than_the_window_is_kept_whole_and_shown_shortene
     assert "shortened: the whole has" in shown
 
 
+async def test_a_shortened_message_has_its_time_in_the_zone_that_the_agent_has_now(
+    database: OneDatabase,
+) -> None:
+    model = ScriptedModel(chat, context_window=WINDOW)
+    huge = " ".join(f"word{number}" for number in range(20_000))
+    async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+        agent = await server.create_agent(options={"timezone": "UTC"})
+        await server.say(agent, huge)
+        await server.say(agent, "And?")
+        there = {"options": {"timezone": "Asia/Tokyo"}}
+        changed = await server.http.patch(f"/v1/agents/{agent}", json=there)
+        assert changed.status_code == 200, changed.text
+        await server.say(agent, "And now?")
+    before, now = (seen.prompt[1].text for seen in model.seen[-2:])
+    assert "shortened: the whole has" in before
+    assert "shortened: the whole has" in now
+    assert before[: before.index("]")] != now[: now.index("]")]
+
+
 async def test_a_working_context_that_leaves_no_room_is_a_clear_error(
     database: OneDatabase,
 ) -> None:

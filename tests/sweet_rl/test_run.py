@@ -199,6 +199,8 @@ def test_every_stage_runs_once_and_leaves_what_the_next_ones_need(whole: Whole) 
         assert each.advantages == each.oracle
     assert told["seed-1/rank"]["agreement"] == 1
     assert told["seed-1/actor.wide"]["pairs"] > 0
+    judged = told["seed-1/actor.wide"]["by_oracle"]
+    assert judged == {"right": 1, "equal": 0, "inverted": 0}, "the oracle ranked them itself"
 
     by_folder = {plan.out.relative_to(out).as_posix(): plan for plan in whole.plans}
     mdpo = by_folder["seed-2/mdpo"]
@@ -265,6 +267,7 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     assert "| bold - mdpo | success | +0.000" in text
     assert "agreement with the oracle | 1.000" in text
     assert "How collaborations end" in text
+    assert "its pairs by the oracle | right 1.000" in text
     for picture in ("scores.png", "curves.png"):
         assert (tools.out / "report" / picture).stat().st_size > 10_000
 

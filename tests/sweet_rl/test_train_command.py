@@ -114,6 +114,8 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     ranked = units["seed-1/rank"]["figures"]
     assert ranked["finished"]
     assert ranked["agreement"] is None, "to the oracle all that a random model says is idle"
+    assert ranked["by_kind"] == {}
+    assert ranked["held_out"] == {name: ranked[name] for name in ranked["held_out"]}, "none in both"
     assert len(list((tmp_path / "run" / "seed-1" / "rank").glob("turns-*.png"))) > 1
     adapters = list((tmp_path / "run").glob("*/*/adapter/adapter_model.safetensors"))
     assert len(adapters) == 10
