@@ -3,6 +3,7 @@
 What a dry run trains, and tests. Such a model knows nothing.
 """
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,14 @@ def _reduced(config: Any, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """The same kind in small: as many queries share a key as before."""
     values: dict[str, Any] = config.to_dict()
     values.pop("layer_types", None)  # one for each layer; made anew from the rest
+    heads = config.num_attention_heads // config.num_key_value_heads
+    hidden = math.ceil(_HIDDEN / heads) * heads  # transformers wants a multiple
     return values | {
         "vocab_size": len(tokenizer),
-        "hidden_size": _HIDDEN,
-        "intermediate_size": 2 * _HIDDEN,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
         "num_hidden_layers": _LAYERS,
-        "num_attention_heads": config.num_attention_heads // config.num_key_value_heads,
+        "num_attention_heads": heads,
         "num_key_value_heads": 1,
         "head_dim": _HEAD,
         "initializer_range": 0.3,  # so that what it says depends on what it reads

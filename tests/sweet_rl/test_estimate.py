@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig, LlamaConfig
 
 from memserver.errors import InvalidInput
 from memserver.sweet_rl.estimate import ARCHITECTURES, Estimator, Load, dry_run, estimate
 from memserver.sweet_rl.recipe import load_recipe
+from memserver.sweet_rl.tiny import TEMPLATE, write_tiny
+from tests.sweet_rl.tiny_model import CHATML
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -59,6 +62,17 @@ def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_sm
     assert all(each["finished"] for each in figures.values())
     assert figures["rank"]["states"] == 12
     assert figures["actor"]["pairs"] == 48
+
+
+@pytest.mark.parametrize(("heads", "keys"), [(9, 3), (14, 2), (16, 16), (32, 4)])
+def test_a_dry_run_takes_any_number_of_heads(tmp_path: Path, heads: int, keys: int) -> None:
+    architecture = tmp_path / "architecture"
+    LlamaConfig(
+        hidden_size=64 * heads, num_attention_heads=heads, num_key_value_heads=keys
+    ).save_pretrained(architecture)
+    (architecture / TEMPLATE).write_text(CHATML, encoding="utf-8")
+    small = AutoConfig.from_pretrained(write_tiny(architecture, tmp_path / "small"))
+    assert small.num_attention_heads / small.num_key_value_heads == heads / keys
 
 
 def test_a_folder_without_an_architecture_is_refused(tmp_path: Path) -> None:
