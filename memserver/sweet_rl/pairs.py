@@ -61,10 +61,11 @@ def turn_pairs(
     *,
     count: int = 4,
     margin: float = 0,
+    top: float = 0.5,
     by_oracle: bool = False,
     seed: int = 0,
 ) -> list[Pair]:
-    """For each state: a message from the better half of its candidates against one from the worse half.
+    """For each state: one of the best of its candidates against one from the worse half.
 
     Drawn at random, as published; the same two texts are paired once, and equal texts never.
 
@@ -73,37 +74,42 @@ def turn_pairs(
         count: pairs for each state, at most.
         margin: by how many standard deviations of the state's scores the better one must be ahead; 0 as
             published.
+        top: share of the candidates that count as best (one at least); the better half as published.
         by_oracle: rank by the oracle's scores; states without any are left out.
         seed: of the draws.
     """
-    return [
-        Pair(
-            task=record.task,
-            hidden=record.hidden,
-            prompt=record.messages,
-            chosen=(_said(better),),
-            rejected=(_said(worse),),
-        )
-        for record in ranked
-        for better, worse in _drawn(record, count, margin, by_oracle=by_oracle, seed=seed)
-    ]
+    pairs = []
+    for record in ranked:
+        texts = _comparable(record, margin, top, by_oracle=by_oracle)
+        chance = Random(f"{seed} {record.key}")
+        pairs += [
+            Pair(
+                task=record.task,
+                hidden=record.hidden,
+                prompt=record.messages,
+                chosen=(_said(better),),
+                rejected=(_said(worse),),
+            )
+            for better, worse in chance.sample(texts, min(count, len(texts)))
+        ]
+    return pairs
 
 
-def _drawn(
-    record: Ranked, count: int, margin: float, *, by_oracle: bool, seed: int
+def _comparable(
+    record: Ranked, margin: float, top: float, *, by_oracle: bool
 ) -> list[tuple[str, str]]:
+    """All pairs of different texts of a state that its scores tell well enough apart."""
     scores: Sequence[float] = (record.oracle or ()) if by_oracle else record.advantages
     ahead = margin * pstdev(scores) if scores else 0
     scored = sorted(zip(scores, record.candidates, strict=False), key=lambda one: -one[0])
-    half = len(scored) // 2
+    half, best = len(scored) // 2, max(1, int(top * len(scored)))
     texts = {
         (better, worse): None
-        for high, better in scored[:half]
+        for high, better in scored[:best]
         for low, worse in scored[len(scored) - half :]
         if better != worse and high > low and high - low >= ahead
     }
-    chance = Random(f"{seed} {record.key}")
-    return chance.sample(list(texts), min(count, len(texts)))
+    return list(texts)
 
 
 def _said(text: str) -> ChatMessage:

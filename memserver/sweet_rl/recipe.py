@@ -230,10 +230,13 @@ class Actor(Preference):
         pairs: of each state.
         margin: how much more the better one must be worth, in standard deviations of the state's
             advantages. 0 as published: then equally good messages are paired, too, by the critic's noise.
+        top: share of a state's candidates that the better one is drawn from. The better half as published:
+            where fewer are good, worse ones are then chosen, too.
     """
 
     pairs: PositiveInt = 4
     margin: Annotated[float, Field(ge=0)] = 0
+    top: Annotated[float, Field(gt=0, le=0.5)] = 0.5
 
 
 class Evaluate(_Part):

@@ -110,7 +110,13 @@ def actor(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
     """SWEET-RL's policy, from pairs of candidates."""
     recipe = bench.recipe.variant(unit.part).actor
     ranked = read_file(unit.needs["data"].folder(bench.out) / RANKED, Ranked)
-    pairs = turn_pairs(ranked, count=recipe.pairs, margin=recipe.margin, seed=seed_of(unit.path))
+    pairs = turn_pairs(
+        ranked,
+        count=recipe.pairs,
+        margin=recipe.margin,
+        top=recipe.top,
+        seed=seed_of(unit.path),
+    )
     slots = bench.tasks("train").slots
     told = {"by_oracle": judged(pairs, slots)} if slots else {}
     return told | _preferences(unit, folder, bench, pairs, recipe)

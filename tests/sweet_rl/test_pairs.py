@@ -92,6 +92,20 @@ def test_a_margin_leaves_out_messages_that_are_about_equally_good() -> None:
     assert turn_pairs([state], count=40, margin=3) == []
 
 
+def test_chosen_messages_can_be_drawn_from_fewer_than_the_better_half() -> None:
+    chosen = {
+        number_of(pair.chosen[0]["content"]) for pair in turn_pairs([ranked()], count=200, top=0.25)
+    }
+    rejected = {
+        number_of(pair.rejected[0]["content"])
+        for pair in turn_pairs([ranked()], count=200, top=0.25)
+    }
+    assert chosen == {12, 13, 14, 15}
+    assert rejected == set(range(8)), "those stay the worse half"
+    few = turn_pairs([ranked(5)], count=9, top=0.1)
+    assert {pair.chosen[0]["content"] for pair in few} == {"text 4"}, "one at least"
+
+
 def test_the_oracle_can_rank_in_place_of_the_critic() -> None:
     backwards = ranked(4, oracle=(3.0, 2.0, 1.0, 0.0))
     for pair in turn_pairs([backwards, ranked(4)], by_oracle=True):
