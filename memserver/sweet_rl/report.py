@@ -18,6 +18,8 @@ MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
 MOST_KINDS = 8
 """Of the kinds of mistakes of each critic; results.json has all."""
+_LEGEND = 0.09
+"""Inches of height for each training's name."""
 _HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
 
 
@@ -249,22 +251,26 @@ def _draw_stages(
     pyplot = _pyplot()
     columns = min(3, len(stages))
     rows = math.ceil(len(stages) / columns)
-    size = (4.4 * columns, 3.3 * rows)
+    most = max(map(len, stages.values()))
+    size = (4.4 * columns, (3.3 + _LEGEND * most) * rows)
     figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False)
     for place in axes.flat[len(stages) :]:
         place.set_axis_off()
     for place, (stage, curves) in zip(axes.flat, stages.items(), strict=False):
-        for number, (path, curve) in enumerate(curves.items()):
+        for count, (path, curve) in enumerate(curves.items()):
             whose = path.removeprefix("shared/").replace(f"/{stage}", "")
             steps, *values = zip(*curve, strict=True)
-            colour = COLOURS[number % len(COLOURS)]
+            again, number = divmod(count, len(COLOURS))
+            colour, width = COLOURS[number], 1.2 + again
             for style, each in zip(styles, values, strict=True):
                 label = whose if style == styles[0] else None
-                place.plot(steps, each, style, color=colour, lw=1.2, label=label)
+                place.plot(steps, each, style, color=colour, lw=width, label=label)
         place.set_title(f"{stage}: {title}", fontsize=9)
         place.grid(color="#e3e7eb", lw=0.8)
-        if len(curves) > 1:
-            place.legend(frameon=False, fontsize=7)
+        if len(curves) > 1:  # below: inside it would hide lines
+            place.legend(
+                frameon=False, fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.1)
+            )
     return _png(pyplot, figure)
 
 
