@@ -51,7 +51,6 @@ async def draw_candidates(
         state = trajectory.before(turn)
         chat = tuple(cleaned(state))
         drawn = await sampler.sample(chat, how.count, how.sampling, seed_of(how.seed, *key))
-        known = [each.logprob for each in drawn if each.logprob is not None]
         return Candidates(
             task=task,
             kind=trajectory.kind,
@@ -60,7 +59,6 @@ async def draw_candidates(
             turn=turn,
             messages=state,
             candidates=tuple(each["content"] for each in cleaned(_said(drawn))),
-            logprobs=tuple(known) if len(known) == len(drawn) else None,
             tokens=sum(each.tokens for each in drawn),
         )
 

@@ -1,9 +1,8 @@
-"""Samples from an OpenAI-compatible endpoint: chat completions with `n`, `seed` and log-probabilities."""
+"""Samples from an OpenAI-compatible endpoint: chat completions with `n` and `seed`."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from memserver.endpoint import EndpointClient
 from memserver.errors import ModelUnavailable
@@ -19,13 +18,11 @@ class EndpointSampler:
     Attributes:
         client: of the endpoint; whoever made it closes it.
         model: its name there; each version of an adapter has a name of its own.
-        logprobs: ask for log-probabilities.
         seeded: send seeds. vLLM draws faster without, and then no two runs are alike.
     """
 
     client: EndpointClient
     model: str
-    logprobs: bool = False
     seeded: bool = True
 
     async def sample(
@@ -40,8 +37,6 @@ class EndpointSampler:
             "temperature": sampling.temperature,
             "max_tokens": sampling.max_tokens,
         }
-        if self.logprobs:
-            body["logprobs"] = True
         if self.seeded:
             body["seed"] = seed
         answer = await self.client.post("/chat/completions", json.dumps(body).encode())
@@ -79,16 +74,8 @@ def _read(answer: JsonObject) -> list[Sampled]:
     usage = answer.get("usage") or {}
     choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index", 0)))
     together = int(usage.get("completion_tokens") or 0)
+    read = int(usage.get("prompt_tokens") or 0)
     return [
-        _choice(choice, int(usage.get("prompt_tokens") or 0), together // len(choices))
+        Sampled(choice["message"].get("content") or "", together // len(choices), read)
         for choice in choices
     ]
-
-
-def _choice(choice: dict[str, Any], read: int, tokens: int) -> Sampled:
-    text = choice["message"].get("content") or ""
-    told = (choice.get("logprobs") or {}).get("content") or []
-    if not told:
-        return Sampled(text, tokens, read)
-    values = [float(token["logprob"]) for token in told]
-    return Sampled(text, len(values), read, sum(values) / len(values))

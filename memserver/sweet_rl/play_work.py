@@ -70,9 +70,7 @@ def candidates(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
     async def draw() -> list[Candidates]:
         with bench.shows(unit.path) as progress:
-            async with bench.source.open(
-                bench.adapter(unit.needs.get("begin")), logprobs=True
-            ) as sampler:
+            async with bench.source.open(bench.adapter(unit.needs.get("begin"))) as sampler:
                 at_once = max(1, recipe.sampling.at_once * 2 // recipe.candidates.count)
                 how = Draws(
                     recipe.candidates.count,

@@ -4,7 +4,6 @@ A sampler knows one model and chats; it knows no tasks. The real ones are `endpo
 OpenAI-compatible endpoint, vLLM first) and `transformers_sampler` (in this process).
 """
 
-import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,13 +36,11 @@ class Sampled:
         text: without the token that ends it.
         tokens: that were generated.
         read: tokens of the prompt.
-        logprob: the mean log-probability of a generated token at temperature 1; None where it isn't told.
     """
 
     text: str
     tokens: int
     read: int = 0
-    logprob: float | None = None
 
 
 class Sampler(Protocol):
@@ -93,7 +90,7 @@ class ScriptedSampler:
         read = sum(len(message["content"].split()) for message in chat)
         seeds = [seed + number if sampling.temperature else 0 for number in range(count)]
         texts = [" ".join(self._words(chat, each)[: sampling.max_tokens]) for each in seeds]
-        return [Sampled(text, len(text.split()), read, -math.log(2)) for text in texts]
+        return [Sampled(text, len(text.split()), read) for text in texts]
 
     def _words(self, chat: Messages, seed: int) -> list[str]:
         return self.rule(chat, seed).split(" ")

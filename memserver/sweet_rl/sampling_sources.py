@@ -25,14 +25,11 @@ class SamplingSource(Protocol):
         """Begin what takes long, without waiting for it: samplers will be wanted."""
         ...
 
-    def open(
-        self, adapter: Path | None, *, logprobs: bool = False
-    ) -> AbstractAsyncContextManager[Sampler]:
+    def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
         """A sampler of the base with this adapter, while a block runs.
 
         Args:
             adapter: its folder, an absolute path; None for the base alone.
-            logprobs: tell log-probabilities, too.
         """
         ...
 
@@ -57,7 +54,7 @@ class EndpointSource:
         """Nothing: they run."""
 
     @asynccontextmanager
-    async def open(self, adapter: Path | None, *, logprobs: bool = False) -> AsyncIterator[Sampler]:
+    async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler over HTTP. An adapter stays loaded: another process may be using it."""
         async with AsyncExitStack() as stack:
             samplers = []
@@ -68,7 +65,7 @@ class EndpointSource:
                 client = EndpointClient(endpoint)
                 stack.push_async_callback(client.aclose)
                 name = self.model if adapter is None else await _loaded(endpoint, adapter)
-                samplers.append(EndpointSampler(client, name, logprobs, self.seeded))
+                samplers.append(EndpointSampler(client, name, self.seeded))
             yield samplers[0] if len(samplers) == 1 else SpreadSampler(samplers)
 
 
@@ -92,15 +89,13 @@ class ServerSource:
             server.begin()
 
     @asynccontextmanager
-    async def open(self, adapter: Path | None, *, logprobs: bool = False) -> AsyncIterator[Sampler]:
+    async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler over HTTP."""
         self.prepare()
         addresses = [
             await asyncio.to_thread(server.address, self.deadline) for server in self.servers
         ]
-        async with EndpointSource(addresses, seeded=self.seeded).open(
-            adapter, logprobs=logprobs
-        ) as sampler:
+        async with EndpointSource(addresses, seeded=self.seeded).open(adapter) as sampler:
             yield sampler
 
 
@@ -125,12 +120,7 @@ class TransformersSource:
         """Nothing: a model is loaded when it is opened."""
 
     @asynccontextmanager
-    async def open(
-        self,
-        adapter: Path | None,
-        *,
-        logprobs: bool = False,  # noqa: ARG002 - they are always told
-    ) -> AsyncIterator[Sampler]:
+    async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler in this process."""
         from memserver.sweet_rl.transformers_sampler import (  # noqa: PLC0415 - torch is heavy
             TransformersSampler,
@@ -156,8 +146,6 @@ class ScriptedSource:
     async def open(
         self,
         adapter: Path | None,  # noqa: ARG002 - the protocol's
-        *,
-        logprobs: bool = False,  # noqa: ARG002
     ) -> AsyncIterator[Sampler]:
         """A scripted sampler."""
         yield ScriptedSampler(self.rule)

@@ -98,7 +98,6 @@ class Candidates(Record):
         turn: which message of the agent is next, from 0.
         messages: the state; it ends with the user's message.
         candidates: the texts.
-        logprobs: of each, the mean log-probability of a token under the policy that it was sampled from.
         tokens: that were generated for all of them.
     """
 
@@ -109,14 +108,12 @@ class Candidates(Record):
     turn: Annotated[int, Field(ge=0)]
     messages: Messages
     candidates: Annotated[tuple[str, ...], Field(min_length=1)]
-    logprobs: tuple[float, ...] | None = None
     tokens: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _one_each(self) -> Self:
         if not self.messages or self.messages[-1]["role"] != "user":
             raise ValueError("the messages must end with one of the user")
-        _same_length(self.candidates, logprobs=self.logprobs)
         return self
 
     @property

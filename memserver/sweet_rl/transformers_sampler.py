@@ -151,35 +151,28 @@ class TransformersSampler:
             pad_token_id=pad,
             logits_processor=LogitsProcessorList([drawing]),
         )
-        logprobs = drawing.logprobs(sequences).tolist()
         return [
-            self._read(new, values, len(prompt))
-            for new, values, (prompt, _) in zip(
-                sequences[:, longest:].tolist(), logprobs, rows, strict=True
-            )
+            self._read(new, len(prompt))
+            for new, (prompt, _) in zip(sequences[:, longest:].tolist(), rows, strict=True)
         ]
 
-    def _read(self, tokens: list[int], logprobs: list[float], read: int) -> Sampled:
+    def _read(self, tokens: list[int], read: int) -> Sampled:
         """A row up to its end; behind that it is padded."""
         length = next(
             (place + 1 for place, token in enumerate(tokens) if token in self._ends), len(tokens)
         )
         text = self._tokenizer.decode(tokens[:length], skip_special_tokens=True)
-        return Sampled(text, length, read, sum(logprobs[:length]) / length)
+        return Sampled(text, length, read)
 
 
 class _Drawing(LogitsProcessor):  # type: ignore[misc]
-    """Draws by the Gumbel trick, each row by its own generator, and keeps what the tokens' log-probabilities were."""
+    """Draws by the Gumbel trick, each row by its own generator."""
 
     def __init__(self, seeds: Sequence[int], temperature: float) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self._temperature = temperature
-        self._last: Any = None
-        self._found: list[Any] = []
 
-    def __call__(self, input_ids: Any, scores: Any) -> Any:  # noqa: ANN401 - tensors
-        self._keep(input_ids)
-        self._last = torch.log_softmax(scores.float(), dim=-1)
+    def __call__(self, input_ids: Any, scores: Any) -> Any:  # noqa: ANN401, ARG002 - tensors
         if not self._temperature:
             return scores
         noise = torch.stack(
@@ -189,15 +182,6 @@ class _Drawing(LogitsProcessor):  # type: ignore[misc]
             ]
         )
         return scores.float() / self._temperature - noise.to(scores.device).log()
-
-    def logprobs(self, sequences: Any) -> Any:  # noqa: ANN401 - tensors
-        """Of the generated tokens, row by row, once all are there."""
-        self._keep(sequences)
-        return torch.stack(self._found, dim=1)
-
-    def _keep(self, input_ids: Any) -> None:  # noqa: ANN401 - tensors
-        if self._last is not None:
-            self._found.append(self._last.gather(1, input_ids[:, -1:]).squeeze(1))
 
 
 def _ends(tokenizer: Any, model: Any) -> set[int]:  # noqa: ANN401 - transformers has no types

@@ -60,18 +60,16 @@ class SamplingStub:
             Sampling(asked["temperature"], asked["max_tokens"]),
             asked.get("seed", 0),
         )
-        return JSONResponse(_answer(drawn, logprobs=asked.get("logprobs", False)))
+        return JSONResponse(_answer(drawn))
 
 
-def _answer(drawn: Sequence[Sampled], *, logprobs: bool) -> dict[str, Any]:
+def _answer(drawn: Sequence[Sampled]) -> dict[str, Any]:
     choices = []
     for index, each in enumerate(drawn):
-        told = [{"token": "x", "logprob": each.logprob}] * each.tokens
         choices.append(
             {
                 "index": index,
                 "message": {"role": "assistant", "content": each.text},
-                "logprobs": {"content": told} if logprobs else None,
                 "finish_reason": "stop",
             }
         )

@@ -109,8 +109,6 @@ def test_a_damaged_record_is_named_by_its_line(
 
 def test_there_is_one_score_for_each_candidate() -> None:
     parts = {"task": "t", "hidden": "", "turn": 0, "messages": chat("Hi"), "candidates": ("a", "b")}
-    with pytest.raises(ValueError, match="2 candidates, but 1 logprobs"):
-        Candidates.model_validate(parts | {"logprobs": (0.5,)})
     with pytest.raises(ValueError, match="2 candidates, but 3 advantages"):
         Ranked.model_validate(parts | {"advantages": (1, 2, 3)})
     with pytest.raises(ValueError, match="end with one of the user"):
