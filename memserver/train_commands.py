@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,16 +19,13 @@ from memserver.errors import InvalidInput, MemserverError, SetupError
 from memserver.llm.engine.paths import EnginePaths
 from memserver.messages import JsonObject
 from memserver.settings import Settings
+from memserver.sweet_rl.samplers import SamplerName
 
 if TYPE_CHECKING:
-    from memserver.sweet_rl.deadline import Deadline
     from memserver.sweet_rl.recipe import Recipe
     from memserver.sweet_rl.run import Selection
-    from memserver.sweet_rl.sampling_sources import SamplingSource
     from memserver.sweet_rl.stages import Unit
 
-OUT_OF_TIME = 3
-"""The exit status where --seconds were over before all was done."""
 LINE_SECONDS = 20
 """Between lines about progress, where the output is no terminal."""
 SHOWN_FIGURES = (
@@ -36,24 +33,6 @@ SHOWN_FIGURES = (
     *("held_out_accuracy", "states", "distinct", "agreement"),
 )
 console = Console(highlight=False, soft_wrap=True, markup=False)
-
-
-class SamplerName(StrEnum):
-    """By what policies are sampled."""
-
-    AUTO = "auto"
-    VLLM = "vllm"
-    TRANSFORMERS = "transformers"
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingWishes:
-    """What the command line says of sampling."""
-
-    sampler: SamplerName
-    vllm: str | None
-    endpoint: Sequence[str]
-    endpoint_model: str
 
 
 def train(  # noqa: PLR0913 - a command's parameters are its options
@@ -88,6 +67,14 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         list[str] | None,
         typer.Option(help="What makes and plays this policy or variant alone; repeatable."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="This unit alone, as list names it: seed-1/critic; repeatable."),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", min=1, help="Units at once, spread over the GPUs."),
+    ] = 1,
     seconds: Annotated[
         float | None,
         typer.Option(min=1, help="End after so long, with status 3; the same command goes on."),
@@ -129,12 +116,22 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     """Train a policy by SWEET-RL and its baselines, and compare them."""
     try:
         from memserver.sweet_rl.bench import Bench  # noqa: PLC0415
-        from memserver.sweet_rl.deadline import Deadline, OutOfTime  # noqa: PLC0415 - extras
+        from memserver.sweet_rl.deadline import (  # noqa: PLC0415 - extras
+            EXIT_STATUS,
+            Deadline,
+            OutOfTime,
+        )
         from memserver.sweet_rl.play_work import export  # noqa: PLC0415
         from memserver.sweet_rl.recipe import find_recipe, load_recipe  # noqa: PLC0415
         from memserver.sweet_rl.run import run_units  # noqa: PLC0415
+        from memserver.sweet_rl.sampling_wishes import SamplingWishes  # noqa: PLC0415
+        from memserver.sweet_rl.side_by_side import SideBySide  # noqa: PLC0415
         from memserver.sweet_rl.stages import units_of  # noqa: PLC0415
         from memserver.sweet_rl.task_sets import Surroundings  # noqa: PLC0415
+        from memserver.sweet_rl.unit_processes import (  # noqa: PLC0415
+            UnitProcesses,
+            visible_gpus,
+        )
     except ImportError as error:
         raise SetupError(
             f"Training needs packages that aren't installed: {error}",
@@ -143,27 +140,31 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     deadline = Deadline.after(seconds)
     found = load_recipe(find_recipe(recipe), _pairs(set_ or ()))
     units = units_of(found)
-    if stage == "list":
-        _list(found, units, out)
+    telling = {
+        "list": lambda: _list(found, units, out),
+        "report": lambda: report(found, out),
+        "export": lambda: console.print(f"{export(found, out, data)}"),
+        "estimate": lambda: _estimate(found, base, None),
+        "dry-run": lambda: _estimate(found, base, out),
+    }
+    if stage in telling:
+        telling[stage]()
         return
-    if stage == "report":
-        report(found, out)
-        return
-    if stage == "export":
-        console.print(f"{export(found, out, data)}")
-        return
-    if stage in {"estimate", "dry-run"}:
-        _estimate(found, base, out if stage == "dry-run" else None)
-        return
-    wanted = _selection(stage, begin, tuple(seed or ()), tuple(part or ()), found)
-    folder = _base(base, found)
+    if jobs > 1 and gpus > 1:
+        raise InvalidInput(
+            "--jobs and --gpus can't both be more than 1.",
+            hint="Several units at once, or several GPUs for each training.",
+        )
+    wanted = _selection(stage, begin, found, seed or (), part or (), only or ())
+    folder, place = _base(base, found).resolve(), out.resolve()
+    shared = visible_gpus() if jobs > 1 else ()
     with ExitStack() as stack:
-        wishes = SamplingWishes(sampler, vllm, endpoint or (), endpoint_model)
+        wishes = SamplingWishes(sampler, vllm, endpoint or (), endpoint_model, shared)
         bench = Bench(
             found,
-            out.resolve(),
-            folder.resolve(),
-            _source(wishes, found, (folder.resolve(), out.resolve()), deadline, stack),
+            place,
+            folder,
+            wishes.source(found, folder, place, deadline, stack),
             Surroundings(
                 data,
                 Endpoint(human_url, human_key or "", title="simulated human's endpoint")
@@ -175,15 +176,23 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             _shows,
             gpus,
         )
-        _note(out, found, stage)
-        _quiet()
+        _begin(out, found, stage)
+        options = [
+            *("-r", f"{find_recipe(recipe)}", "-o", f"{place}", "--base", f"{folder}"),
+            *("--sampler", sampler.value, "--endpoint-model", endpoint_model),
+            *(word for each in set_ or () for word in ("--set", each)),
+        ]
+        side_by_side = SideBySide(
+            bench, UnitProcesses(options, bench, shared), _tell, jobs, max(1, len(shared))
+        )
+        run = partial(run_units, bench=bench, told=_tell) if jobs == 1 else side_by_side.run
         try:
-            done = run_units(units, wanted, bench, _tell, redo=redo)
+            done = run(units, wanted, redo=redo)
         except OutOfTime as error:
             console.print(f"{error.message}\n{error.hint}")
-            raise typer.Exit(OUT_OF_TIME) from error
+            raise typer.Exit(EXIT_STATUS) from error
         console.print(f"{out}: all done that was asked for ({len(done)} now).")
-    if stage == "all":
+    if stage == "all" and not only:
         report(found, out)
 
 
@@ -249,9 +258,10 @@ def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
 def _selection(
     stage: str,
     begin: str | None,
-    seeds: tuple[int, ...],
-    parts: tuple[str, ...],
     recipe: "Recipe",
+    seeds: Sequence[int],
+    parts: Sequence[str],
+    only: Sequence[str],
 ) -> "Selection":
     from memserver.sweet_rl.run import Selection  # noqa: PLC0415
     from memserver.sweet_rl.stages import STAGES  # noqa: PLC0415
@@ -268,8 +278,9 @@ def _selection(
     return Selection(
         () if stage == "all" else (names[stage],),  # type: ignore[index]
         names[begin] if begin and begin != "all" else None,  # type: ignore[index]
-        seeds,
-        parts,
+        tuple(seeds),
+        tuple(parts),
+        tuple(only),
     )
 
 
@@ -285,64 +296,11 @@ def _base(told: Path | None, recipe: "Recipe") -> Path:
     )
 
 
-def _source(
-    wishes: SamplingWishes,
-    recipe: "Recipe",
-    places: tuple[Path, Path],
-    deadline: "Deadline",
-    stack: ExitStack,
-) -> "SamplingSource":
-    """Where policies are sampled. `places`: the base's folder, and the run's."""
-    from memserver.sweet_rl.sampling_sources import (  # noqa: PLC0415
-        EndpointSource,
-        ServerSource,
-        TransformersSource,
-    )
-    from memserver.sweet_rl.vllm_server import (  # noqa: PLC0415
-        ServerOptions,
-        VllmServer,
-        vllm_command,
-    )
-
-    base, out = places
-    sampling = recipe.sampling
-    if wishes.endpoint:
-        return EndpointSource(wishes.endpoint, wishes.endpoint_model, sampling.seeded)
-    command = vllm_command(wishes.vllm)
-    if wishes.sampler is SamplerName.TRANSFORMERS or (
-        wishes.sampler is SamplerName.AUTO and command is None
-    ):
-        return TransformersSource(base)
-    if command is None:
-        raise SetupError(
-            "vLLM isn't installed here.", hint="Name the command of its API server by --vllm."
-        )
-    options = ServerOptions(
-        command,
-        sampling.window,
-        sampling.cache_gb,
-        recipe.rank_of_adapters,
-        sampling.server_options,
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    servers = [
-        stack.enter_context(VllmServer(base, out / f"vllm-{number}.log", options))
-        for number in range(sampling.servers)
-    ]
-    for server in servers:
-        stack.callback(server.dismiss)  # all of them, before the first is waited for
-    return ServerSource(servers, deadline, sampling.seeded)
-
-
-def _note(out: Path, recipe: "Recipe", stage: str) -> None:
-    """Write down what is run with what: the recipe as it is now, and a line for each call."""
+def _begin(out: Path, recipe: "Recipe", stage: str) -> None:
+    """Write down what is run with what, and keep others' bars and deprecations out of what we print."""
     from memserver.sweet_rl.run_state import note_call  # noqa: PLC0415
 
     note_call(out, recipe.model_dump(mode="json"), stage)
-
-
-def _quiet() -> None:
-    """Keep others' bars and deprecations out of what we print."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from memserver.errors import MemserverError
 
+EXIT_STATUS = 3
+"""Of a process whose time was over before all was done."""
+
 
 class OutOfTime(MemserverError):
     """The time that was given is over, and not all is done. The same command goes on."""

@@ -92,7 +92,8 @@ class SamplingPart(_Part):
         window: tokens of a whole collaboration, for the servers that are started.
         at_once: conversations (or states) at a time.
         seeded: send a seed with each request; vLLM is faster without.
-        servers: of vLLM, for small models: one process can't keep a GPU busy with them.
+        servers: of vLLM, for small models: one process can't keep a GPU busy with them. Of several GPUs
+            each has its share.
         cache_gb: of keys and values that each server keeps.
         server_options: further options of vLLM's servers.
     """
@@ -102,7 +103,7 @@ class SamplingPart(_Part):
     window: PositiveInt = 4096
     at_once: PositiveInt = 128
     seeded: bool = True
-    servers: Annotated[int, Field(ge=1, le=8)] = 1
+    servers: Annotated[int, Field(ge=1, le=64)] = 1
     cache_gb: PositiveFloat = 8
     server_options: tuple[str, ...] = ()
 

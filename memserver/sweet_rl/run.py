@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver.sweet_rl.bench import Bench
+from memserver.sweet_rl.recipe import Recipe
 from memserver.sweet_rl.run_state import RunState
 from memserver.sweet_rl.stages import STAGES, Stage, Unit
 from memserver.sweet_rl.work import WORK
@@ -23,19 +24,23 @@ class Selection:
         begin: all from this stage on, in the order of the stages.
         seeds: these, and what all seeds share; empty for all.
         parts: what makes and plays these policies alone, variants among them; empty for all.
+        only: these units, by their folders; empty for all.
     """
 
     stages: tuple[Stage, ...] = ()
     begin: Stage | None = None
     seeds: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
     def of(self, units: Sequence[Unit]) -> list[Unit]:
         """Those that are wanted, in their order.
 
         Raises:
-            InvalidInput: a part is in none of them.
+            InvalidInput: a part, or a folder, is in none of them.
         """
+        if unknown := set(self.only) - {unit.path for unit in units}:
+            raise InvalidInput(f"The recipe has no {min(unknown)}.", hint="`list` names all units.")
         needed = {unit.path for name in self.parts for unit in _made_for(name, units)}
         return [unit for unit in units if self._has(unit) and (not needed or unit.path in needed)]
 
@@ -45,6 +50,7 @@ class Selection:
             (not self.stages or unit.stage in self.stages)
             and (self.begin is None or order.index(unit.stage) >= order.index(self.begin))
             and (not self.seeds or unit.seed is None or unit.seed in self.seeds)
+            and (not self.only or unit.path in self.only)
         )
 
 
@@ -79,16 +85,8 @@ def run_units(
         MemserverError: what a stage raises.
     """
     state = RunState(bench.out)
-    chosen = wanted.of(units)
-    if not chosen:
-        raise InvalidInput("Nothing of this recipe is meant by these options.")
-    if redo:
-        for unit in chosen:
-            if state.is_outdated(unit):
-                state.forget(unit)
-    to_do = [unit for unit in chosen if state.figures(unit) is None]
-    _check_needs(to_do, state)
-    if any(_samples(unit, bench) for unit in to_do):
+    to_do = left_of(units, wanted, state, redo=redo)
+    if any(samples(unit, bench.recipe) for unit in to_do):
         bench.source.prepare()
     for unit in to_do:
         bench.deadline.check(f"{unit.path} has not begun")
@@ -99,10 +97,26 @@ def run_units(
     return to_do
 
 
-def _samples(unit: Unit, bench: Bench) -> bool:
+def left_of(
+    units: Sequence[Unit], wanted: Selection, state: RunState, *, redo: bool = False
+) -> list[Unit]:
+    """What is wanted and not done yet, in its order. What it raises and `redo`: as `run_units`."""
+    chosen = wanted.of(units)
+    if not chosen:
+        raise InvalidInput("Nothing of this recipe is meant by these options.")
+    if redo:
+        for unit in chosen:
+            if state.is_outdated(unit):
+                state.forget(unit)
+    to_do = [unit for unit in chosen if state.figures(unit) is None]
+    _check_needs(to_do, state)
+    return to_do
+
+
+def samples(unit: Unit, recipe: Recipe) -> bool:
     """Whether it asks a model for texts."""
     if unit.stage == "collect":
-        return bench.recipe.collect.by == "policy"
+        return recipe.collect.by == "policy"
     return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}
 
 

@@ -7,6 +7,7 @@ OpenAI-compatible endpoint, vLLM first) and `transformers_sampler` (in this proc
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from memserver.sweet_rl.trajectories import Messages
@@ -26,6 +27,14 @@ class Sampling:
 
 
 GREEDY = Sampling(temperature=0)
+
+
+class SamplerName(StrEnum):
+    """By what policies are sampled."""
+
+    AUTO = "auto"
+    VLLM = "vllm"
+    TRANSFORMERS = "transformers"
 
 
 @dataclass(frozen=True, slots=True)

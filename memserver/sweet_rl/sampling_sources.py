@@ -25,6 +25,14 @@ class SamplingSource(Protocol):
         """Begin what takes long, without waiting for it: samplers will be wanted."""
         ...
 
+    def addresses(self) -> Sequence[str] | None:
+        """Of the endpoints by which another process can sample: none where it needs none; None: not yet.
+
+        Raises:
+            SetupError: they can't be started.
+        """
+        ...
+
     def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
         """A sampler of the base with this adapter, while a block runs.
 
@@ -39,13 +47,13 @@ class EndpointSource:
     """OpenAI-compatible endpoints that take adapters as vLLM does.
 
     Attributes:
-        addresses: of one or more of them (…/v1) with the same base.
+        running: the addresses of one or more of them (…/v1) with the same base.
         model: their name of the base.
         seeded: see `EndpointSampler`.
         api_key: empty where none is wanted.
     """
 
-    addresses: Sequence[str]
+    running: Sequence[str]
     model: str = BASE
     seeded: bool = True
     api_key: str = ""
@@ -53,12 +61,16 @@ class EndpointSource:
     def prepare(self) -> None:
         """Nothing: they run."""
 
+    def addresses(self) -> Sequence[str]:
+        """As they were told."""
+        return self.running
+
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler over HTTP. An adapter stays loaded: another process may be using it."""
         async with AsyncExitStack() as stack:
             samplers = []
-            for address in self.addresses:
+            for address in self.running:
                 endpoint = Endpoint(
                     address, self.api_key, timeout=PATIENCE, max_retries=5, connections=0
                 )
@@ -87,6 +99,12 @@ class ServerSource:
         """Begin to start them."""
         for server in self.servers:
             server.begin()
+
+    def addresses(self) -> Sequence[str] | None:
+        """Once all of them answer."""
+        found = [server.address_if_ready() for server in self.servers]
+        ready = [address for address in found if address is not None]
+        return ready if len(ready) == len(found) else None
 
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
@@ -119,6 +137,10 @@ class TransformersSource:
     def prepare(self) -> None:
         """Nothing: a model is loaded when it is opened."""
 
+    def addresses(self) -> Sequence[str]:
+        """None: each process samples by itself."""
+        return ()
+
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler in this process."""
@@ -141,6 +163,10 @@ class ScriptedSource:
 
     def prepare(self) -> None:
         """Nothing."""
+
+    def addresses(self) -> Sequence[str]:
+        """None."""
+        return ()
 
     @asynccontextmanager
     async def open(

@@ -69,17 +69,22 @@ def vllm_command(told: str | None) -> tuple[str, ...] | None:
 class VllmServer:
     """A context manager; it starts when it is told to, or first asked for its address."""
 
-    def __init__(self, base: Path, log: Path, options: ServerOptions) -> None:
+    def __init__(
+        self, base: Path, log: Path, options: ServerOptions, gpu: str | None = None
+    ) -> None:
         """Describe it.
 
         Args:
             base: the model's folder.
             log: what the server writes; an older one is kept as .1.
             options: how it is started.
+            gpu: that it uses, as CUDA_VISIBLE_DEVICES names it; None leaves that to vLLM.
         """
-        self._base, self._log, self._options = base, log, options
+        self._base, self._log, self._options, self._gpu = base, log, options, gpu
         self._port = _free_port()
+        self._url = f"http://{_HOST}:{self._port}/v1"
         self._child: subprocess.Popen[bytes] | None = None
+        self._begun = 0.0
         self._ready = False
 
     def __enter__(self) -> "VllmServer":
@@ -95,27 +100,34 @@ class VllmServer:
             SetupError: it can't be started, ended, or takes too long.
             OutOfTime: the deadline was first.
         """
-        url = f"http://{_HOST}:{self._port}/v1"
-        if self._ready and self._child is not None and self._child.poll() is None:
-            return url
-        self.begin()
-        limit = time.monotonic() + self._options.start_seconds
-        while not _is_healthy(url):
-            if self._child is None or self._child.poll() is not None:
-                raise SetupError(
-                    f"vLLM's server ended while it was starting:\n{self._last_lines()}",
-                    hint=f"Its log is {self._log}.",
-                )
+        while (url := self.address_if_ready()) is None:
             if deadline is not None:
                 deadline.check("vLLM's server is still starting")
-            if time.monotonic() > limit:
-                raise SetupError(
-                    f"vLLM's server isn't ready after {self._options.start_seconds:g} seconds.",
-                    hint=f"Its log is {self._log}.",
-                )
             time.sleep(_POLL)
-        self._ready = True
         return url
+
+    def address_if_ready(self) -> str | None:
+        """The endpoint's address if it answers, else None; starts the server if need be.
+
+        Raises:
+            SetupError: as `address`.
+        """
+        if self._ready and self._child is not None and self._child.poll() is None:
+            return self._url
+        if self._ready or self._child is None:
+            self.begin()
+        if self._child is None or self._child.poll() is not None:
+            raise SetupError(
+                f"vLLM's server ended while it was starting:\n{self._last_lines()}",
+                hint=f"Its log is {self._log}.",
+            )
+        self._ready = _is_healthy(self._url)
+        if not self._ready and time.monotonic() > self._begun + self._options.start_seconds:
+            raise SetupError(
+                f"vLLM's server isn't ready after {self._options.start_seconds:g} seconds.",
+                hint=f"Its log is {self._log}.",
+            )
+        return self._url if self._ready else None
 
     def begin(self) -> None:
         """Start it, if it doesn't run, and don't wait for it.
@@ -148,6 +160,7 @@ class VllmServer:
         if self._log.exists():
             self._log.replace(self._log.with_name(f"{self._log.name}.1"))
         held = (sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}")
+        self._begun = time.monotonic()
         try:
             with self._log.open("wb") as log:
                 self._child = subprocess.Popen(
@@ -162,8 +175,9 @@ class VllmServer:
 
     def _command(self) -> list[str]:
         options = self._options
+        where = () if self._gpu is None else (f"CUDA_VISIBLE_DEVICES={self._gpu}",)
         return [
-            *("env", *_ENVIRONMENT, *options.command),
+            *("env", *_ENVIRONMENT, *where, *options.command),
             *("--model", str(self._base), "--served-model-name", BASE),
             *("--host", _HOST, "--port", str(self._port)),
             *("--max-model-len", str(options.window), "--dtype", "bfloat16"),

@@ -62,6 +62,7 @@ def test_list_shows_every_unit_without_a_model(recipe: Path, tmp_path: Path) -> 
         (("all", "--set", "actor"), InvalidInput, "NAME=VALUE"),
         (("all", "--set", "actor.colour=1"), InvalidInput, "actor.colour"),
         (("all", "--base", "/nowhere"), SetupError, "no model in /nowhere"),
+        (("all", "--jobs", "2", "--gpus", "2"), InvalidInput, "can't both be more than 1"),
         (("report",), InvalidInput, "nothing done"),
         (("export",), InvalidInput, "nothing collected"),
     ],
@@ -123,3 +124,21 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     assert config["base_model_name_or_path"] == "none", "the recipe's word for it"
     again = train("all", *wanted, "--sampler", "transformers")
     assert "all done that was asked for (0 now)" in again.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_units_run_side_by_side_in_processes_of_their_own(
+    recipe: Path, tmp_path: Path, tiny_base: Path
+) -> None:
+    out = tmp_path / "run"
+    wanted = ("-r", recipe, "-o", out, "--base", tiny_base, "--sampler", "transformers")
+    changed = ("--set", "warm_start=null", "--jobs", 2)
+    names = ("shared/collect", "seed-1/rft", "seed-1/mdpo")
+    shown = train("all", *wanted, *changed, *(word for name in names for word in ("--only", name)))
+    assert shown.exception is None, shown.output
+    for name in names:
+        assert f"{name}: done in" in shown.output
+        assert (out / name / "done.json").exists()
+        assert name in (out / "logs" / f"{name.replace('/', '-')}.log").read_text(encoding="utf-8")
+    assert not (out / "report").exists(), "single units were asked for"

@@ -2,12 +2,16 @@
 
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from memserver.errors import SetupError
 from memserver.sweet_rl.deadline import Deadline, OutOfTime
+from memserver.sweet_rl.recipe import Recipe, SamplingPart
+from memserver.sweet_rl.samplers import SamplerName
+from memserver.sweet_rl.sampling_wishes import SamplingWishes
 from memserver.sweet_rl.vllm_server import ServerOptions, VllmServer, vllm_command
 
 STAND_IN = """
@@ -21,6 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 port = int(sys.argv[sys.argv.index("--port") + 1])
+print("gpu:", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
 print("pid:", os.getpid(), flush=True)
 http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
@@ -46,6 +51,21 @@ def test_it_starts_when_its_address_is_asked_for_and_ends_with_the_block(tmp_pat
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_several_share_the_gpus_and_are_told_of_once_all_are_ready(tmp_path: Path) -> None:
+    recipe = Recipe(name="small", base="none", sampling=SamplingPart(servers=3))
+    told = " ".join(command(tmp_path, STAND_IN))
+    wishes = SamplingWishes(SamplerName.VLLM, told, (), "base", gpus=("2", "5"))
+    with ExitStack() as stack:
+        source = wishes.source(recipe, tmp_path, tmp_path / "run", Deadline(), stack)
+        assert source.addresses() is None
+        async with source.open(None):
+            addresses = source.addresses()
+        assert addresses is not None
+        assert len(set(addresses)) == 3
+    logs = [(tmp_path / "run" / f"vllm-{number}.log").read_text() for number in range(3)]
+    assert [log.partition("gpu: ")[2][0] for log in logs] == ["2", "5", "2"]
 
 
 def test_one_that_ends_while_it_starts_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
