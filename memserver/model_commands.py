@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -10,7 +11,7 @@ import typer
 from rich.table import Table
 
 from memserver.database_urls import reachable_database
-from memserver.errors import DatabaseError, SetupError
+from memserver.errors import DatabaseError, ModelUnavailable, SetupError
 from memserver.key_commands import print_whole
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.llm.engine.address import read_address
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 models = typer.Typer(no_args_is_help=True, help="The endpoint's models, and adapters on them.")
 MOST_AGENTS_SHOWN = 20
+_LOADING, _PAUSE = 300.0, 0.5
+"""Seconds that a local model may take to load, and between looks at it."""
 
 
 @models.command("list")
@@ -82,7 +85,8 @@ def models_unload(
 
 async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
     settings = Settings()
-    url = settings.llm_base_url or read_address(EnginePaths(settings.home).address)
+    file = EnginePaths(settings.home).address
+    url = settings.llm_base_url or read_address(file)
     if url is None:
         raise SetupError(
             "No endpoint is set whose models these are, and no local engine runs.",
@@ -91,9 +95,28 @@ async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
         )
     adapters = Adapters(model_endpoint(settings.model_copy(update={"llm_base_url": url})))
     try:
+        if settings.llm_base_url is None:
+            await _until_ready(adapters, file)
         return await work(adapters)
     finally:
         await adapters.aclose()
+
+
+async def _until_ready(adapters: Adapters, file: Path) -> None:
+    """Wait for the local engine of a server that has only just been started."""
+    end, told = time.monotonic() + _LOADING, False
+    while True:
+        try:
+            await adapters.listed()
+        except ModelUnavailable:
+            if read_address(file) is None or time.monotonic() > end:
+                raise
+        else:
+            return
+        if not told:
+            print("The local model is still loading: waiting for it.", file=sys.stderr)
+            told = True
+        await asyncio.sleep(_PAUSE)
 
 
 def _agents_naming(settings: Settings, model: str) -> list[str] | None:

@@ -1,6 +1,8 @@
 """The commands on a vLLM's adapters, against the scripted endpoint and against ones that refuse."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from memserver.errors import (
     InvalidInput,
@@ -266,3 +269,34 @@ def test_the_engine_of_a_running_server_is_found_until_the_server_ends(
     assert added.exit_code == 0, added.output
     assert by_its_old_name.stdout == added.stdout
     assert isinstance(models("", "list", **here).exception, SetupError)
+
+
+def test_a_local_model_that_is_still_loading_is_waited_for(
+    current: Current, url: str, tmp_path: Path
+) -> None:
+    file = EnginePaths(tmp_path / "home").address
+    file.parent.mkdir(parents=True)
+    ready, asked = current.app, []
+
+    async def loading(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        app = JSONResponse({"error": {"message": "loading"}}, 503) if len(asked) < 5 else ready
+        await app(scope, receive, send)
+
+    current.app = loading
+    with told_in(file, url):
+        listed = models("", "list", MEMSERVER_LLM_BASE_URL=None)
+    assert listed.exit_code == 0, listed.output
+    assert "scripted" in listed.stdout
+    assert listed.stderr == "The local model is still loading: waiting for it.\n"
+
+
+def test_what_a_killed_server_leaves_behind_is_no_engine(url: str, tmp_path: Path) -> None:
+    file = EnginePaths(tmp_path / "home").address
+    file.parent.mkdir(parents=True)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    file.write_text(f"{url}\n{ended.pid}\n")
+    error = models("", "list", MEMSERVER_LLM_BASE_URL=None).exception
+    assert isinstance(error, SetupError)
+    assert "no local engine runs" in error.message

@@ -1,24 +1,31 @@
 """Where the engine of a running `memserver serve` listens, told to commands beside it by a file."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
 def told_in(file: Path, url: str) -> Iterator[None]:
-    """The file holds the engine's URL while the block runs; a killed server leaves it behind."""
-    file.write_text(url, encoding="utf-8")
+    """The file holds the engine's URL, and who tells it, while the block runs."""
+    text = f"{url}\n{os.getpid()}\n"
+    file.write_text(text, encoding="utf-8")
     try:
         yield
     finally:
-        if read_address(file) == url:  # else another server has come since
-            file.unlink()
+        with suppress(FileNotFoundError):
+            if file.read_text(encoding="utf-8") == text:  # else another server has come since
+                file.unlink()
 
 
 def read_address(file: Path) -> str | None:
-    """The engine's URL; None where no server has told it."""
+    """The engine's URL; None where no server has told it, or it was killed."""
     try:
-        return file.read_text(encoding="utf-8").strip() or None
-    except FileNotFoundError:
+        url, _, owner = file.read_text(encoding="utf-8").partition("\n")
+        os.kill(int(owner), 0)
+    except PermissionError:
+        return url  # it lives, and is somebody else's
+    except (OSError, ValueError):
         return None
+    return url
