@@ -183,7 +183,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             *(word for each in set_ or () for word in ("--set", each)),
         ]
         side_by_side = SideBySide(
-            bench, UnitProcesses(options, bench, shared), _tell, jobs, max(1, len(shared))
+            bench, UnitProcesses(options, bench, shared, jobs), _tell, jobs, max(1, len(shared))
         )
         run = partial(run_units, bench=bench, told=_tell) if jobs == 1 else side_by_side.run
         try:

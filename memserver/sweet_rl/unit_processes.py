@@ -66,11 +66,13 @@ class UnitProcesses:
         options: of `memserver train`, those that `bench` doesn't tell.
         bench: whose surroundings and deadline they have.
         gpus: as CUDA_VISIBLE_DEVICES names them, by their number here; empty where there are none.
+        jobs: units at once; each has its share of the cores, unless OMP_NUM_THREADS says otherwise.
     """
 
     options: Sequence[str]
     bench: Bench
     gpus: Sequence[str] = ()
+    jobs: int = 1
 
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> UnitProcess:
         """Have a process do a unit."""
@@ -80,6 +82,8 @@ class UnitProcesses:
         environment = dict(os.environ)  # noqa: TID251 - the child's
         if self.bench.around.human is not None:
             environment[_HUMAN_KEY] = self.bench.around.human.api_key  # others can't read it there
+        share = max(1, len(os.sched_getaffinity(0)) // self.jobs)
+        environment.setdefault("OMP_NUM_THREADS", str(share))
         if self.gpus:
             environment[_GPUS] = self.gpus[place]
         with log.open("ab") as file:
