@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/pytest
+# Half as many again as there are cores: many a test waits for a server or a database.
+WORKERS := $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 
 # The first Python on the path that is new enough.
 PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -23,8 +25,8 @@ run: install ## install, then serve on http://127.0.0.1:8283
 	$(BIN)/memserver serve
 
 test: install check ## install, then the checks and every tier of tests
-	$(PYTEST) --numprocesses=auto --dist=worksteal
-	$(PYTEST) -m slow --numprocesses=auto --dist=worksteal
+	$(PYTEST) --numprocesses=$(WORKERS) --dist=worksteal
+	$(PYTEST) -m slow --numprocesses=$(WORKERS) --dist=worksteal
 	$(PYTEST) -m model --numprocesses=2 --dist=loadfile --no-loadscope-reorder # an engine takes some 2 GB
 
 check: install ## lint, format, types, import rules

@@ -134,7 +134,7 @@ def test_units_run_side_by_side_in_processes_of_their_own(
     out = tmp_path / "run"
     wanted = ("-r", recipe, "-o", out, "--base", tiny_base, "--sampler", "transformers")
     changed = ("--set", "warm_start=null", "--jobs", 2)
-    names = ("shared/collect", "seed-1/rft", "seed-1/mdpo")
+    names = ("shared/collect", "seed-1/rft")
     shown = train("all", *wanted, *changed, *(word for name in names for word in ("--only", name)))
     assert shown.exception is None, shown.output
     for name in names:
