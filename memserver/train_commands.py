@@ -238,6 +238,7 @@ def _list(recipe: "Recipe", units: Sequence["Unit"], out: Path) -> None:
 
 def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
     """Print what trainings take; with `out`, also take a step of each there."""
+    _quiet()
     from memserver.sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
 
     known = ARCHITECTURES / recipe.base.lower().removesuffix("-instruct")
@@ -297,10 +298,15 @@ def _base(told: Path | None, recipe: "Recipe") -> Path:
 
 
 def _begin(out: Path, recipe: "Recipe", stage: str) -> None:
-    """Write down what is run with what, and keep others' bars and deprecations out of what we print."""
+    """Write down what is run with what."""
     from memserver.sweet_rl.run_state import note_call  # noqa: PLC0415
 
     note_call(out, recipe.model_dump(mode="json"), stage)
+    _quiet()
+
+
+def _quiet() -> None:
+    """Keep others' bars and deprecations out of what we print."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy

@@ -19,7 +19,7 @@ from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
 from memserver.errors import InvalidInput
 from memserver.sweet_rl.adapters import Model
 from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
-from memserver.sweet_rl.plans import PreferencePlan, ScorePlan, SftPlan
+from memserver.sweet_rl.plans import PreferencePlan, Schedule, ScorePlan, SftPlan
 from memserver.sweet_rl.preferences import train_preferences
 from memserver.sweet_rl.ranking import rank
 from memserver.sweet_rl.recipe import Preference, Recipe, Training
@@ -225,7 +225,7 @@ def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figur
                 beta=part.beta,
                 nll=part.nll,
                 hidden=hidden,
-                schedule=replace(part.schedule(0, None), steps=1),
+                schedule=_one_step(part),
             )
         )
 
@@ -236,7 +236,7 @@ def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figur
                 folder / "successes.jsonl",
                 folder / "rft",
                 rank=recipe.rank_of_adapters,
-                schedule=replace(recipe.rft.schedule(0, None), steps=1),
+                schedule=_one_step(recipe.rft),
             )
         ),
         "mdpo": preferences("mdpo", recipe.mdpo, "pairs.jsonl", hidden=False),
@@ -251,10 +251,21 @@ def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figur
         batch_tokens=recipe.rank.batch_tokens,
     )
     figures["rank"] = rank(plan, folder / "candidates.jsonl", folder / "ranked.jsonl")
-    turns = turn_pairs(read_file(folder / "ranked.jsonl", Ranked), count=recipe.actor.pairs)
+    actor = recipe.actor
+    turns = turn_pairs(
+        read_file(folder / "ranked.jsonl", Ranked),
+        count=actor.pairs,
+        margin=actor.margin,
+        top=actor.top,
+    )
     write_file(folder / "turns.jsonl", turns)
-    figures["actor"] = preferences("actor", recipe.actor, "turns.jsonl", hidden=False)
+    figures["actor"] = preferences("actor", actor, "turns.jsonl", hidden=False)
     return figures
+
+
+def _one_step(part: Training) -> Schedule:
+    """One that changes something: at a warm-up's first step the rate is 0."""
+    return replace(part.schedule(0, None), steps=1, warmup=0)
 
 
 def _made_up(tasks: int) -> list[Trajectory]:

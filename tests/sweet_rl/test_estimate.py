@@ -64,6 +64,19 @@ def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_sm
     assert figures["actor"]["pairs"] == 48
 
 
+def test_every_stage_of_our_recipe_takes_a_step_on_its_architecture_in_small(
+    tmp_path: Path,
+) -> None:
+    architecture = tmp_path / "architecture"
+    LlamaConfig(num_attention_heads=9, num_key_value_heads=3, hidden_size=576).save_pretrained(
+        architecture
+    )
+    (architecture / TEMPLATE).write_text(CHATML, encoding="utf-8")
+    figures = dry_run(load_recipe(PAPER.with_name("tiny.yaml")), architecture, tmp_path)
+    assert all(each["finished"] for each in figures.values())
+    assert figures["actor"]["pairs"] > 0, "the critic has learnt, and tells candidates apart"
+
+
 @pytest.mark.parametrize(("heads", "keys"), [(9, 3), (14, 2), (16, 16), (32, 4)])
 def test_a_dry_run_takes_any_number_of_heads(tmp_path: Path, heads: int, keys: int) -> None:
     architecture = tmp_path / "architecture"
