@@ -11,7 +11,7 @@ PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format lock
+.PHONY: help install run test fast slow model check format lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,9 +24,16 @@ install: ## set up .venv with all that memserver needs
 run: install ## install, then serve on http://127.0.0.1:8283
 	$(BIN)/memserver serve
 
-test: install check ## install, then the checks and every tier of tests
+test: ## install, then the checks and every tier of tests
+	@$(MAKE) --no-print-directory -j2 check model
+
+fast: install
 	$(PYTEST) --numprocesses=$(WORKERS) --dist=worksteal
+
+slow: fast
 	$(PYTEST) -m slow --numprocesses=$(WORKERS) --dist=worksteal
+
+model: slow
 	$(PYTEST) -m model --numprocesses=2 --dist=loadfile --no-loadscope-reorder # an engine takes some 2 GB
 
 check: install ## lint, format, types, import rules
