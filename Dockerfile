@@ -13,6 +13,8 @@ COPY migrations migrations
 COPY prompts prompts
 COPY recipes recipes
 COPY memserver memserver
+COPY memserver_evals memserver_evals
+COPY sweet_rl sweet_rl
 RUN pip install --constraint constraints/server.txt ".[local]"
 
 FROM python:3.12-slim-trixie

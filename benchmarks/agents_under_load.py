@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 
 from benchmarks.load import Conversation, Request, Turn
-from benchmarks.servers import Settings, settings_for
-from memserver.local_engine import LOCAL_MODEL
+from memserver.cli.local_engine import LOCAL_MODEL
+from tests.support.servers import Settings, settings_for
 
 _VOCABULARY = """
 time year people way day man thing woman life child world school state family student group

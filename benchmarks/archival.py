@@ -32,8 +32,8 @@ from typing_extensions import override
 from benchmarks.archival_report import draw, table
 from benchmarks.generated import DIMENSION, GeneratedPassages
 from benchmarks.gpu_report import wide_console
-from benchmarks.servers import PROC, temporary_folder
 from memserver.embeddings.base import Embedder, Vector
+from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
@@ -41,10 +41,10 @@ from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage, PassageChange
+from tests.support.servers import PROC, temporary_folder
 
 SIZES = (100, 1_000, 5_000, 10_000, 100_000, 1_000_000)
 OTHER_TENANTS = 1_000

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from memserver.colbench.backend.examples import BackendExample, load_backend
-from memserver.colbench.backend.generator import generate
-from memserver.colbench.backend.grading import Grade, Grader
-from memserver.colbench.sandbox.pool import Sandbox, SandboxLimits
+from memserver_evals.colbench.backend.examples import BackendExample, load_backend
+from memserver_evals.colbench.backend.generator import generate
+from memserver_evals.colbench.backend.grading import Grade, Grader
+from memserver_evals.colbench.sandbox.pool import Sandbox, SandboxLimits
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.servers import memserver, temporary_folder
 from memserver.settings import Settings
+from tests.support.servers import memserver, temporary_folder
 
 MESSAGES = (
     "Hi, my name is Ada.",

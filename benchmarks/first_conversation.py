@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.servers import memserver, temporary_folder
-from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME
+from memserver.local.engine.paths import BASE_NAME, MODEL_NAME
 from memserver.memory.queue import COMPACT_AT
 from memserver.settings import Settings
-from memserver.sweet_rl.warm_start.values import MONTHS, draw
+from sweet_rl.warm_start.values import MONTHS, draw
+from tests.support.servers import memserver, temporary_folder
 
 WINDOW = 1280
 OUTPUT_TOKENS = 256

@@ -29,8 +29,8 @@ from benchmarks.gpu_report import draw, table, wide_console
 from benchmarks.load import Clients, Conversation, Outcome, Run, Speech, in_slots
 from benchmarks.model_server import COMMAND, ModelServer, model_server
 from benchmarks.recording import Recorded, recorded, recording_proxy, replay
-from benchmarks.servers import ServerProcess, memserver, temporary_folder
 from benchmarks.usage import Group, Usage, of_memserver, of_postgres, watching
+from tests.support.servers import ServerProcess, memserver, temporary_folder
 
 TARGET = 0.95
 """Of the turns a second that vLLM gives directly: the budget."""

@@ -29,11 +29,11 @@ from benchmarks.gpu_report import wide_console
 from benchmarks.load import Clients, Conversation, in_slots
 from benchmarks.model_server import ModelServer, starting_model_server, wait_until_ready
 from benchmarks.recording import Recorded, recorded, replay
-from benchmarks.servers import temporary_folder
 from benchmarks.usage import Group, watching
 from memserver.llm.tool_schema import response_format_json
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.registry import SpecStyle, ToolRegistry
+from tests.support.servers import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.servers import (
+from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.local.postgres.embedded import EmbeddedPostgres
+from memserver.wiring.database import EMBEDDED_DATABASE
+from tests.support.servers import (
     ServerProcess,
     memserver,
     scripted_model,
@@ -38,9 +41,6 @@ from benchmarks.servers import (
     temporary_folder,
     wait_for,
 )
-from memserver.database_urls import EMBEDDED_DATABASE
-from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 
 TARGET = 0.9
 CHARACTERS = 700

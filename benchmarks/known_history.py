@@ -27,11 +27,11 @@ from rich.table import Table
 from benchmarks.gpu_report import wide_console
 from benchmarks.recall import server_cpu_ms
 from benchmarks.recall_history import TENANT, make_agents
-from benchmarks.servers import temporary_folder
 from memserver.agent.transcript import WINDOW, Said, unread
-from memserver.database_urls import database_urls
 from memserver.settings import Settings
 from memserver.storage.database import Database, Transaction
+from memserver.wiring.database import database_urls
+from tests.support.servers import temporary_folder
 
 READ = """SELECT position FROM messages
     WHERE agent_id = %s AND role IN ('user', 'assistant') AND content <> ''

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 
 import aiohttp
 
-from memserver.endpoint import EventParser
 from memserver.llm.text_stream import CallText
+from memserver.openai_http.client import EventParser
 
 Speech = Literal["memserver", "openai"]
 """How the server that is asked answers."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers import ServerProcess, free_port, started
 from benchmarks.usage import Group, of_vllm
+from tests.support.servers import ServerProcess, free_port, started
 
 COMMAND = ("bash", str(Path(__file__).parents[1] / "scripts" / "gpu_host.sh"))
 START_SECONDS = 420

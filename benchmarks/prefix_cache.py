@@ -24,8 +24,8 @@ from benchmarks.gpu import Row, Side, add_model_options, answering_of, first_fig
 from benchmarks.gpu_report import wide_console
 from benchmarks.load import Clients, Conversation, Request, Run, Turn, in_slots
 from benchmarks.model_server import ModelServer, model_server
-from benchmarks.servers import memserver, temporary_folder
 from benchmarks.usage import watching
+from tests.support.servers import memserver, temporary_folder
 
 ORDERS = ("working_context_first", "working_context_last")
 ORDER = (ORDERS[0], ORDERS[1], ORDERS[1], ORDERS[0])

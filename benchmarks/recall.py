@@ -33,14 +33,14 @@ from benchmarks.gpu_report import wide_console
 from benchmarks.recall_history import BEGIN, TENANT, YEAR, History, clear, make_history
 from benchmarks.recall_report import draw, table
 from benchmarks.recall_vectors import MODEL, Vectors, add_vectors, exact_best
-from benchmarks.servers import PROC, temporary_folder
-from memserver.database_urls import DatabaseUrls, database_urls
 from memserver.memory import recall, recall_meaning
 from memserver.memory.paging import Page
 from memserver.memory.recall_meaning import MeaningPage
 from memserver.settings import Settings
 from memserver.storage.database import Database, Transaction
 from memserver.storage.recall import RecallQuery
+from memserver.wiring.database import DatabaseUrls, database_urls
+from tests.support.servers import PROC, temporary_folder
 
 WARM_UP = 5
 TARGETS = {True: {"rare": 20.0, "common": 100.0}, False: {"rare": 300.0, "common": 300.0}}

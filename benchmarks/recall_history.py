@@ -19,7 +19,7 @@ from uuid import UUID
 
 import psycopg
 
-import memserver
+import sweet_rl
 from memserver.storage.ids import new_id
 
 TENANT = "default"
@@ -34,7 +34,7 @@ VOCABULARY = 30_000
 STRANGE = 0.2
 """Of the words that are made up: those with a letter that English would not have there."""
 CHUNK = 20_000
-ENGLISH = Path(memserver.__file__).parent / "sweet_rl" / "warm_start" / "data" / "replies.jsonl"
+ENGLISH = Path(sweet_rl.__file__).parent / "warm_start" / "data" / "replies.jsonl"
 
 
 @dataclass

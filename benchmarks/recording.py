@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from benchmarks.load import Conversation, Request, Turn
-from benchmarks.servers import ServerProcess, free_port, plain_environment, started
+from tests.support.servers import ServerProcess, free_port, plain_environment, started
 
 COMPLETIONS = "/v1/chat/completions"
 _MARK = re.compile(r"Note (\d+)\.(\d+): ")

@@ -27,10 +27,9 @@ from typing_extensions import override
 from benchmarks.embedding_cache import vectors_of
 from benchmarks.gpu_report import wide_console
 from benchmarks.retrieval_report import draw, table
-from benchmarks.servers import temporary_folder
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.evals.retrieval import AT, DATA_SETS, Asked, Corpus
+from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
@@ -38,10 +37,11 @@ from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
+from memserver_evals.tasks.retrieval import AT, DATA_SETS, Asked, Corpus
+from tests.support.servers import temporary_folder
 
 AT_ONCE = 1_000
 TENANT = "retrieval"

@@ -34,26 +34,26 @@ from rich.progress import Progress
 from rich.table import Table
 from typing_extensions import override
 
-from benchmarks.servers import temporary_folder
 from memserver.agent.compaction import summary_limit
 from memserver.agent.faculties import ModelSource
 from memserver.agent.mirror import look
-from memserver.database_urls import database_urls
-from memserver.embeddings.hashing import HashingEmbedder
+from memserver.cli.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.llm.base import ChatModel
-from memserver.llm.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
-from memserver.llm.engine.process import LocalEngine
-from memserver.llm.scripted import ScriptedModel
 from memserver.llm.tokens import TokenizerFile
-from memserver.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
+from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
+from memserver.local.engine.process import LocalEngine
 from memserver.memory.summary import transcript_line
 from memserver.messages import Message, ToolSpec
-from memserver.providers import Models
 from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
-from memserver.wiring import Services, assemble
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted import ScriptedModel
+from memserver.wiring.database import database_urls
+from memserver.wiring.providers import Models
+from memserver.wiring.services import Services, assemble
+from tests.support.servers import temporary_folder
 
 TENANT = "summary"
 BEGINNING = datetime(2026, 1, 5, 18, tzinfo=UTC)

@@ -29,7 +29,15 @@ from rich.table import Table
 
 from benchmarks import long_history
 from benchmarks.long_history import Age, Talk
-from benchmarks.servers import (
+from benchmarks.statements import (
+    LOG_SETTINGS,
+    logging_statements,
+    per_turn,
+    shortened,
+)
+from memserver.local.postgres.embedded import EmbeddedPostgres
+from memserver.wiring.database import EMBEDDED_DATABASE
+from tests.support.servers import (
     ServerProcess,
     create_key,
     memserver,
@@ -37,14 +45,6 @@ from benchmarks.servers import (
     settings_for,
     temporary_folder,
 )
-from benchmarks.statements import (
-    LOG_SETTINGS,
-    logging_statements,
-    per_turn,
-    shortened,
-)
-from memserver.database_urls import EMBEDDED_DATABASE
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 
 CONTEXT_WINDOW = 1_000_000
 """So large that no turn has to evict."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.servers import PROC, ServerProcess, running_processes
+from tests.support.servers import PROC, ServerProcess, running_processes
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER_TIME, _SYSTEM_TIME, _PARENT = 11, 12, 1

@@ -21,8 +21,8 @@ model=${MODEL:-$HOME/model}
 if [[ -n "${GGUF:-}" && ! -e "$model/config.json" ]]; then
   mkdir -p "$model"
   PYTHONPATH=$here "$python" -c \
-    'import sys; from memserver.llm.engine.convert import main; sys.exit(main(sys.argv[1:]))' \
-    "$GGUF" "$model" "$here/memserver/llm/engine/chat_template.jinja"
+    'import sys; from memserver.local.engine.convert import main; sys.exit(main(sys.argv[1:]))' \
+    "$GGUF" "$model" "$here/memserver/local/engine/chat_template.jinja"
 fi
 
 # guidance keeps to a schema's x-guidance; xgrammar is the one that takes strict native tools.

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from memserver.local.postgres.binaries import SHIPPED, WITH_CONTRIB, PostgresPackage
+from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
-from memserver.storage.postgres_binaries import SHIPPED, WITH_CONTRIB, PostgresPackage
-from tests.llm.serving import Current, serving
-from tests.support import Golden, OneDatabase
+from tests.support.http_app import Current, serving
+from tests.support.server import Golden, OneDatabase
 
 TEMPLATE = "memserver_template"
 FAST = {

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 import yaml
 
+from memserver.local.postgres.binaries import usable_binaries
+from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import OWNER_ROLE, migrate, newest_revision
-from memserver.storage.postgres_binaries import usable_binaries
 
 REPOSITORY = Path(__file__).parents[1]
 TEXT = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8")

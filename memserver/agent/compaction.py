@@ -14,12 +14,12 @@ from memserver.agent.deadline import Deadline
 from memserver.agent.events import Compacted
 from memserver.agent.faculties import Faculties
 from memserver.agent.mirror import read_context
-from memserver.endpoint import asking_for
 from memserver.errors import ContextOverflow, NotFound
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
+from memserver.openai_http.client import asking_for
 from memserver.storage import leases
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Eviction, Lease

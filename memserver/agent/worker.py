@@ -14,8 +14,8 @@ from uuid import UUID
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
 from memserver.agent.turn import TurnRun, as_json
-from memserver.endpoint import asking_for
 from memserver.errors import Conflict, DatabaseError, MemserverError, NotFound
+from memserver.openai_http.client import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN

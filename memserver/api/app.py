@@ -9,14 +9,15 @@ from starlette.middleware.cors import CORSMiddleware
 
 import memserver
 from memserver.api import errors
-from memserver.api.access import Access, BodyLimit, BodyLimits
-from memserver.api.idempotency import HEADER, REPLAYED, Idempotency
 from memserver.api.mcp import McpEndpoint
+from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
+from memserver.api.middleware.idempotency import HEADER, REPLAYED, Idempotency
+from memserver.api.middleware.rate_limit import RateLimit
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp, operation_id
-from memserver.api.rate_limit import RateLimit
 from memserver.api.routes import (
+    agent_files,
     agents,
     archival,
     calls,
@@ -27,14 +28,13 @@ from memserver.api.routes import (
     mcp_servers,
     memory,
     messages,
-    moving,
     sections,
     tenants,
     tools,
     working_context,
 )
 from memserver.settings import Settings
-from memserver.wiring import Services, running_services
+from memserver.wiring.services import Services, running_services
 
 DESCRIPTION = """A MemGPT-style agent server: agents that keep what matters in a working context,
 find what was said in recall storage, and keep documents in archival storage."""
@@ -72,7 +72,7 @@ def create_app(
     openai_errors.install(app)
     v1 = APIRouter(prefix="/v1")
     for module in (
-        moving,
+        agent_files,
         agents,
         messages,
         working_context,

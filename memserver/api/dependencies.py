@@ -8,12 +8,12 @@ from uuid import UUID
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator
 
-from memserver.api.access import Caller
+from memserver.api.middleware.access import Caller
 from memserver.errors import Conflict, InvalidInput
 from memserver.memory.text import clean
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.listing import Cut
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 Item = TypeVar("Item")
 Cursor = TypeVar("Cursor")

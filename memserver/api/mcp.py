@@ -1,6 +1,6 @@
 """The memories as an MCP server over streamable HTTP, at /mcp, for whoever has an API key.
 
-Owns when the SDK is loaded, and who asks. `access` has let the request in; the tools are `memserver.mcp_server`'s.
+Owns when the SDK is loaded, and who asks. `access` has let the request in; the tools are `memserver.api.mcp_server`'s.
 No session is kept, so that any of several worker processes answers any request.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memserver.api.access import MCP
 from memserver.api.errors import answer
+from memserver.api.middleware.access import MCP
 from memserver.errors import Conflict
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 
 class McpEndpoint:

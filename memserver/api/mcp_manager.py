@@ -3,9 +3,9 @@
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
-from memserver.api.access import Caller
-from memserver.mcp_server import Asker, Memories, ToolCall, make_server
-from memserver.wiring import Services
+from memserver.api.mcp_server import Asker, Memories, ToolCall, make_server
+from memserver.api.middleware.access import Caller
+from memserver.wiring.services import Services
 
 
 def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:

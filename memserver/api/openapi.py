@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
-from memserver.api.access import required_scope
 from memserver.api.errors import CODES, body
 from memserver.api.examples import NoExample, example
-from memserver.api.idempotency import HEADER, LONGEST_KEY, REPLAYED
+from memserver.api.middleware.access import required_scope
+from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, REPLAYED
 from memserver.api.openai.errors import error_body, speaks_openai
 from memserver.messages import JsonObject
 

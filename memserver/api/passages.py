@@ -6,14 +6,14 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
-from memserver.api.archival_schemas import (
+from memserver.api.dependencies import Listing, PageNumber
+from memserver.api.schemas.archival import (
     ArchivalResults,
     PassageOut,
     PassagePage,
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import Listing, PageNumber
 from memserver.api.uploads import parse_metadata
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
@@ -23,7 +23,7 @@ from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 Tags = Annotated[list[str] | None, Query(max_length=100, description="May be repeated.")]
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]

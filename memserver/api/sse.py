@@ -15,7 +15,7 @@ from memserver.agent.events import (
     TurnQueued,
     TurnStarted,
 )
-from memserver.api.message_schemas import MessageOut, UsageOut, behind_of
+from memserver.api.schemas.messages import MessageOut, UsageOut, behind_of
 from memserver.messages import Message
 
 

@@ -15,9 +15,9 @@ from typing_extensions import override
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable, readable
 from memserver.embeddings.tokenizer import TokenizerFile
-from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ContextOverflow, EmbeddingError, ModelError
 from memserver.messages import JsonObject
+from memserver.openai_http.client import Endpoint, EndpointClient
 
 _COMMON_WINDOW = 512
 _FRAME = 2

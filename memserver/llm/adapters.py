@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memserver.endpoint import Endpoint, EndpointClient
-from memserver.endpoint_errors import StatusError
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
 from memserver.llm.cards import parent_of, window_of
 from memserver.messages import JsonObject
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.errors import StatusError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _DIGITS = 8

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from memserver.circuit import Circuit
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.openai_http.circuit import Circuit
 
 _Queue = OrderedDict[asyncio.Future[None], None]
 

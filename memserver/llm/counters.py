@@ -6,11 +6,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from memserver.circuit import Circuit
-from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError
 from memserver.llm.cards import base_of
 from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint, EndpointClient
 
 
 class Counters:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from memserver.endpoint_errors import StatusError
 from memserver.errors import ModelRejected, ProtocolViolation
 from memserver.llm.lossless import read_json
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.openai_http.errors import StatusError
 
 Way = Literal["tools", "json_schema", "text"]
 """Native tool calling; an answer held to a JSON schema; or nothing but what the system message says."""

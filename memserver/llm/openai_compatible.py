@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from memserver.circuit import Circuit
-from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.cards import window_of
@@ -37,6 +35,8 @@ from memserver.llm.wire import (
     usage_of,
 )
 from memserver.messages import JsonObject, PromptMessage, ToolSpec, Usage
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint, EndpointClient
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from memserver.circuit import Circuit
-from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ModelError, ModelRejected, ModelUnavailable, SetupError
 from memserver.llm.lossless import clean_text
 from memserver.llm.wire import joined
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint, EndpointClient
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from uuid import UUID
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFound
 from memserver.memory.chunking import Chunker, Span
+from memserver.memory.parsing.base import Kind, Section
+from memserver.memory.parsing.detect import detect
+from memserver.memory.parsing.parse import LANGUAGES
+from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.text import clean_json
-from memserver.parsing.base import Kind, Section
-from memserver.parsing.detect import detect
-from memserver.parsing.parse import LANGUAGES
-from memserver.parsing.sandbox import Sandbox
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
 from memserver.storage.documents import Document, NewDocument, Text

@@ -15,8 +15,11 @@ from uuid import UUID
 from memserver.errors import InvalidInput, NotFound, ToolError
 from memserver.memory.text import clean, clean_json
 from memserver.messages import JsonObject, ToolSpec
-from memserver.outbound.addresses import Networks
-from memserver.outbound.mcp import (
+from memserver.storage import tools
+from memserver.storage.database import Database
+from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.tools.outbound.addresses import Networks
+from memserver.tools.outbound.mcp import (
     CONNECT_SECONDS,
     HttpServer,
     ListedTool,
@@ -24,10 +27,7 @@ from memserver.outbound.mcp import (
     NotDelivered,
     StdioServer,
 )
-from memserver.outbound.mcp_loading import connect
-from memserver.storage import tools
-from memserver.storage.database import Database
-from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.tools.outbound.mcp_loading import connect
 from memserver.tools.parameters import checked_parameters
 from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import TOOL_NAME

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from memserver.errors import ToolError
 from memserver.messages import ToolSpec
-from memserver.outbound.webhooks import Delivery, WebhookSender
 from memserver.storage.tools import Definition
+from memserver.tools.outbound.webhooks import Delivery, WebhookSender
 from memserver.tools.registry import Tool, ToolContext, call_schema
 
 

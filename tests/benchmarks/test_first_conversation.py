@@ -7,12 +7,12 @@ import httpx2
 import pytest
 
 from benchmarks.first_conversation import SMALL_TALK, Tally, Told, converse
-from memserver.llm.scripted import ScriptedModel, Step, count_bytes, say
-from memserver.llm.scripted_rules import last_user_text
 from memserver.messages import PromptMessage, ToolSpec
-from memserver.sweet_rl.warm_start.small_talk import sentences
-from memserver.sweet_rl.warm_start.values import split_of
-from tests.support import OneDatabase, serving
+from memserver.testing.scripted import ScriptedModel, Step, count_bytes, say
+from memserver.testing.scripted_rules import last_user_text
+from sweet_rl.warm_start.small_talk import sentences
+from sweet_rl.warm_start.values import split_of
+from tests.support.server import OneDatabase, serving
 
 TOLD = Told("Ada", "cello", "Hugo", "March", 3)
 

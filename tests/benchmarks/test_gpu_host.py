@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.model_server import COMMAND, model_server
-from benchmarks.servers import temporary_folder
+from tests.support.servers import temporary_folder
 
 
 def started_with(*arguments: str, **variables: str) -> list[str]:
@@ -70,7 +70,7 @@ def scripted(folder: Path, program: str) -> list[str]:
 
 def test_a_server_is_started_at_a_free_port_and_ended():
     with temporary_folder() as folder:
-        command = scripted(folder, "-m memserver.llm.scripted_server")
+        command = scripted(folder, "-m memserver.testing.scripted_server")
         with model_server(None, folder, command=command) as server:
             assert server.card()["id"] == "scripted"
             process = server.process

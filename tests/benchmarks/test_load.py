@@ -13,10 +13,10 @@ from starlette.routing import Route
 from benchmarks.load import Clients, Request, Turn, in_slots
 from benchmarks.model_server import ModelServer
 from benchmarks.recording import COMPLETIONS, recorded, recording_proxy, replay
-from benchmarks.servers import temporary_folder
-from memserver.llm.scripted_rules import RULES
-from memserver.llm.scripted_server import create_scripted_app
-from tests.llm.serving import serving
+from memserver.testing.scripted_rules import RULES
+from memserver.testing.scripted_server import create_scripted_app
+from tests.support.http_app import serving
+from tests.support.servers import temporary_folder
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from benchmarks.recall import TARGETS, Bench, Plan, agreement, kinds, search_all
 from benchmarks.recall_history import make_history
 from benchmarks.recall_report import table
 from benchmarks.recall_vectors import Vectors, add_vectors
-from memserver.database_urls import DatabaseUrls
-from tests.support import OneDatabase
+from memserver.wiring.database import DatabaseUrls
+from tests.support.server import OneDatabase
 
 MESSAGES = 3000
 

@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from benchmarks import summary
 from benchmarks.summary import Method, content_words, dialogue, gap, run, shares
 from memserver.settings import Settings
-from tests.support import OneDatabase
+from tests.support.server import OneDatabase
 
 ROW = {
     "sessions": [

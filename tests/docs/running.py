@@ -15,18 +15,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.servers import (
+from memserver.testing.hashing_embedder import HashingEmbedder
+from tests.support.adapters import make_adapter
+from tests.support.doc_blocks import REPOSITORY, Block
+from tests.support.http_app import serving
+from tests.support.server import OneDatabase
+from tests.support.servers import (
     free_port,
     memserver,
     plain_environment,
     scripted_model,
     settings_for,
 )
-from memserver.embeddings.hashing import HashingEmbedder
-from tests.adapters import make_adapter
-from tests.docs.blocks import REPOSITORY, Block
-from tests.llm.serving import serving
-from tests.support import OneDatabase
 
 DOCUMENTED_PORT = "8283"
 SECONDS = 60

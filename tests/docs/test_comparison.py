@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import REPOSITORY
+from tests.support.doc_blocks import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "comparison.md"
 TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.servers import temporary_folder
-from tests.docs.blocks import (
+from tests.docs.running import reading
+from tests.support.doc_blocks import (
     ALIASES,
     EXECUTABLE,
     REPOSITORY,
@@ -13,8 +13,8 @@ from tests.docs.blocks import (
     examples,
     matches,
 )
-from tests.docs.running import reading
-from tests.support import OneDatabase
+from tests.support.server import OneDatabase
+from tests.support.servers import temporary_folder
 
 ALL_BLOCKS = [block for document in documents() for block in blocks(document)]
 WITH_EXAMPLES = [document for document in documents() if examples(document)]

@@ -6,7 +6,7 @@ import pytest
 
 import memserver
 from scripts.write_settings_page import PAGE, page
-from tests.docs.blocks import REPOSITORY, documents, prose
+from tests.support.doc_blocks import REPOSITORY, documents, prose
 
 PAGES = [*documents(), REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")

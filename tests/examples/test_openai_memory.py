@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from memserver.llm.scripted import Call, ScriptedModel, Step, say
-from memserver.llm.scripted_rules import last_user_text
 from memserver.messages import PromptMessage, ToolSpec
-from tests.chat.terminal import plain
-from tests.client.support import served
-from tests.support import OneDatabase
+from memserver.testing.scripted import Call, ScriptedModel, Step, say
+from memserver.testing.scripted_rules import last_user_text
+from tests.support.client import served
+from tests.support.server import OneDatabase
+from tests.support.terminal import plain
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openai_memory.py"
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from benchmarks.servers import memserver, settings_for, temporary_folder
-from memserver.llm.scripted import Call, Step, say
-from memserver.llm.scripted_rules import last_user_text
-from memserver.llm.scripted_server import create_scripted_app
 from memserver.messages import PromptMessage, ToolSpec
-from tests.chat.terminal import plain
-from tests.docs.blocks import REPOSITORY
-from tests.llm.serving import serving
-from tests.support import OneDatabase
+from memserver.testing.scripted import Call, Step, say
+from memserver.testing.scripted_rules import last_user_text
+from memserver.testing.scripted_server import create_scripted_app
+from tests.support.doc_blocks import REPOSITORY
+from tests.support.http_app import serving
+from tests.support.server import OneDatabase
+from tests.support.servers import memserver, settings_for, temporary_folder
+from tests.support.terminal import plain
 
 Run = Callable[..., list[str]]
 NOTES = {"notes": {"command": sys.executable, "args": ["mcp_notes.py"]}}

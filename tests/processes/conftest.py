@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.servers import ServerProcess, scripted_model, temporary_folder
-from memserver.storage.postgres_process import find_postmaster, stop
-from tests.processes.support import CONTEXT_WINDOW
+from memserver.local.postgres.process import find_postmaster, stop
+from tests.support.processes import CONTEXT_WINDOW
+from tests.support.servers import ServerProcess, scripted_model, temporary_folder
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.servers import ServerProcess
+from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.embedded_postgres import EmbeddedPostgres
 from memserver.storage.migrate import OWNER_ROLE, newest_revision, prepare_embedded
-from tests.llm.serving import serving
-from tests.processes.support import command, rows, settings_on
-from tests.support import OneDatabase
+from tests.support.http_app import serving
+from tests.support.processes import command, rows, settings_on
+from tests.support.server import OneDatabase
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 

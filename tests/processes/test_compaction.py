@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from memserver.llm.scripted import say
-from memserver.llm.scripted_server import create_scripted_app
 from memserver.messages import PromptMessage
-from tests.llm.serving import serving
-from tests.processes.support import Client, client, eventually, rows, server, settings_on
-from tests.support import OneDatabase
+from memserver.testing.scripted import say
+from memserver.testing.scripted_server import create_scripted_app
+from tests.support.http_app import serving
+from tests.support.processes import Client, client, eventually, rows, server, settings_on
+from tests.support.server import OneDatabase
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.servers import ServerProcess
-from memserver.embeddings.hashing import HashingEmbedder
-from tests.llm.serving import serving
-from tests.processes.support import (
+from memserver.testing.hashing_embedder import HashingEmbedder
+from tests.support.http_app import serving
+from tests.support.processes import (
     DEADLINE,
     Client,
     client,
@@ -27,11 +26,12 @@ from tests.processes.support import (
     server,
     settings_on,
 )
-from tests.support import OneDatabase
+from tests.support.server import OneDatabase
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
-FILES = Path(__file__).parents[1] / "documents"
+FILES = Path(__file__).parents[1] / "data" / "documents"
 
 RECORDS = 700
 LONG = "\n".join(

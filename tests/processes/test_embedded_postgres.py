@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.servers import ServerProcess, settings_for
-from memserver.storage.postgres_process import find_postmaster
-from tests.processes.support import client, eventually, holding_model, server, show
+from memserver.local.postgres.process import find_postmaster
+from tests.support.processes import client, eventually, holding_model, server, show
+from tests.support.servers import ServerProcess, settings_for
 
 pytestmark = pytest.mark.slow
 

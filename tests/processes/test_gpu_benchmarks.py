@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu, gpu_limits, prefix_cache
-from benchmarks.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_both_sides_are_measured_with_the_same_requests(
         assert ours["cpu_cores"].keys() >= {"memserver", "postgres"}
 
     script = folder / "start.sh"
-    server = f"{sys.executable} -m memserver.llm.scripted_server"
+    server = f"{sys.executable} -m memserver.testing.scripted_server"
     script.write_text(f'exec {server} --port "$PORT"\n', encoding="utf-8")
     here = [
         "--vllm-command",

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from tests.llm.serving import serving
-from tests.processes.support import client, command, eventually, rows, server, settings_on
-from tests.support import OneDatabase
+from tests.support.http_app import serving
+from tests.support.processes import client, command, eventually, rows, server, settings_on
+from tests.support.server import OneDatabase
 
 pytestmark = pytest.mark.slow
 

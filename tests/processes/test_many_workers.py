@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.servers import ServerProcess
-from tests.processes.support import (
+from tests.support.processes import (
     Client,
     HoldingModel,
     client,
@@ -21,7 +20,8 @@ from tests.processes.support import (
     settings_on,
     turn_states,
 )
-from tests.support import OneDatabase
+from tests.support.server import OneDatabase
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ import httpx2
 import psycopg
 import pytest
 
-from benchmarks.servers import ServerProcess, Settings
-from tests.api.agent_files import closed, opened, with_messages
-from tests.processes.support import DEADLINE, command, eventually, rows, server, settings_on
 from tests.processes.test_documents import HoldingEmbedder
 from tests.processes.test_documents import embedder as embedder
-from tests.support import OneDatabase
+from tests.support.agent_files import closed, opened, with_messages
+from tests.support.processes import DEADLINE, command, eventually, rows, server, settings_on
+from tests.support.server import OneDatabase
+from tests.support.servers import ServerProcess, Settings
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import httpx2
 import pytest
 
 from benchmarks.conversation import MESSAGES, READY_SECONDS, Tally
-from tests.processes.support import rows, server, show
-from tests.real_engine import engine_home
-from tests.support import OneDatabase
+from tests.support.processes import rows, server, show
+from tests.support.real_engine import engine_home
+from tests.support.server import OneDatabase
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from benchmarks.servers import settings_for
-from tests.processes.support import command
-from tests.support import OneDatabase
+from tests.support.processes import command
+from tests.support.server import OneDatabase
+from tests.support.servers import settings_for
 
 pytestmark = pytest.mark.slow
 

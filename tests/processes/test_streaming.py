@@ -7,8 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from benchmarks.servers import ServerProcess
-from tests.processes.support import (
+from tests.support.processes import (
     client,
     eventually,
     holding_model,
@@ -16,7 +15,8 @@ from tests.processes.support import (
     settings_on,
     turn_states,
 )
-from tests.support import OneDatabase
+from tests.support.server import OneDatabase
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from memserver.sweet_rl.samplers import Rule, Sampled, Sampling, ScriptedSampler
+from sweet_rl.sampling.samplers import Rule, Sampled, Sampling, ScriptedSampler
 
 
 @dataclass

@@ -4,8 +4,8 @@ import pytest
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from memserver.errors import InvalidInput
-from memserver.sweet_rl.agent_turns import IGNORED, AgentTurns, cleaned, rendered
-from memserver.sweet_rl.collator import AgentTurnCollator
+from sweet_rl.agent_turns import IGNORED, AgentTurns, cleaned, rendered
+from sweet_rl.collator import AgentTurnCollator
 from tests.sweet_rl.tiny_model import CHATML, LLAMA_3, chat, tokenizer
 
 TEMPLATES = {"chatml": (CHATML, "<|im_end|>"), "llama 3": (LLAMA_3, "<|eot_id|>")}
@@ -117,8 +117,8 @@ def test_a_tokenizer_without_a_template_that_marks_turns_is_refused() -> None:
 def test_the_real_models_tokens_are_those_that_its_server_makes_of_the_chat() -> None:
     from transformers import AutoTokenizer
 
-    from memserver.llm.engine.paths import BASE_NAME, EnginePaths
-    from tests.real_engine import engine_home
+    from memserver.local.engine.paths import BASE_NAME, EnginePaths
+    from tests.support.real_engine import engine_home
 
     base = EnginePaths(engine_home()).of(BASE_NAME)
     made = AutoTokenizer.from_pretrained(base)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from memserver.colbench.backend.rules import MARKER
-from memserver.sweet_rl.behaviour import behaviour, judged, kind_of, mistakes
-from memserver.sweet_rl.oracle import values_of
-from memserver.sweet_rl.pairs import turn_pairs
-from memserver.sweet_rl.trajectories import Ranked, Trajectory
+from memserver_evals.colbench.backend.rules import MARKER
+from sweet_rl.behaviour import behaviour, judged, kind_of, mistakes
+from sweet_rl.oracle import values_of
+from sweet_rl.pairs import turn_pairs
+from sweet_rl.trajectories import Ranked, Trajectory
 from tests.sweet_rl.test_oracle import answer, asked, one
 from tests.sweet_rl.tiny_model import chat
 

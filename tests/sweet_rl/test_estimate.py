@@ -7,9 +7,9 @@ import pytest
 from transformers import AutoConfig, LlamaConfig
 
 from memserver.errors import InvalidInput
-from memserver.sweet_rl.estimate import ARCHITECTURES, Estimator, Load, dry_run, estimate
-from memserver.sweet_rl.recipe import load_recipe
-from memserver.sweet_rl.tiny import TEMPLATE, write_tiny
+from sweet_rl.estimate import ARCHITECTURES, Estimator, Load, dry_run, estimate
+from sweet_rl.recipe import load_recipe
+from sweet_rl.tiny import TEMPLATE, write_tiny
 from tests.sweet_rl.tiny_model import CHATML
 
 pytestmark = [

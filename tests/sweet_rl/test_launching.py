@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import SetupError
-from memserver.sweet_rl import launching
-from memserver.sweet_rl.launching import Plan, trained
-from memserver.sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan, unseen
+from sweet_rl import launching
+from sweet_rl.launching import Plan, trained
+from sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan, unseen
 
 
 def plans(folder: Path) -> list[Plan]:
@@ -41,7 +41,7 @@ def test_each_process_gets_the_plan_as_it_is(
         return {}
 
     def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
-        place = command.index("memserver.sweet_rl.launching")
+        place = command.index("sweet_rl.launching")
         assert command[command.index("--num_processes") + 1] == "2"
         return subprocess.CompletedProcess(command, launching.main(command[place + 1 :]))
 

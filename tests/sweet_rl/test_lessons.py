@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from memserver.sweet_rl.warm_start.chains import Chain, Lesson, read_chains, write_chains
-from memserver.sweet_rl.warm_start.lessons import IGNORED, chatml, dataset_rows, tokens_and_labels
+from sweet_rl.warm_start.chains import Chain, Lesson, read_chains, write_chains
+from sweet_rl.warm_start.lessons import IGNORED, chatml, dataset_rows, tokens_and_labels
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 

@@ -9,14 +9,14 @@ import torch
 from trl import DPOTrainer
 
 from memserver.prompts import Prompts
-from memserver.sweet_rl import adapters
-from memserver.sweet_rl.agent_turns import AgentTurns, cleaned, rendered
-from memserver.sweet_rl.hidden_information import with_hidden
-from memserver.sweet_rl.losses import PreferenceTrainer, numbered, weights
-from memserver.sweet_rl.pairs import trajectory_pairs
-from memserver.sweet_rl.plans import Loss, PreferencePlan, Schedule
-from memserver.sweet_rl.preferences import make_trainer
-from memserver.sweet_rl.trajectories import Messages, Pair
+from sweet_rl import adapters
+from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
+from sweet_rl.hidden_information import with_hidden
+from sweet_rl.losses import PreferenceTrainer, numbered, weights
+from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.plans import Loss, PreferencePlan, Schedule
+from sweet_rl.preferences import make_trainer
+from sweet_rl.trajectories import Messages, Pair
 from tests.sweet_rl.tiny_model import some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -167,7 +167,7 @@ def shared_or_not(
 def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, loss: Loss
 ) -> None:
-    monkeypatch.setattr("memserver.sweet_rl.pair_rows.ROOMS", (room,))
+    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
     trainer = trainer_of(tiny_base, tmp_path, loss, hidden=room == 1)
     assert trainer.data_collator.shares
     if loss == "regression":
@@ -187,8 +187,8 @@ def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
 
 @pytest.mark.model
 def test_the_real_model_learns_pairs_in_shared_rows_as_in_two_rows_each(tmp_path: Path) -> None:
-    from memserver.llm.engine.paths import BASE_NAME, EnginePaths
-    from tests.real_engine import engine_home
+    from memserver.local.engine.paths import BASE_NAME, EnginePaths
+    from tests.support.real_engine import engine_home
 
     base = EnginePaths(engine_home()).of(BASE_NAME)
     trainer = trainer_of(base, tmp_path, "turn_mean", left=0.02, hidden=True)
@@ -204,7 +204,7 @@ def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "memserver.sweet_rl.score_rows._mask",
+        "sweet_rl.score_rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     trainer = trainer_of(tiny_base, tmp_path, "sum")

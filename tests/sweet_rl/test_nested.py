@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from memserver.evals.statistics import estimate
-from memserver.sweet_rl.nested import estimate_nested
+from memserver_evals.scoring.statistics import estimate
+from sweet_rl.nested import estimate_nested
 
 
 def test_one_seed_is_the_bootstrap_over_tasks() -> None:

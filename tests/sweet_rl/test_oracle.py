@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from memserver.colbench.backend.families import FAMILIES
-from memserver.colbench.backend.generator import SlotTask, generate
-from memserver.colbench.backend.rules import MARKER
-from memserver.sweet_rl.oracle import agreement, gains_of, values_of
-from memserver.sweet_rl.trajectories import Messages, Ranked
+from memserver_evals.colbench.backend.families import FAMILIES
+from memserver_evals.colbench.backend.generator import SlotTask, generate
+from memserver_evals.colbench.backend.rules import MARKER
+from sweet_rl.oracle import agreement, gains_of, values_of
+from sweet_rl.trajectories import Messages, Ranked
 from tests.sweet_rl.tiny_model import chat, played
 
 TASKS = generate("train", 30, spare_turns=2)

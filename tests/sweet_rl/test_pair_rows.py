@@ -5,9 +5,9 @@ from random import Random
 import pytest
 import torch
 
-from memserver.sweet_rl import pair_rows
-from memserver.sweet_rl.pair_rows import batch_of_pairs, by_side
-from memserver.sweet_rl.score_rows import _mask, forked
+from sweet_rl import pair_rows
+from sweet_rl.pair_rows import batch_of_pairs, by_side
+from sweet_rl.score_rows import _mask, forked
 
 FILLER = 0
 Pair = tuple[list[int], list[list[int]], list[list[int]]]

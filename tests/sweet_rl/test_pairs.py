@@ -1,7 +1,7 @@
 """Pairs of collaborations and of turns: what is chosen, what is rejected, and what is left out."""
 
-from memserver.sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
-from memserver.sweet_rl.trajectories import Ranked
+from sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
+from sweet_rl.trajectories import Ranked
 from tests.sweet_rl.tiny_model import chat, played
 
 PLAYED = [

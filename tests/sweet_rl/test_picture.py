@@ -4,7 +4,7 @@ from io import BytesIO
 
 import pytest
 
-from memserver.sweet_rl.picture import LINES, draw
+from sweet_rl.picture import LINES, draw
 from tests.sweet_rl.tiny_model import played
 
 pytest.importorskip("matplotlib", reason="the extra `eval` has it")

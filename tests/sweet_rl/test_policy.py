@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from memserver.colbench.backend.generator import generate
 from memserver.errors import ContextOverflow, InvalidInput, ModelUnavailable
-from memserver.sweet_rl.policy import Policy
-from memserver.sweet_rl.published import read_published, write_published
-from memserver.sweet_rl.samplers import Sampled, Sampling, ScriptedSampler
-from memserver.sweet_rl.trajectories import (
+from memserver_evals.colbench.backend.generator import generate
+from memserver_evals.task import Material
+from sweet_rl.policy import Policy
+from sweet_rl.published import read_published, write_published
+from sweet_rl.sampling.samplers import Sampled, Sampling, ScriptedSampler
+from sweet_rl.trajectories import (
     Candidates,
     Messages,
     Ranked,
@@ -18,7 +19,6 @@ from memserver.sweet_rl.trajectories import (
     read_file,
     write_file,
 )
-from memserver.tasks import Material
 from tests.sweet_rl.tiny_model import chat, played
 
 

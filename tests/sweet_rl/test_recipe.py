@@ -8,9 +8,9 @@ import yaml
 from pydantic import BaseModel
 
 from memserver.errors import InvalidInput
-from memserver.sweet_rl.recipe import Recipe, find_recipe, load_recipe
-from memserver.sweet_rl.run import Selection
-from memserver.sweet_rl.stages import STAGES, units_of
+from sweet_rl.recipe import Recipe, find_recipe, load_recipe
+from sweet_rl.runs.run import Selection
+from sweet_rl.runs.stages import STAGES, units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memserver.sweet_rl.warm_start.__main__ import app
+from sweet_rl.warm_start.__main__ import app
 
 
 def figures(right: float) -> dict[str, object]:

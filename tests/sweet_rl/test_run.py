@@ -11,25 +11,26 @@ from typing import Any
 
 import pytest
 
-from memserver.colbench.backend.generator import generate
-from memserver.colbench.sandbox.pool import Sandbox
-from memserver.colbench.sandbox.values import Outcome
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
-from memserver.sweet_rl import task_sets, train_work
-from memserver.sweet_rl.bench import Bench
-from memserver.sweet_rl.deadline import Deadline, OutOfTime
-from memserver.sweet_rl.launching import Plan
-from memserver.sweet_rl.plans import PreferencePlan, Progress
-from memserver.sweet_rl.recipe import Recipe, load_recipe
-from memserver.sweet_rl.report import write_report
-from memserver.sweet_rl.results import gather, write_results
-from memserver.sweet_rl.run import Selection, run_units
-from memserver.sweet_rl.run_state import RunState, note_call
-from memserver.sweet_rl.sampling_sources import ScriptedSource
-from memserver.sweet_rl.stages import STAGES, Unit, units_of
-from memserver.sweet_rl.task_sets import Surroundings
-from memserver.sweet_rl.trajectories import (
+from memserver_evals.colbench.backend.generator import generate
+from memserver_evals.colbench.sandbox.pool import Sandbox
+from memserver_evals.colbench.sandbox.values import Outcome
+from sweet_rl import task_sets
+from sweet_rl.deadline import Deadline, OutOfTime
+from sweet_rl.launching import Plan
+from sweet_rl.plans import PreferencePlan, Progress
+from sweet_rl.recipe import Recipe, load_recipe
+from sweet_rl.runs import train_work
+from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.report import write_report
+from sweet_rl.runs.results import gather, write_results
+from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.run_state import RunState, note_call
+from sweet_rl.runs.stages import STAGES, Unit, units_of
+from sweet_rl.sampling.sources import ScriptedSource
+from sweet_rl.task_sets import Surroundings
+from sweet_rl.trajectories import (
     Candidates,
     Messages,
     Pair,

@@ -9,14 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from memserver.endpoint import Endpoint, EndpointClient
 from memserver.errors import ContextOverflow, ModelUnavailable
-from memserver.evals.serving import served
-from memserver.sweet_rl.endpoint_sampler import EndpointSampler
-from memserver.sweet_rl.samplers import GREEDY, Sampler, Sampling, ScriptedSampler
-from memserver.sweet_rl.sampling_sources import EndpointSource
-from memserver.sweet_rl.trajectories import Messages
-from memserver.sweet_rl.transformers_sampler import TransformersSampler
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver_evals.systems.serving import served
+from sweet_rl.sampling.endpoint_sampler import EndpointSampler
+from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling, ScriptedSampler
+from sweet_rl.sampling.sources import EndpointSource
+from sweet_rl.sampling.transformers_sampler import TransformersSampler
+from sweet_rl.trajectories import Messages
 from tests.sweet_rl.sampling_stub import SamplingStub
 from tests.sweet_rl.tiny_model import chat, write_model
 

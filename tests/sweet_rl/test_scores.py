@@ -11,16 +11,16 @@ from transformers import AutoTokenizer
 
 from memserver.errors import InvalidInput
 from memserver.prompts import Prompts
-from memserver.sweet_rl import adapters
-from memserver.sweet_rl.agent_turns import AgentTurns, cleaned, rendered
-from memserver.sweet_rl.hidden_information import with_hidden
-from memserver.sweet_rl.pairs import trajectory_pairs
-from memserver.sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
-from memserver.sweet_rl.preferences import train_preferences
-from memserver.sweet_rl.ranking import rank
-from memserver.sweet_rl.score_rows import batches, forked
-from memserver.sweet_rl.scores import Critic, pair_accuracy, score_turns, scores_of
-from memserver.sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
+from sweet_rl import adapters
+from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
+from sweet_rl.hidden_information import with_hidden
+from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
+from sweet_rl.preferences import train_preferences
+from sweet_rl.ranking import rank
+from sweet_rl.score_rows import batches, forked
+from sweet_rl.scores import Critic, pair_accuracy, score_turns, scores_of
+from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
 from tests.sweet_rl.tiny_model import chat, some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -140,7 +140,7 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
     plan: ScorePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "memserver.sweet_rl.score_rows._mask",
+        "sweet_rl.score_rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     assert not Critic.load(plan).shares
@@ -158,7 +158,7 @@ def test_a_fork_has_its_common_part_once() -> None:
 def test_ranking_goes_on_where_it_stopped(
     plan: ScorePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memserver.sweet_rl.ranking.AT_ONCE", 4)
+    monkeypatch.setattr("sweet_rl.ranking.AT_ONCE", 4)
     write_file(tmp_path / "candidates.jsonl", states())
     files = tmp_path / "candidates.jsonl", tmp_path / "ranked.jsonl"
     assert rank(plan, *files, seconds=0) == {

@@ -11,11 +11,11 @@ import torch
 from pydantic import TypeAdapter
 from safetensors.torch import load_file
 
-from memserver.sweet_rl import adapters
-from memserver.sweet_rl.pairs import trajectory_pairs
-from memserver.sweet_rl.plans import PreferencePlan, Schedule
-from memserver.sweet_rl.preferences import train_preferences
-from memserver.sweet_rl.trajectories import write_file
+from sweet_rl import adapters
+from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.plans import PreferencePlan, Schedule
+from sweet_rl.preferences import train_preferences
+from sweet_rl.trajectories import write_file
 from tests.sweet_rl.tiny_model import some_trajectories
 
 pytestmark = [
@@ -25,7 +25,7 @@ pytestmark = [
 ]
 RUN = """
 import sys; from pathlib import Path; from pydantic import TypeAdapter
-from memserver.sweet_rl.plans import PreferencePlan; from memserver.sweet_rl.preferences import train_preferences
+from sweet_rl.plans import PreferencePlan; from sweet_rl.preferences import train_preferences
 train_preferences(TypeAdapter(PreferencePlan).validate_json(Path(sys.argv[1]).read_bytes()))
 """
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput, SetupError
-from memserver.sweet_rl.bench import Bench
-from memserver.sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
-from memserver.sweet_rl.run import Selection
-from memserver.sweet_rl.run_state import RunState
-from memserver.sweet_rl.samplers import Sampler
-from memserver.sweet_rl.side_by_side import SideBySide
-from memserver.sweet_rl.stages import Unit, units_of
-from memserver.sweet_rl.task_sets import Surroundings
+from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
+from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.run import Selection
+from sweet_rl.runs.run_state import RunState
+from sweet_rl.runs.side_by_side import SideBySide
+from sweet_rl.runs.stages import Unit, units_of
+from sweet_rl.sampling.samplers import Sampler
+from sweet_rl.task_sets import Surroundings
 from tests.sweet_rl.test_run import small
 
 SAMPLING = {"candidates", "rft-matched", "validate", "evaluate"}

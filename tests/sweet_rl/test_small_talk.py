@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from memserver.embeddings.hashing import HashingEmbedder
-from memserver.endpoint import Endpoint
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
-from memserver.llm.scripted_server import create_scripted_app
 from memserver.messages import PromptMessage
-from memserver.sweet_rl.warm_start import small_talk
-from memserver.sweet_rl.warm_start.small_talk import (
+from memserver.openai_http.client import Endpoint
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted_server import create_scripted_app
+from sweet_rl.warm_start import small_talk
+from sweet_rl.warm_start.small_talk import (
     PLAIN,
     SHORT,
     SmallTalk,
@@ -21,7 +21,7 @@ from memserver.sweet_rl.warm_start.small_talk import (
     sentences,
     settle,
 )
-from tests.llm.serving import serving
+from tests.support.http_app import serving
 
 SAID = [(f"It is {word}.", word == "late") for word in ("raining", "sunny", "cold", "warm", "late")]
 

@@ -5,17 +5,17 @@ from random import Random
 
 import pytest
 
-from memserver.sweet_rl.warm_start.facts import lasting, passing
-from memserver.sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Ask, Holdout, Tell, User
-from memserver.sweet_rl.warm_start.small_talk import (
+from sweet_rl.warm_start.facts import lasting, passing
+from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Ask, Holdout, Tell, User
+from sweet_rl.warm_start.small_talk import (
     LONGEST_REPLY,
     SmallTalk,
     load_replies,
     sentences,
     trimmed,
 )
-from memserver.sweet_rl.warm_start.users import make_user
-from memserver.sweet_rl.warm_start.values import draw, split_of
+from sweet_rl.warm_start.users import make_user
+from sweet_rl.warm_start.values import draw, split_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TALK = [SmallTalk("It rained.", "Oh dear.", held_out=False)]

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from memserver.colbench.backend.generator import generate
-from memserver.endpoint import Endpoint
 from memserver.errors import InvalidInput
-from memserver.evals.serving import served
-from memserver.sweet_rl.bench import Bench
-from memserver.sweet_rl.deadline import Deadline
-from memserver.sweet_rl.plans import Progress
-from memserver.sweet_rl.published import write_published
-from memserver.sweet_rl.recipe import Recipe, load_recipe
-from memserver.sweet_rl.run import Selection, run_units
-from memserver.sweet_rl.sampling_sources import ScriptedSource
-from memserver.sweet_rl.stages import units_of
-from memserver.sweet_rl.task_sets import Split, Surroundings, make_tasks
-from memserver.sweet_rl.trajectories import Messages, Trajectory, read_file
+from memserver.openai_http.client import Endpoint
+from memserver_evals.colbench.backend.generator import generate
+from memserver_evals.systems.serving import served
+from sweet_rl.deadline import Deadline
+from sweet_rl.plans import Progress
+from sweet_rl.published import write_published
+from sweet_rl.recipe import Recipe, load_recipe
+from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.stages import units_of
+from sweet_rl.sampling.sources import ScriptedSource
+from sweet_rl.task_sets import Split, Surroundings, make_tasks
+from sweet_rl.trajectories import Messages, Trajectory, read_file
 from tests.sweet_rl.sampling_stub import SamplingStub
 from tests.sweet_rl.tiny_model import chat
 

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from memserver.embeddings.hashing import HashingEmbedder
 from memserver.llm.reply_parser import RawReply, parse_json
 from memserver.llm.tokens import ByteBound
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
-from memserver.sweet_rl.warm_start.chains import Chain, read_chains
-from memserver.sweet_rl.warm_start.facts import Fact, lasting
-from memserver.sweet_rl.warm_start.intents import (
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.tools.memory_tools import memory_tools
+from memserver.tools.registry import ToolRegistry
+from memserver.wiring.services import assemble
+from sweet_rl.warm_start.chains import Chain, read_chains
+from sweet_rl.warm_start.facts import Fact, lasting
+from sweet_rl.warm_start.intents import (
     TRAINING,
     Ask,
     AskAll,
@@ -30,13 +33,10 @@ from memserver.sweet_rl.warm_start.intents import (
     Tell,
     User,
 )
-from memserver.sweet_rl.warm_start.small_talk import SmallTalk
-from memserver.sweet_rl.warm_start.teacher import right_summary
-from memserver.sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
-from memserver.tools.memory_tools import memory_tools
-from memserver.tools.registry import ToolRegistry
-from memserver.wiring import assemble
-from tests.support import OneDatabase
+from sweet_rl.warm_start.small_talk import SmallTalk
+from sweet_rl.warm_start.teacher import right_summary
+from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
+from tests.support.server import OneDatabase
 
 KINDS = {kind.label: kind for kind in lasting()}
 DOG, CAR = Fact(KINDS["Dog"], "Rex"), Fact(KINDS["Birthday"], "May 4")

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from memserver.cli import app
+from memserver.cli.main import app
 from memserver.errors import InvalidInput, SetupError
-from memserver.sweet_rl import run
-from memserver.sweet_rl.deadline import OutOfTime
-from memserver.sweet_rl.recipe import load_recipe
-from memserver.sweet_rl.stages import units_of
+from sweet_rl.deadline import OutOfTime
+from sweet_rl.recipe import load_recipe
+from sweet_rl.runs import run
+from sweet_rl.runs.stages import units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = """

@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from memserver.llm.engine.lora import WEIGHTS, Adapter
-from memserver.llm.engine.paths import BASE_NAME, EnginePaths
-from memserver.sweet_rl.warm_start import training
-from memserver.sweet_rl.warm_start.chains import Chain, Lesson, write_chains
-from memserver.sweet_rl.warm_start.lessons import tokens_and_labels
-from memserver.sweet_rl.warm_start.scoring import Question, generate, is_right, nats_per_token
-from memserver.sweet_rl.warm_start.training import Recipe, plain_chats, train
-from tests.real_engine import engine_home
+from memserver.local.engine.lora import WEIGHTS, Adapter
+from memserver.local.engine.paths import BASE_NAME, EnginePaths
+from sweet_rl.warm_start import training
+from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
+from sweet_rl.warm_start.lessons import tokens_and_labels
+from sweet_rl.warm_start.scoring import Question, generate, is_right, nats_per_token
+from sweet_rl.warm_start.training import Recipe, plain_chats, train
+from tests.support.real_engine import engine_home
 
 pytestmark = [
     pytest.mark.model,

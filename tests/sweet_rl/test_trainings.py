@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from memserver.errors import Conflict, InvalidInput
-from memserver.sweet_rl import adapters, training_run
-from memserver.sweet_rl.pairs import successes, trajectory_pairs
-from memserver.sweet_rl.plans import PreferencePlan, Schedule, SftPlan
-from memserver.sweet_rl.preferences import train_preferences
-from memserver.sweet_rl.regression_head import HEAD
-from memserver.sweet_rl.sft import train_sft
-from memserver.sweet_rl.trajectories import write_file
+from sweet_rl import adapters, training_run
+from sweet_rl.pairs import successes, trajectory_pairs
+from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.preferences import train_preferences
+from sweet_rl.regression_head import HEAD
+from sweet_rl.sft import train_sft
+from sweet_rl.trajectories import write_file
 from tests.sweet_rl.tiny_model import some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

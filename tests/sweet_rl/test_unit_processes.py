@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memserver.endpoint import Endpoint
-from memserver.sweet_rl.deadline import Deadline
-from memserver.sweet_rl.stages import units_of
-from memserver.sweet_rl.task_sets import Surroundings
-from memserver.sweet_rl.unit_processes import UnitProcesses, visible_gpus
+from memserver.openai_http.client import Endpoint
+from sweet_rl.deadline import Deadline
+from sweet_rl.runs.stages import units_of
+from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus
+from sweet_rl.task_sets import Surroundings
 from tests.sweet_rl.test_run import bench, small
 
 TELLS = """#!/bin/sh

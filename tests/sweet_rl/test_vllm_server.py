@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import SetupError
-from memserver.sweet_rl.deadline import Deadline, OutOfTime
-from memserver.sweet_rl.recipe import Recipe, SamplingPart
-from memserver.sweet_rl.samplers import SamplerName
-from memserver.sweet_rl.sampling_wishes import SamplingWishes
-from memserver.sweet_rl.vllm_server import ServerOptions, VllmServer, vllm_command
+from sweet_rl.deadline import Deadline, OutOfTime
+from sweet_rl.recipe import Recipe, SamplingPart
+from sweet_rl.sampling.samplers import SamplerName
+from sweet_rl.sampling.vllm_server import ServerOptions, VllmServer, vllm_command
+from sweet_rl.sampling.wishes import SamplingWishes
 
 STAND_IN = """
 import http.server, json, os, sys

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from memserver.sweet_rl.estimate import ARCHITECTURES
-from memserver.sweet_rl.tiny import TEMPLATE, byte_tokenizer, write_tiny
-from memserver.sweet_rl.trajectories import ChatMessage, Messages, Trajectory
+from sweet_rl.estimate import ARCHITECTURES
+from sweet_rl.tiny import TEMPLATE, byte_tokenizer, write_tiny
+from sweet_rl.trajectories import ChatMessage, Messages, Trajectory
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "

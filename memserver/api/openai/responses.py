@@ -36,7 +36,7 @@ from memserver.messages import JsonObject, Usage
 from memserver.storage import recall
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import PLACES_PER_TURN, Turn
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
 

@@ -29,7 +29,7 @@ from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
 from memserver.storage.listing import Cut
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 LONGEST_TEXT = 1_000_000
 MOST_PAST = 10_000

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query
 
 from memserver.agent.mirror import look
 from memserver.api.dependencies import ById, ServicesDep, TenantDep
-from memserver.api.message_schemas import ContextOut, ContextPart, MessageOut
-from memserver.api.schemas import AgentChange, AgentIn, AgentOut, AgentPage
+from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
+from memserver.api.schemas.messages import ContextOut, ContextPart, MessageOut
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections

@@ -6,7 +6,9 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from memserver.api import passages as common
-from memserver.api.archival_schemas import (
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.schemas.archival import (
     ArchivalResults,
     CollectionOut,
     CollectionPage,
@@ -14,8 +16,6 @@ from memserver.api.archival_schemas import (
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
-from memserver.api.passages import AskedDep, FiltersDep
 from memserver.storage import collections, passage_search, passages
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Response
 
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import ById, PathText, ServicesDep, TenantDep
-from memserver.api.message_schemas import Answer, TurnOut
 from memserver.api.routes.messages import IdempotencyKey, respond
-from memserver.api.tool_schemas import (
+from memserver.api.schemas.messages import Answer, TurnOut
+from memserver.api.schemas.tools import (
     ApprovalIn,
     CallResultIn,
     WaitingCallOut,

@@ -7,7 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api import passages as common
-from memserver.api.archival_schemas import (
+from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.schemas.archival import (
     ArchivalResults,
     CollectionIn,
     CollectionOut,
@@ -19,8 +21,6 @@ from memserver.api.archival_schemas import (
     PassagesIn,
     PassagesOut,
 )
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
-from memserver.api.passages import AskedDep, FiltersDep
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.storage import collections, passage_search, passages

@@ -6,15 +6,15 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from memserver.api.dependencies import ById, Listing, ServicesDep, TenantDep
-from memserver.api.document_schemas import DocumentOut, DocumentPage, DocumentText
-from memserver.api.schemas import ErrorResponse, Name
+from memserver.api.schemas.agents import ErrorResponse, Name
+from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentText
 from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
 from memserver.memory.documents import Upload
 from memserver.memory.text import clean
 from memserver.storage import agents, collections, documents
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 router = APIRouter(tags=["documents"])
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 import memserver
 from memserver.api.dependencies import ServicesDep
-from memserver.api.schemas import Component, Health, Readiness
+from memserver.api.schemas.agents import Component, Health, Readiness
 
 router = APIRouter(tags=["health"])
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from memserver.api.access import Caller
 from memserver.api.dependencies import ById, CallerDep, ServicesDep
-from memserver.api.idempotency import keep_instead
-from memserver.api.key_schemas import KeyCreated, KeyIn, KeyOut, KeyPage, TenantName
+from memserver.api.middleware.access import Caller
+from memserver.api.middleware.idempotency import keep_instead
+from memserver.api.schemas.keys import KeyCreated, KeyIn, KeyOut, KeyPage, TenantName
 from memserver.errors import InvalidInput
 from memserver.storage import api_keys
 from memserver.storage.api_keys import NewKey, no_tenant

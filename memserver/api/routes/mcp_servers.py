@@ -5,12 +5,12 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from memserver.api.dependencies import ById, ServicesDep, TenantDep
-from memserver.api.tool_schemas import McpServerIn, McpServerOut, McpServerPage
+from memserver.api.schemas.tools import McpServerIn, McpServerOut, McpServerPage
 from memserver.errors import Conflict
-from memserver.outbound.addresses import check_url
 from memserver.storage import tools
 from memserver.storage.tools import NewMcpServer
-from memserver.wiring import Services
+from memserver.tools.outbound.addresses import check_url
+from memserver.wiring.services import Services
 
 router = APIRouter(prefix="/mcp-servers", tags=["MCP servers"])
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
-from memserver.api.message_schemas import FoundMessage, RecallResults
+from memserver.api.schemas.messages import FoundMessage, RecallResults
 from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
 from memserver.memory import recall, recall_meaning
@@ -15,7 +15,7 @@ from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 router = APIRouter(prefix="/agents/{agent_id}", tags=["recall storage"])
 

@@ -11,7 +11,7 @@ from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
 from memserver.api.dependencies import NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body
-from memserver.api.message_schemas import (
+from memserver.api.schemas.messages import (
     Answer,
     ImportIn,
     MessageIn,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from memserver.api.dependencies import ById, NewestFirst, ServicesDep, TenantDep
 from memserver.api.routes.working_context import history_of, rewrite_of
-from memserver.api.section_schemas import (
+from memserver.api.schemas.sections import (
     NEWEST,
     History,
     ReaderOut,

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from memserver.api.dependencies import ByTenant, CallerDep, ServicesDep
-from memserver.api.key_schemas import TenantIn, TenantName, TenantOut, TenantPage
+from memserver.api.schemas.keys import TenantIn, TenantName, TenantOut, TenantPage
 from memserver.errors import Forbidden
 from memserver.storage import api_keys
 from memserver.storage.api_keys import DEFAULT_TENANT, no_tenant

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body
 
 from memserver.agent.options import AgentOptions
 from memserver.api.dependencies import ByName, PathText, ServicesDep, TenantDep
-from memserver.api.tool_schemas import (
+from memserver.api.schemas.tools import (
     AgentToolOut,
     AgentToolPage,
     ClientToolIn,
@@ -21,15 +21,15 @@ from memserver.api.tool_schemas import (
     WebhookIn,
 )
 from memserver.errors import Conflict, InvalidInput, NotFound
-from memserver.outbound.addresses import check_url
-from memserver.outbound.signing import SECRET_PREFIX
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
 from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.tools.outbound.addresses import check_url
+from memserver.tools.outbound.signing import SECRET_PREFIX
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
-from memserver.wiring import Services
+from memserver.wiring.services import Services
 
 router = APIRouter(tags=["tools"])
 

@@ -6,8 +6,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path
 
 from memserver.api.dependencies import Listing, NewestFirst, ServicesDep, TenantDep
-from memserver.api.schemas import SectionName
-from memserver.api.section_schemas import (
+from memserver.api.schemas.agents import SectionName
+from memserver.api.schemas.sections import (
     NEWEST,
     AgentSectionEdit,
     AgentSectionIn,

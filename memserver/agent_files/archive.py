@@ -1,0 +1,225 @@
+"""The agent file as a zip archive: written piece by piece, and read record by record from a file on disk."""
+
+import json
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from memserver.agent_files.records import (
+    END,
+    FORMAT,
+    LISTS,
+    MANIFEST,
+    VERSION,
+    AgentRecord,
+    End,
+    Manifest,
+    Record,
+    Vectors,
+)
+from memserver.agent_files.source import Note
+from memserver.errors import AgentFileCorrupt, AgentFileNewer, AgentFileTooLarge
+from memserver.memory.text import clean_json
+
+AGENT = "agent.json"
+LONGEST_LINE = 32_000_000
+"""Bytes of one record."""
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    lzma.LZMAError,
+)
+_AnyModel = TypeVar("_AnyModel", bound=BaseModel)
+
+
+class _Pieces:
+    """A file that can't be sought in; what was written is fetched piece by piece."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes, /) -> int:
+        self._written.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """It ends with the last piece."""
+
+    def fetch(self) -> bytes:
+        piece = b"".join(self._written)
+        self._written.clear()
+        return piece
+
+
+class ArchiveWriter:
+    """Writes an agent file; each call gives the bytes that are ready."""
+
+    def __init__(self) -> None:
+        self._pieces = _Pieces()
+        self._zip = zipfile.ZipFile(self._pieces, "w", zipfile.ZIP_DEFLATED)
+        self._member: IO[bytes] | None = None
+        self._lines: dict[str, int] = {}
+        self._list = ""
+
+    def add(self, name: str, record: BaseModel) -> bytes:
+        """A member of one record."""
+        self._close_member()
+        self._zip.writestr(name, record.model_dump_json(indent=1, exclude_none=True))
+        return self._pieces.fetch()
+
+    def begin(self, name: str) -> None:
+        """Begin a list; those before it are closed."""
+        self._close_member()
+        self._list, self._lines[name] = name, 0
+        self._member = self._zip.open(f"{name}.jsonl", "w", force_zip64=True)
+
+    def write(self, records: Sequence[Record]) -> bytes:
+        """More of the list that was begun."""
+        assert self._member is not None
+        self._lines[self._list] += len(records)
+        lines = (record.model_dump_json(exclude_defaults=True) + "\n" for record in records)
+        self._member.write("".join(lines).encode())
+        return self._pieces.fetch()
+
+    def end(self) -> bytes:
+        """The end of the file."""
+        last = self.add(END, End(lines=self._lines))
+        self._zip.close()
+        return last + self._pieces.fetch()
+
+    def _close_member(self) -> None:
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+
+
+class ArchiveReader:
+    """Reads an agent file.
+
+    Attributes:
+        manifest: what kind of file it is.
+        agent: the agent itself.
+    """
+
+    def __init__(self, file: IO[bytes], most_bytes: int) -> None:
+        """Open it.
+
+        Args:
+            file: can be sought in; stays open as long as it is read.
+            most_bytes: that it may unpack to.
+
+        Raises:
+            AgentFileCorrupt: it is damaged, or not whole.
+            AgentFileNewer: its format is newer.
+            AgentFileTooLarge: it unpacks to more.
+        """
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except _DAMAGED as error:
+            raise AgentFileCorrupt(
+                "The file is damaged, or its end is missing.", hint="Export or send it again."
+            ) from error
+        if sum(each.file_size for each in self._zip.infolist()) > most_bytes:
+            raise AgentFileTooLarge(
+                f"The file unpacks to more than {most_bytes} bytes.",
+                hint="Raise MEMSERVER_IMPORT_MAX_BYTES.",
+            )
+        self.manifest = self._read_manifest()
+        self.agent = self._one(AGENT, AgentRecord)
+        self._lines = self._one(END, End).lines
+        if self._lines.keys() != LISTS.keys():
+            raise AgentFileCorrupt(f"{END}: the lists are not those of version {VERSION}.")
+
+    @property
+    def vectors(self) -> Vectors | None:
+        """Of which model the passages' vectors are, if they have any."""
+        return self.manifest.vectors
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """Nothing of the file is left out."""
+        return ()
+
+    def records(self, name: str) -> Iterator[Any]:
+        """The records of a list, one after another.
+
+        Raises:
+            AgentFileCorrupt: it is damaged, or a record is not as it has to be.
+        """
+        number = 0
+        for number, line in enumerate(self._read_lines(f"{name}.jsonl"), 1):
+            yield validated(
+                LISTS[name], parsed(line, f"{name}.jsonl:{number}"), f"{name}.jsonl:{number}"
+            )
+        if number != self._lines[name]:
+            raise AgentFileCorrupt(
+                f"{name}.jsonl has {number} lines, but {END} says {self._lines[name]}."
+            )
+
+    def _read_manifest(self) -> Manifest:
+        told = self._json(MANIFEST)
+        if not isinstance(told, dict) or told.get("format") != FORMAT:
+            raise AgentFileCorrupt(f"{MANIFEST}: the format is not {FORMAT!r}.")
+        version = told.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise AgentFileNewer(
+                f"The file has version {version} of the format; this server knows {VERSION}.",
+                hint="Import it with a newer memserver.",
+            )
+        return validated(Manifest, told, MANIFEST)
+
+    def _one(self, name: str, kind: type[_AnyModel]) -> _AnyModel:
+        return validated(kind, self._json(name), name)
+
+    def _json(self, name: str) -> object:
+        return parsed(b"".join(self._read_lines(name)), name)
+
+    def _read_lines(self, name: str) -> Iterator[bytes]:
+        try:
+            with self._zip.open(name) as member:
+                while line := member.readline(LONGEST_LINE + 1):
+                    if len(line) > LONGEST_LINE:
+                        raise AgentFileTooLarge(
+                            f"{name} has a line of more than {LONGEST_LINE} bytes."
+                        )
+                    yield line
+        except KeyError as error:
+            raise AgentFileCorrupt(f"The file has no {name}.") from error
+        except _DAMAGED as error:
+            raise AgentFileCorrupt(f"{name} is damaged: {error}.") from error
+
+
+def parsed(text: bytes, where: str) -> object:
+    """JSON, cleaned. Raises AgentFileCorrupt."""
+    try:
+        return clean_json(json.loads(text, parse_constant=_no_number))
+    except (ValueError, RecursionError) as error:
+        raise AgentFileCorrupt(f"{where}: no valid JSON: {error}.") from error
+
+
+def validated(kind: type[_AnyModel], value: object, where: str) -> _AnyModel:
+    """The record that a value is. Raises AgentFileCorrupt: it is none; the message names the field."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise AgentFileCorrupt(f"{where}: {field}: {first['msg']}.") from error
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")

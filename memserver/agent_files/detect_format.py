@@ -1,0 +1,52 @@
+"""Which kind of agent file it is."""
+
+import asyncio
+from typing import IO
+
+from memserver.agent.context import count_entry
+from memserver.agent.entries import prompt_messages
+from memserver.agent.faculties import Faculties
+from memserver.agent_files.archive import ArchiveReader, parsed
+from memserver.agent_files.letta import LettaFile, parsed_letta
+from memserver.agent_files.source import Source
+from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
+
+ZIP = b"PK"
+BLANK = b" \t\r\n\xef\xbb\xbf"
+LARGEST_LETTA = 100_000_000
+"""Bytes of a Letta agent file, which is read as a whole."""
+HINT = "GET /v1/agents/{agent_id}/export makes one; Letta's .af is taken too."
+
+
+async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) -> Source:
+    """Open a file that was sent.
+
+    Args:
+        file: stays open as long as the source is read.
+        most_bytes: that it may unpack to.
+        faculties: count tokens where the file doesn't say them.
+
+    Raises:
+        AgentFileError: it can't be read.
+    """
+    start = file.read(100).lstrip(BLANK)
+    file.seek(0)
+    if start.startswith(ZIP):
+        return await asyncio.to_thread(ArchiveReader, file, most_bytes)
+    if start[:1] in (b"{", b'"'):
+        letta = await asyncio.to_thread(_read_letta, file)
+        model = faculties.models.get(None)
+        shown = map(prompt_messages, letta.messages())
+        letta.count_by([await count_entry(each, model) for each in shown])
+        return letta
+    raise AgentFileUnsupported("The file is no agent file.", hint=HINT)
+
+
+def _read_letta(file: IO[bytes]) -> LettaFile:
+    text = file.read(LARGEST_LETTA + 1)
+    if len(text) > LARGEST_LETTA:
+        raise AgentFileTooLarge(f"A Letta agent file has {LARGEST_LETTA} bytes at most.")
+    told = parsed_letta(parsed(text, "The file"))
+    if told is None:
+        raise AgentFileUnsupported("The JSON is no Letta agent file.", hint=HINT)
+    return LettaFile(told)

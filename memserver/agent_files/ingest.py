@@ -1,0 +1,302 @@
+"""An agent from a file: all of it in one transaction, in bounded batches, so that there is a whole agent or none.
+
+What an embedder has to do comes first, while no transaction is open; the vectors wait in a file on disk. From then
+on nothing but the database is waited for.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import IO, Any
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from memserver.agent.options import AgentOptions
+from memserver.agent_files import statements
+from memserver.agent_files.float16 import decoded, from_halves, halves
+from memserver.agent_files.records import (
+    EditRecord,
+    MessageRecord,
+    PassageRecord,
+    Record,
+    SectionRecord,
+)
+from memserver.agent_files.source import Note, Source
+from memserver.agent_files.tool_grants import Granting
+from memserver.errors import AgentFileCorrupt
+from memserver.memory.archival import ArchivalStorage
+from memserver.memory.attachments import MOST_SECTIONS
+from memserver.memory.chunking import embed_whole
+from memserver.storage import passages
+from memserver.storage.agents import Agent
+from memserver.storage.agents import get as get_agent
+from memserver.storage.database import Database, Transaction
+from memserver.storage.ids import new_id
+from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.passages import NewPassage
+
+BATCH = 200
+"""Records that are written together: what an import holds in memory."""
+LONG_BATCH = 4_000_000
+"""Characters after which a batch is long enough."""
+EMBEDDED_TOGETHER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How an agent is taken in.
+
+    Attributes:
+        name: instead of the file's.
+        keep_ids: the agent and its passages keep their ids.
+    """
+
+    name: str | None = None
+    keep_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import made.
+
+    Attributes:
+        agent: the new agent.
+        counts: how many records of each list it has.
+        embedded: whether its passages were embedded anew.
+        notes: what could not be carried.
+    """
+
+    agent: Agent
+    counts: Mapping[str, int]
+    embedded: bool
+    notes: Sequence[Note]
+
+
+Before = Callable[[Transaction, Imported], Awaitable[None]]
+"""Called before the commit; what it writes is a part of it."""
+
+
+class TakeIn:
+    """Takes agents in."""
+
+    def __init__(self, database: Database, archival: ArchivalStorage, granting: Granting) -> None:
+        self._database = database
+        self._archival = archival
+        self._granting = granting
+
+    async def run(self, tenant: str, source: Source, wishes: Wishes, before: Before) -> Imported:
+        """Make an agent of a file's records.
+
+        Args:
+            tenant: whose it will be.
+            source: the file.
+            wishes: how.
+            before: is called before the commit.
+
+        Raises:
+            AgentFileError: the file can't be imported; nothing is left of it.
+            Conflict: there is an agent of its name, or of its id.
+            EmbeddingError: the embedder failed.
+        """
+        _check_options(source.agent.options)
+        dimension = await self._archival.dimension()
+        model = self._archival.embedder.model
+        theirs = source.vectors
+        fitting = theirs is not None and (theirs.model, theirs.dimension) == (model, dimension)
+        with tempfile.TemporaryFile() as spool:
+            embedded = await self._spool_vectors(source, spool, dimension, fitting)
+            spool.seek(0)
+            async with self._database.tenant(tenant) as tx:
+                with statements.refusals():
+                    writing = _Writing(tx, tenant, source, wishes)
+                    await writing.agent(model, dimension)
+                    await writing.working_context()
+                    notes = await self._granting.grant(
+                        tx, tenant, writing.agent_id, list(source.records("tools"))
+                    )
+                    await writing.history()
+                    await writing.passages(spool, model, dimension)
+                    await writing.state()
+                    agent = await get_agent(tx, writing.agent_id)
+                imported = Imported(
+                    agent,
+                    writing.counts,
+                    embedded,
+                    [*source.notes, *writing.notes, *notes],
+                )
+                await before(tx, imported)
+        return imported
+
+    async def _spool_vectors(
+        self, source: Source, spool: IO[bytes], dimension: int, fitting: bool
+    ) -> bool:
+        """Write the vectors of all passages to a file; returns whether any had to be made."""
+        records: Iterator[PassageRecord] = source.records("passages")
+        made = False
+        while batch := await asyncio.to_thread(_take, records, EMBEDDED_TOGETHER):
+            given = [
+                decoded(each.vector, dimension) if fitting and each.vector else None
+                for each in batch
+            ]
+            missing = [each.text for each, vector in zip(batch, given, strict=True) if not vector]
+            if missing:
+                made = True
+                vectors = iter(await embed_whole(missing, self._archival.embedder))
+                given = [vector or halves(next(vectors)) for vector in given]
+            await asyncio.to_thread(spool.write, b"".join(each for each in given if each))
+        return made
+
+
+@dataclass
+class _Writing:
+    """An agent while it is written."""
+
+    tx: Transaction
+    tenant: str
+    source: Source
+    wishes: Wishes
+    agent_id: UUID = field(default_factory=new_id)
+    collection_id: UUID = field(default_factory=new_id)
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+    async def agent(self, model: str, dimension: int) -> None:
+        record = self.source.agent
+        if self.wishes.keep_ids and record.id is not None:
+            self.agent_id = record.id
+        language = record.language
+        if not await statements.knows_language(self.tx, language):
+            self.notes.append(Note("language", language, "The database doesn't know it; english."))
+            language = "english"
+        await statements.insert_agent(
+            self.tx,
+            self.tenant,
+            {
+                **record.model_dump(),
+                "id": self.agent_id,
+                "name": self.wishes.name or record.name,
+                "language": language,
+                "collection_id": self.collection_id,
+                "embedding_model": model,
+                "dimension": dimension,
+            },
+        )
+        there = await statements.attach_collections(
+            self.tx, self.tenant, self.agent_id, record.collections
+        )
+        self.notes += [
+            Note("collection", name, "There is no shared collection of this name to attach.")
+            for name in record.collections
+            if name not in there
+        ]
+
+    async def working_context(self) -> None:
+        sections: list[SectionRecord] = list(self.source.records("sections"))
+        if len(sections) > MOST_SECTIONS:
+            raise AgentFileCorrupt(f"sections.jsonl: more than {MOST_SECTIONS} sections.")
+        ids = {section.name: new_id() for section in sections}
+        newest = {section.name: section for section in sections}
+        for place, section in enumerate(sections, 1):
+            values = {**section.model_dump(), "id": ids[section.name], "place": place}
+            await statements.insert_section(self.tx, self.tenant, self.agent_id, values)
+        self.counts["sections"] = len(sections)
+        ended = set()
+        async for batch in self._batches("edits"):
+            rows = []
+            for edit in batch:
+                if edit.section not in ids:
+                    raise AgentFileCorrupt(f"edits.jsonl: there is no section {edit.section!r}.")
+                if _is_newest(edit, newest[edit.section]):
+                    ended.add(edit.section)
+                agent_id = self.agent_id if edit.own else None
+                section_id = ids[edit.section]
+                rows.append({**edit.model_dump(), "section_id": section_id, "agent_id": agent_id})
+            await statements.insert_edits(self.tx, self.tenant, rows)
+        if without := ids.keys() - ended:
+            raise AgentFileCorrupt(
+                f"edits.jsonl: the last version of section {min(without)!r} is not its text."
+            )
+
+    async def history(self) -> None:
+        end = (self.source.agent.state.done_turn + 1) * PLACES_PER_TURN
+        async for batch in self._batches("summaries"):
+            await statements.insert_summaries(self.tx, self.tenant, self.agent_id, _dumped(batch))
+        async for batch in self._batches("turns"):
+            if any(each.turn * PLACES_PER_TURN >= end for each in batch):
+                raise AgentFileCorrupt("turns.jsonl: a turn stands behind the last one.")
+            await statements.insert_turns(self.tx, self.tenant, self.agent_id, _dumped(batch))
+        async for batch in self._batches("messages"):
+            _check_messages(batch, end)
+            await statements.insert_messages(self.tx, self.tenant, self.agent_id, _dumped(batch))
+
+    async def passages(self, spool: IO[bytes], model: str, dimension: int) -> None:
+        async for batch in self._batches("passages"):
+            data = await asyncio.to_thread(spool.read, 2 * dimension * len(batch))
+            size = 2 * dimension
+            new = [
+                NewPassage(
+                    each.text,
+                    from_halves(data[place * size : (place + 1) * size]),
+                    each.tags,
+                    each.metadata,
+                    each.created_at,
+                    id=each.id if self.wishes.keep_ids and each.id else new_id(),
+                    updated_at=each.updated_at or each.created_at,
+                )
+                for place, each in enumerate(batch)
+            ]
+            stored = await passages.insert(self.tx, self.collection_id, new, model=model)
+            if len(stored) < len(new):
+                raise AgentFileCorrupt("passages.jsonl: two passages have the same id.")
+
+    async def state(self) -> None:
+        record = self.source.agent
+        await statements.set_state(
+            self.tx, self.agent_id, record.state.model_dump(), self.counts["messages"]
+        )
+
+    async def _batches(self, name: str) -> AsyncIterator[list[Any]]:
+        records = self.source.records(name)
+        self.counts[name] = 0
+        while batch := await asyncio.to_thread(_take, records, BATCH):
+            self.counts[name] += len(batch)
+            yield batch
+
+
+def _take(records: Iterator[Any], count: int) -> list[Any]:
+    """The next records: so many, or fewer where their texts are long."""
+    taken, characters = [], 0
+    for record in islice(records, count):
+        taken.append(record)
+        characters += len(getattr(record, "text", ""))
+        if characters > LONG_BATCH:
+            break
+    return taken
+
+
+def _dumped(batch: Sequence[Record]) -> list[dict[str, Any]]:
+    return [record.model_dump() for record in batch]
+
+
+def _is_newest(edit: EditRecord, section: SectionRecord) -> bool:
+    return (edit.version, edit.text) == (section.version, section.text)
+
+
+def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:
+    for message in batch:
+        if not PLACES_PER_TURN <= message.position < end:
+            raise AgentFileCorrupt(
+                f"messages.jsonl: position {message.position} is in no turn of the agent's."
+            )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    try:
+        AgentOptions.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field_ = ".".join(map(str, first["loc"]))
+        raise AgentFileCorrupt(f"agent.json: options.{field_}: {first['msg']}.") from error

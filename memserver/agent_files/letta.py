@@ -1,0 +1,320 @@
+"""Letta's agent file (.af): what of it an agent here can have, and a report of the rest.
+
+Two forms are read, as their files show them: one object for one agent, with `core_memory`; and the later one, with
+lists of agents, blocks and tools that refer to each other by ids.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from memserver.agent_files.archive import validated
+from memserver.agent_files.letta_messages import History, listed, read_history
+from memserver.agent_files.records import (
+    LISTS,
+    AgentRecord,
+    EditRecord,
+    MessageRecord,
+    PassageRecord,
+    Record,
+    SectionRecord,
+    ToolRecord,
+)
+from memserver.agent_files.source import Note
+from memserver.errors import AgentFileCorrupt
+from memserver.memory.attachments import MOST_SECTIONS
+from memserver.messages import CallRecord, JsonObject, Message, ToolCall
+
+LONGEST_SECTION = 100_000
+STOCK_INSTRUCTIONS = ("<base_instructions>", "You are Letta, the latest version of Limnal")
+"""How the instructions begin that Letta gives its agents; they are about its own tools."""
+OWN_KINDS = re.compile(r"^letta_")
+RULES = {
+    "run_first": "first",
+    "exit_loop": "terminal",
+    "required_before_exit": "required",
+    "requires_approval": "approval",
+}
+"""Kinds of tool rules that there are here too."""
+
+
+class LettaFile:
+    """An agent of such a file, as a `Source`."""
+
+    vectors = None
+
+    def __init__(self, told: JsonObject) -> None:
+        """Read it.
+
+        Raises:
+            AgentFileCorrupt: it is no such file.
+        """
+        self.notes: list[Note] = []
+        agent = self._pick(told)
+        self._records: dict[str, list[Record]] = {name: [] for name in LISTS}
+        self._read_blocks(_blocks(agent, told))
+        history = read_history(agent)
+        self.notes += history.notes
+        self._records["messages"] = list(history.messages)
+        self._records["turns"] = list(history.turns)
+        self._read_tools(agent, told)
+        self._read_passages(agent, told)
+        self.agent = validated(AgentRecord, self._agent(agent, history), "agents.0")
+        self._note_the_rest(agent, told)
+
+    def records(self, name: str) -> Iterator[Any]:
+        """The records of a list."""
+        return iter(self._records[name])
+
+    def messages(self) -> list[Message]:
+        """The messages, to count their tokens."""
+        return [_as_message(record) for record in self.records("messages")]
+
+    def count_by(self, tokens: Sequence[int]) -> None:
+        """Say how many tokens each message has."""
+        pairs = zip(self._records["messages"], tokens, strict=True)
+        self._records["messages"] = [
+            record.model_copy(update={"tokens": count}) for record, count in pairs
+        ]
+
+    def _note(self, kind: str, name: str, reason: str) -> None:
+        self.notes.append(Note(kind, name, reason))
+
+    def _pick(self, told: JsonObject) -> JsonObject:
+        if "agents" not in told:
+            return told
+        agents = [each for each in listed(told["agents"]) if isinstance(each, dict)]
+        if not agents:
+            raise AgentFileCorrupt("agents: there is none.")
+        for other in agents[1:]:
+            self._note(
+                "agent", _text(other.get("name")), "Only the first agent of a file is imported."
+            )
+        return agents[0]
+
+    def _agent(self, agent: JsonObject, history: History) -> JsonObject:
+        metadata = agent.get("metadata") or agent.get("metadata_") or {}
+        kept = {
+            "description": _text(agent.get("description")),
+            "tags": listed(agent.get("tags")),
+            "agent_type": _text(agent.get("agent_type")),
+        }
+        system = _text(agent.get("system"))
+        stock = system.startswith(STOCK_INSTRUCTIONS)
+        if stock:
+            self._note(
+                "system_prompt", "", "Letta's own; the server's instructions take its place."
+            )
+        elif system:
+            self._note("system_prompt", "", "Carried; where it speaks of Letta's tools, change it.")
+        return {
+            "name": (_text(agent.get("name")) or "letta agent")[:200],
+            "system_prompt": None if stock or not system else system,
+            "options": self._options(agent),
+            "metadata": {
+                **(metadata if isinstance(metadata, dict) else {}),
+                "letta": {name: value for name, value in kept.items() if value},
+            },
+            "created_at": time_of(agent.get("created_at")),
+            "state": {
+                "done_turn": len(history.turns),
+                "queue_start": history.queue_start,
+                "stats_messages": len(history.messages),
+            },
+        }
+
+    def _options(self, agent: JsonObject) -> JsonObject:
+        zone = _text(agent.get("timezone"))
+        try:
+            return {"timezone": ZoneInfo(zone).key} if zone else {}
+        except (KeyError, ValueError, OSError):
+            self._note("timezone", zone, "It is no IANA time zone; UTC.")
+            return {}
+
+    def _read_blocks(self, blocks: Sequence[JsonObject]) -> None:
+        names: set[str] = set()
+        for number, block in enumerate(blocks):
+            label, text = _text(block.get("label")), _text(block.get("value"))
+            if number >= MOST_SECTIONS:
+                self._as_passage(label, text, f"An agent has {MOST_SECTIONS} sections at most")
+                continue
+            name = _section_name(label, names)
+            names.add(name)
+            if name != label:
+                self._note("block", label, f"It is the section {name!r}.")
+            if len(text) > LONGEST_SECTION:
+                self._as_passage(label, text, f"A section has {LONGEST_SECTION} characters at most")
+                text = text[:LONGEST_SECTION]
+            limit = block.get("limit")
+            wanted = limit if isinstance(limit, int) and limit > 0 else 0
+            section = SectionRecord(
+                name=name,
+                text=text,
+                limit=max(1, len(text), min(wanted, LONGEST_SECTION)),
+                description=_text(block.get("description"))[:1000],
+                read_only=block.get("read_only") is True,
+            )
+            self._records["sections"].append(section)
+            at = time_of(block.get("updated_at") or block.get("created_at")) or datetime.now(UTC)
+            edit = EditRecord(section=name, version=1, text=text, actor="import", created_at=at)
+            self._records["edits"].append(edit)
+
+    def _as_passage(self, label: str, text: str, reason: str) -> None:
+        self._note("block", label, f"{reason}: the whole is a passage with the tag {label!r}.")
+        if text:
+            passage = PassageRecord(text=text, tags=[label], created_at=datetime.now(UTC))
+            self._records["passages"].append(passage)
+
+    def _read_tools(self, agent: JsonObject, told: JsonObject) -> None:
+        rules = self._rules(agent)
+        for tool in _referred(agent, told, "tools", "tool_ids"):
+            name, kind = _text(tool.get("name")), _text(tool.get("tool_type")) or "custom"
+            if OWN_KINDS.match(kind):
+                self._note(
+                    "tool", name, "One of Letta's own; memserver's memory tools take their place."
+                )
+            elif not name:
+                self._note("tool", name, "It has no name.")
+            else:
+                reason = (
+                    "It is an MCP server's: register that and attach it."
+                    if "mcp" in kind
+                    else "Its source code isn't run here: register it as a Python function, a webhook or a "
+                    "client's tool."
+                )
+                self._note(
+                    "tool", name, f"{reason} If there is a tool of this name, the agent has it."
+                )
+                record = validated(
+                    ToolRecord, {"name": name, **rules.get(name, {})}, f"tools: {name}"
+                )
+                self._records["tools"].append(record)
+
+    def _rules(self, agent: JsonObject) -> dict[str, JsonObject]:
+        found: dict[str, JsonObject] = {}
+        for rule in listed(agent.get("tool_rules")):
+            if not isinstance(rule, dict):
+                continue
+            name, kind = _text(rule.get("tool_name")), _text(rule.get("type"))
+            if kind in RULES:
+                found.setdefault(name, {})[RULES[kind]] = True
+            elif kind != "continue_loop":  # here every step may go on
+                self._note("tool_rule", name, f"There is no rule {kind!r} here.")
+        return found
+
+    def _read_passages(self, agent: JsonObject, told: JsonObject) -> None:
+        for given in (*listed(told.get("passages")), *listed(agent.get("passages"))):
+            text = _text(given.get("text")) if isinstance(given, dict) else ""
+            if text.strip():
+                metadata = given.get("metadata") or {}
+                passage = PassageRecord(
+                    text=text,
+                    tags=[_text(tag) for tag in listed(given.get("tags"))],
+                    metadata=metadata if isinstance(metadata, dict) else {},
+                    created_at=time_of(given.get("created_at")) or datetime.now(UTC),
+                )
+                self._records["passages"].append(passage)
+
+    def _note_the_rest(self, agent: JsonObject, told: JsonObject) -> None:
+        model = _config(agent, "llm_config", "handle", "model")
+        if model:
+            self._note(
+                "model", model, "The server's model is used: PATCH the agent to name another."
+            )
+        embedder = _config(agent, "embedding_config", "handle", "embedding_model")
+        if embedder:
+            self._note(
+                "embedding_model", embedder, "Passages are embedded by the server's embedder."
+            )
+        for each in _referred(agent, told, "mcp_servers", ""):
+            name = _text(each.get("server_name") or each.get("name"))
+            self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
+        for each in (*listed(told.get("files")), *listed(told.get("sources"))):
+            name = (
+                _text(each.get("file_name") or each.get("name")) if isinstance(each, dict) else ""
+            )
+            self._note(
+                "file", name, "Files and their sources are not carried; send them as documents."
+            )
+        for key in ("tool_exec_environment_variables", "secrets"):
+            given = agent.get(key)
+            for each in given if isinstance(given, list | dict) else ():
+                shown = _text(each.get("key")) if isinstance(each, dict) else _text(each)
+                self._note("secret", shown, "Environment variables of tools are not carried.")
+        for key in ("groups", "skills"):
+            if listed(told.get(key)):
+                self._note(key, "", "There is nothing like it here.")
+
+
+def _as_message(record: MessageRecord) -> Message:
+    made = record.call
+    call = None
+    if made is not None:
+        call = CallRecord(ToolCall(made.id, made.name, made.arguments), made.state, made.result)
+    return Message(
+        record.position, record.role, record.text, record.created_at, 0, record.thought, call
+    )
+
+
+def parsed_letta(value: object) -> JsonObject | None:
+    """The file's object, if a JSON value can be such a file: some of them hold it as a string once more."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if isinstance(value, dict) and ("agents" in value or "core_memory" in value):
+        return value
+    return None
+
+
+def time_of(value: object) -> datetime | None:
+    """A time of such a file; one without a zone is in UTC."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+
+
+def _blocks(agent: JsonObject, told: JsonObject) -> list[JsonObject]:
+    inline = [*listed(agent.get("core_memory")), *listed(agent.get("memory_blocks"))]
+    found = [each for each in inline if isinstance(each, dict)]
+    return [*found, *_referred(agent, told, "blocks", "block_ids")]
+
+
+def _referred(agent: JsonObject, told: JsonObject, kind: str, ids: str) -> list[JsonObject]:
+    """The things of a kind that an agent names by ids, and those that it holds itself."""
+    within = [each for each in listed(agent.get(kind)) if isinstance(each, dict)]
+    if agent is told:
+        return within
+    there = [each for each in listed(told.get(kind)) if isinstance(each, dict)]
+    if not ids:
+        return [*within, *there]
+    by_id = {str(each.get("id")): each for each in there}
+    named = [by_id[str(each)] for each in listed(agent.get(ids)) if str(each) in by_id]
+    return [*within, *named]
+
+
+def _config(agent: Mapping[str, Any], key: str, *names: str) -> str:
+    config = agent.get(key)
+    if not isinstance(config, dict):
+        return ""
+    return next((config[name] for name in names if isinstance(config.get(name), str)), "")
+
+
+def _section_name(label: str, taken: set[str]) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", label)[:60]
+    if not re.match(r"[A-Za-z]", name):
+        name = f"s_{name}"
+    number, tried = 2, name
+    while tried in taken:
+        tried, number = f"{name}_{number}", number + 1
+    return tried
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

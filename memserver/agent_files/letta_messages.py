@@ -1,0 +1,240 @@
+"""The messages of Letta's agent file as a history: what was said, and calls with their results."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from memserver.agent_files.records import CallPart, MessageRecord, TurnRecord
+from memserver.agent_files.source import Note
+from memserver.messages import JsonObject, Role
+from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.tools.memory_tools import SEND_MESSAGE
+
+LONGEST_TURN = 900
+NO_RESULT = "The agent file has no result of this call."
+SUCCEEDED = {"OK", "success"}
+
+
+@dataclass
+class History:
+    """What the messages became.
+
+    Attributes:
+        queue_start: position of the first message that stands in the prompt.
+    """
+
+    messages: list[MessageRecord] = field(default_factory=list)
+    turns: list[TurnRecord] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    queue_start: int = 0
+
+    @property
+    def next_position(self) -> int:
+        """Where the next message goes: in the turn that runs."""
+        turn = len(self.turns)
+        last = self.messages[-1].position if self.messages else 0
+        return last + 1 if last // PLACES_PER_TURN == turn else turn * PLACES_PER_TURN
+
+    def add(
+        self,
+        role: Role,
+        text: str,
+        thought: str,
+        at: datetime,
+        call: CallPart | None,
+        *,
+        begins: bool,
+    ) -> None:
+        """Add a message; one that begins a turn, or is too far in one, stands in a new one."""
+        position = self.next_position
+        if begins or not self.turns or position % PLACES_PER_TURN >= LONGEST_TURN:
+            turn = TurnRecord(
+                turn=len(self.turns) + 1, kind="import", state="done", created_at=at, finished_at=at
+            )
+            self.turns.append(turn)
+            position = self.next_position
+        record = MessageRecord(
+            position=position,
+            role=role,
+            text=text,
+            thought=thought,
+            tokens=0,
+            created_at=at,
+            call=call,
+        )
+        self.messages.append(record)
+
+
+def read_history(agent: JsonObject) -> History:
+    """The history of an agent of such a file."""
+    given = [each for each in listed(agent.get("messages")) if isinstance(each, dict)]
+    results = _results(given)
+    shown = _in_context(agent, given)
+    history = History()
+    first_shown: int | None = None
+    dropped = 0
+    for number, message in enumerate(given):
+        before = len(history.messages)
+        dropped += _add(history, message, results, first=number == 0)
+        if first_shown is None and number in shown and len(history.messages) > before:
+            first_shown = history.messages[before].position
+    if dropped:
+        history.notes.append(
+            Note("message", "", f"{dropped} parts that are no text, such as images, are left out.")
+        )
+    end = (len(history.turns) + 1) * PLACES_PER_TURN
+    history.queue_start = end if first_shown is None else first_shown
+    return history
+
+
+def _add(
+    history: History, message: JsonObject, results: Mapping[str, tuple[str, bool]], *, first: bool
+) -> int:
+    """Add what a message becomes; how many of its parts can't be carried."""
+    role = message.get("role")
+    text, thought, dropped = _content(message.get("content"))
+    at = _time(message.get("created_at"))
+    if role == "user":
+        said, by = _unwrapped(text)
+        if said:
+            history.add(by, said, "", at, None, begins=by == "user")
+    elif role == "system" and not first and text:  # the first is the prompt, which is made anew
+        history.add("system", text, "", at, None, begins=False)
+    elif role in ("assistant", "approval"):
+        calls = [each for each in listed(message.get("tool_calls")) if isinstance(each, dict)]
+        thought = "\n".join(each for each in (thought, text if calls else "") if each)
+        if text and not calls:
+            history.add("assistant", text, thought, at, None, begins=False)
+        for call in calls:
+            _add_call(history, call, thought, at, results)
+            thought = ""
+    return dropped
+
+
+def _add_call(
+    history: History,
+    given: JsonObject,
+    thought: str,
+    at: datetime,
+    results: Mapping[str, tuple[str, bool]],
+) -> None:
+    function = given.get("function")
+    function = function if isinstance(function, dict) else {}
+    name, arguments = str(function.get("name") or "unknown"), _arguments(function.get("arguments"))
+    said = arguments.get("message")
+    if name == SEND_MESSAGE and isinstance(said, str) and said:
+        history.add(
+            "assistant",
+            said,
+            thought or str(arguments.get("thinking") or ""),
+            at,
+            None,
+            begins=False,
+        )
+        return
+    call_id = str(given.get("id") or f"call_{history.next_position}")
+    result, done = results.get(call_id, (NO_RESULT, False))
+    ended: Literal["done", "failed", "interrupted"] = "done" if done else "failed"
+    call = CallPart(
+        id=call_id,
+        name=name,
+        arguments=arguments,
+        state=ended if call_id in results else "interrupted",
+        result=result,
+        created_at=at,
+        finished_at=at,
+    )
+    history.add("assistant", "", thought, at, call, begins=False)
+
+
+def _results(messages: Sequence[JsonObject]) -> dict[str, tuple[str, bool]]:
+    """What came of each call, by its id, and whether it succeeded."""
+    found: dict[str, tuple[str, bool]] = {}
+    for message in messages:
+        for given in listed(message.get("tool_returns")):
+            if isinstance(given, dict) and isinstance(given.get("tool_call_id"), str):
+                text = given.get("func_response")
+                done = str(given.get("status")) in SUCCEEDED
+                shown = text if isinstance(text, str) else json.dumps(text)
+                found[given["tool_call_id"]] = (shown, done)
+        if message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str):
+            text, _, _ = _content(message.get("content"))
+            status = _object(text).get("status", "OK")
+            found.setdefault(message["tool_call_id"], (text, str(status) in SUCCEEDED))
+    return found
+
+
+def _in_context(agent: JsonObject, messages: Sequence[JsonObject]) -> set[int]:
+    """Which of the messages stand in the prompt, by number."""
+    ids = agent.get("in_context_message_ids")
+    if isinstance(ids, list):
+        return {number for number, each in enumerate(messages) if each.get("id") in ids}
+    numbers = agent.get("in_context_message_indices")
+    if isinstance(numbers, list):
+        return {each for each in numbers if isinstance(each, int)}
+    return set(range(len(messages)))
+
+
+def _content(content: object) -> tuple[str, str, int]:
+    """A message's text, the thought in it, and how many parts are neither."""
+    if isinstance(content, str):
+        return content, "", 0
+    texts, thoughts, dropped = [], [], 0
+    for part in listed(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "reasoning" and isinstance(part.get("reasoning"), str):
+            thoughts.append(part["reasoning"])
+        elif str(kind) not in (
+            "redacted_reasoning",
+            "omitted_reasoning",
+            "tool_call",
+            "tool_return",
+        ):
+            dropped += 1
+    return "\n".join(texts), "\n".join(thoughts), dropped
+
+
+def _unwrapped(text: str) -> tuple[str, Role]:
+    """What a user's message says: Letta wraps some in JSON, and sends its own events in the same way."""
+    wrapped = _object(text)
+    kind, said = wrapped.get("type"), wrapped.get("message")
+    if not isinstance(kind, str):
+        return text, "user"
+    if kind == "user_message" and isinstance(said, str):
+        return said, "user"
+    if kind in ("login", "heartbeat"):
+        return "", "system"
+    if kind == "system_alert" and isinstance(said, str):
+        return said, "system"
+    return text, "user"
+
+
+def listed(value: object) -> list[Any]:
+    """A list, or an empty one where there is something else."""
+    return value if isinstance(value, list) else []
+
+
+def _arguments(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else _object(value)
+
+
+def _object(text: object) -> dict[str, Any]:
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _time(value: object) -> datetime:
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else datetime.now(UTC)
+    except ValueError:
+        at = datetime.now(UTC)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

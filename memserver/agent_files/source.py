@@ -1,0 +1,45 @@
+"""What an import reads: an agent's records, whatever file they come from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from memserver.agent_files.records import AgentRecord, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something of a file that could not be carried as it is.
+
+    Attributes:
+        kind: such as `tool`, `model`, `collection`.
+        name: which one; empty if there is but one.
+        reason: what became of it and what to do about it.
+    """
+
+    kind: str
+    name: str
+    reason: str
+
+
+class Source(Protocol):
+    """An agent's records."""
+
+    @property
+    def agent(self) -> AgentRecord:
+        """The agent itself."""
+        ...
+
+    @property
+    def vectors(self) -> Vectors | None:
+        """Of which model the passages' vectors are, if they have any."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """What of the file is in no record."""
+        ...
+
+    def records(self, name: str) -> Iterator[Any]:
+        """The records of a list, one after another, each time anew. Raises AgentFileError."""
+        ...

@@ -1,0 +1,373 @@
+"""Agents as a whole: reading all that one has, page by page, and writing it for a new one.
+
+Owns the statements; what is in an agent file, and in which order, is this room's other files' business. Only turns that have
+ended are read: their rows don't change any more, so that pages read one after another belong together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Json, Jsonb
+
+from memserver.errors import AgentFileCorrupt, Conflict
+from memserver.messages import JsonObject
+from memserver.storage.agents import no_agent
+from memserver.storage.database import Transaction
+from memserver.storage.inbox import PLACES_PER_TURN
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An agent without what may be long, as it stood at one moment."""
+
+    agent: dict[str, Any]
+    state: dict[str, Any]
+    collections: list[str]
+    sections: Rows
+    tools: Rows
+
+    @property
+    def end(self) -> int:
+        """The position behind all turns that have ended."""
+        done: int = self.state["done_turn"]
+        return (done + 1) * PLACES_PER_TURN
+
+
+async def read_whole(tx: Transaction, agent_id: UUID) -> Whole:
+    """Read it. Raises NotFound."""
+    found = await _all(
+        tx,
+        """SELECT a.id, a.name, a.model, a.system_prompt, a.options, a.metadata, a.created_at,
+                  a.updated_at, a.collection_id, c.language, c.description AS collection_description,
+                  c.metadata AS collection_metadata, c.embedding_model, c.dimension, c.vectors_table
+           FROM agents a JOIN collections c ON c.id = a.collection_id WHERE a.id = %s""",
+        agent_id,
+    )
+    if not found:
+        raise no_agent(agent_id)
+    [state] = await _all(
+        tx,
+        """SELECT done_turn, queue_start, pressure_warned, token_scale, token_scale_model,
+                  memory_edited_at, stats_messages, stats_edited_at
+           FROM agent_state WHERE agent_id = %s""",
+        agent_id,
+    )
+    attached = await _all(
+        tx,
+        """SELECT c.name FROM agent_collections l JOIN collections c ON c.id = l.collection_id
+           WHERE l.agent_id = %s ORDER BY c.name""",
+        agent_id,
+    )
+    sections = await _all(
+        tx,
+        """SELECT x.id, l.name, x.content, x.character_limit, x.description, l.read_only, x.version,
+                  x.updated_at
+           FROM agent_sections l JOIN sections x ON x.id = l.section_id
+           WHERE l.agent_id = %s ORDER BY l.place""",
+        agent_id,
+    )
+    tools = await _all(
+        tx,
+        """SELECT g.name, g.attached, g.approval, g.first, g.terminal, g.required, g.max_calls,
+                  d.kind, d.description, d.parameters, d.timeout, d.url, d.retries, m.name AS mcp_server
+           FROM agent_tools g LEFT JOIN tools d ON d.id = g.tool_id
+                LEFT JOIN mcp_servers m ON m.id = d.server_id
+           WHERE g.agent_id = %s ORDER BY g.created_at, g.name""",
+        agent_id,
+    )
+    return Whole(found[0], state, [each["name"] for each in attached], sections, tools)
+
+
+async def is_there(tx: Transaction, agent_id: UUID) -> bool:
+    """Whether there is still such an agent."""
+    return bool(await _all(tx, "SELECT 1 FROM agents WHERE id = %s", agent_id))
+
+
+async def edits_page(
+    tx: Transaction, section: Mapping[str, Any], *, after: int, limit: int, newest: bool
+) -> Rows:
+    """Versions of a section behind `after`, oldest first, up to the one that was read; or that one alone."""
+    first = section["version"] if newest else 1
+    return await _all(
+        tx,
+        """SELECT version, content, actor, agent_id, position, restores, created_at
+           FROM section_edits
+           WHERE section_id = %s AND version > %s AND version BETWEEN %s AND %s
+           ORDER BY version LIMIT %s""",
+        section["id"],
+        after,
+        first,
+        section["version"],
+        limit,
+    )
+
+
+async def summaries_page(
+    tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
+) -> Rows:
+    """Versions of the summary behind `after`, oldest first."""
+    return await _all(
+        tx,
+        """SELECT until, text, tokens, evicted, method, failure, created_at FROM summaries
+           WHERE agent_id = %s AND until > %s AND until <= %s ORDER BY until LIMIT %s""",
+        agent_id,
+        after,
+        end,
+        limit,
+    )
+
+
+async def turns_page(tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int) -> Rows:
+    """Turns behind `after` that begin before the position `end`."""
+    return await _all(
+        tx,
+        """SELECT turn, kind, state, steps, attempts, stop_reason, error, prompt_tokens,
+                  completion_tokens, cached_tokens, idempotency_key, fingerprint, created_at,
+                  started_at, finished_at
+           FROM turns WHERE agent_id = %s AND turn > %s AND turn < %s ORDER BY turn LIMIT %s""",
+        agent_id,
+        after,
+        end // PLACES_PER_TURN,
+        limit,
+    )
+
+
+async def messages_page(
+    tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
+) -> Rows:
+    """Messages behind the position `after` and before `end`, with their calls."""
+    return await _all(
+        tx,
+        """SELECT m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
+                  c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
+                  c.created_at AS called_at, c.finished_at
+           FROM messages m
+           LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
+           WHERE m.agent_id = %s AND m.position > %s AND m.position < %s
+           ORDER BY m.position LIMIT %s""",
+        agent_id,
+        after,
+        end,
+        limit,
+    )
+
+
+async def passages_page(
+    tx: Transaction, collection_id: UUID, *, after: UUID, limit: int, vectors_table: str | None
+) -> Rows:
+    """Passages behind an id, with their vectors where a table is named."""
+    table = sql.Identifier(vectors_table) if vectors_table else None
+    query = sql.SQL(
+        """SELECT p.id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, {vector} AS vector
+           FROM passages p {join}
+           WHERE p.collection_id = %s AND p.id > %s ORDER BY p.id LIMIT %s"""
+    ).format(
+        vector=sql.SQL("v.embedding") if table else sql.SQL("NULL"),
+        join=sql.SQL(
+            "LEFT JOIN {} v ON v.collection_id = p.collection_id AND v.passage_id = p.id"
+        ).format(table)
+        if table
+        else sql.SQL(""),
+    )
+    cursor = await tx.execute(query, [collection_id, after, limit])
+    return await cursor.fetchall()
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the database can't take of a file is the file's fault."""
+    try:
+        yield
+    except psycopg.errors.UniqueViolation as error:
+        table = error.diag.table_name
+        if table == "agents":
+            by_name = "name" in (error.diag.constraint_name or "")
+            raise Conflict(
+                "There is an agent of this name already."
+                if by_name
+                else "There is an agent of this id already.",
+                hint="Import it under another name: ?name=…"
+                if by_name
+                else "Leave keep_ids out, and it gets a new id.",
+            ) from error
+        raise AgentFileCorrupt(f"The file has two {table} with the same key.") from error
+    except (psycopg.IntegrityError, psycopg.DataError) as error:
+        raise AgentFileCorrupt(
+            f"The database refuses what the file says: {error.diag.message_primary or error}."
+        ) from error
+
+
+async def knows_language(tx: Transaction, language: str) -> bool:
+    """Whether the database can parse texts of this language."""
+    return bool(await _all(tx, "SELECT 1 FROM pg_ts_config WHERE cfgname = %s", language))
+
+
+async def insert_agent(tx: Transaction, tenant: str, values: Mapping[str, Any]) -> None:
+    """Store an agent with an empty collection and the state of one that has done nothing."""
+    await tx.execute(
+        """INSERT INTO collections (id, tenant, name, own, description, metadata, language,
+                                    embedding_model, dimension, vectors_table)
+           VALUES (%(collection_id)s, %(tenant)s, %(name)s, true, %(collection_description)s,
+                   %(collection_metadata)s, %(language)s, %(embedding_model)s, %(dimension)s,
+                   vectors_table(%(embedding_model)s, %(dimension)s))""",
+        _jsonb({**values, "tenant": tenant}, "collection_metadata"),
+    )
+    await tx.execute(
+        """INSERT INTO agents (id, tenant, name, model, system_prompt, options, metadata,
+                               collection_id, created_at, updated_at)
+           VALUES (%(id)s, %(tenant)s, %(name)s, %(model)s, %(system_prompt)s, %(options)s,
+                   %(metadata)s, %(collection_id)s, coalesce(%(created_at)s, now()),
+                   coalesce(%(updated_at)s, now()))""",
+        _jsonb({**values, "tenant": tenant}, "options", "metadata"),
+    )
+    await tx.execute(
+        "INSERT INTO agent_state (agent_id, tenant) VALUES (%s, %s)", [values["id"], tenant]
+    )
+
+
+async def set_state(
+    tx: Transaction, agent_id: UUID, state: Mapping[str, Any], messages: int
+) -> None:
+    """Say where the agent stands, at the end of all: it has so many messages."""
+    await tx.execute(
+        """UPDATE agent_state SET done_turn = %(done_turn)s, next_turn = %(done_turn)s + 1,
+               queue_start = %(queue_start)s, pressure_warned = %(pressure_warned)s,
+               token_scale = %(token_scale)s, token_scale_model = %(token_scale_model)s,
+               message_count = %(messages)s,
+               stats_messages = least(%(stats_messages)s, %(messages)s),
+               memory_edited_at = coalesce(%(memory_edited_at)s, now()),
+               stats_edited_at = coalesce(%(stats_edited_at)s, now())
+           WHERE agent_id = %(agent_id)s""",
+        {**state, "messages": messages, "agent_id": agent_id},
+    )
+
+
+async def insert_section(
+    tx: Transaction, tenant: str, agent_id: UUID, values: Mapping[str, Any]
+) -> None:
+    """Store a section of the agent's own, without its history."""
+    await tx.execute(
+        """INSERT INTO sections (id, tenant, content, character_limit, description, version, updated_at)
+           VALUES (%(id)s, %(tenant)s, %(text)s, %(limit)s, %(description)s, %(version)s,
+                   coalesce(%(updated_at)s, now()))""",
+        {**values, "tenant": tenant},
+    )
+    await tx.execute(
+        """INSERT INTO agent_sections (agent_id, name, tenant, section_id, place, read_only)
+           VALUES (%(agent_id)s, %(name)s, %(tenant)s, %(id)s, %(place)s, %(read_only)s)""",
+        {**values, "tenant": tenant, "agent_id": agent_id},
+    )
+
+
+async def insert_edits(tx: Transaction, tenant: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store versions of sections."""
+    await _insert_many(
+        tx,
+        """INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id, position,
+                                      restores, created_at)
+           VALUES (%(section_id)s, %(version)s, %(tenant)s, %(text)s, %(actor)s, %(agent_id)s,
+                   %(position)s, %(restores)s, %(created_at)s)""",
+        [{**row, "tenant": tenant} for row in rows],
+    )
+
+
+async def insert_summaries(
+    tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Store versions of the summary."""
+    await _insert_many(
+        tx,
+        """INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure,
+                                  created_at)
+           VALUES (%(agent_id)s, %(until)s, %(tenant)s, %(text)s, %(tokens)s, %(evicted)s, %(method)s,
+                   %(failure)s, %(created_at)s)""",
+        [{**row, "tenant": tenant, "agent_id": agent_id} for row in rows],
+    )
+
+
+async def insert_turns(
+    tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Store turns that have ended."""
+    await _insert_many(
+        tx,
+        """INSERT INTO turns (agent_id, turn, tenant, kind, state, steps, attempts, stop_reason, error,
+               prompt_tokens, completion_tokens, cached_tokens, idempotency_key, fingerprint, posted_by,
+               created_at, started_at, finished_at)
+           VALUES (%(agent_id)s, %(turn)s, %(tenant)s, %(kind)s, %(state)s, %(steps)s, %(attempts)s,
+               %(stop_reason)s, %(error)s, %(prompt_tokens)s, %(completion_tokens)s, %(cached_tokens)s,
+               %(idempotency_key)s, %(fingerprint)s, 'import', %(created_at)s, %(started_at)s,
+               %(finished_at)s)""",
+        [_jsonb({**row, "tenant": tenant, "agent_id": agent_id}, "error") for row in rows],
+    )
+
+
+async def insert_messages(
+    tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Store messages, many at a time, each with its call if it made one."""
+    names = ("position", "role", "text", "thought", "tokens", "created_at")
+    await tx.execute(
+        """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at)
+           SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at
+           FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::integer[],
+                       %s::timestamptz[]) AS m (position, role, content, thought, tokens, at)""",
+        [agent_id, tenant, *([row[name] for row in rows] for name in names)],
+    )
+    await _insert_many(
+        tx,
+        """INSERT INTO tool_calls (agent_id, position, tenant, call_id, name, arguments, state, result,
+               waits_for, answer, epoch, created_at, finished_at)
+           VALUES (%(agent_id)s, %(position)s, %(tenant)s, %(id)s, %(name)s, %(arguments)s, %(state)s,
+               %(result)s, %(waits_for)s, %(answer)s, 0, %(created_at)s, %(finished_at)s)""",
+        [
+            {
+                **_jsonb(row["call"], "answer"),
+                "arguments": Json(row["call"]["arguments"]),
+                "position": row["position"],
+                "tenant": tenant,
+                "agent_id": agent_id,
+            }
+            for row in rows
+            if row["call"] is not None
+        ],
+    )
+
+
+async def attach_collections(
+    tx: Transaction, tenant: str, agent_id: UUID, names: Sequence[str]
+) -> list[str]:
+    """Let the agent search the tenant's shared collections of these names; which there are."""
+    cursor = await tx.execute(
+        """WITH found AS (
+               SELECT id, name FROM collections WHERE NOT own AND name = ANY (%(names)s)
+           ), attached AS (
+               INSERT INTO agent_collections (agent_id, collection_id, tenant)
+               SELECT %(agent_id)s, id, %(tenant)s FROM found
+           )
+           SELECT name FROM found""",
+        {"names": list(names), "agent_id": agent_id, "tenant": tenant},
+    )
+    return [row["name"] for row in await cursor.fetchall()]
+
+
+async def _insert_many(tx: Transaction, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        async with tx.cursor() as cursor:
+            await cursor.executemany(query.encode(), rows)
+
+
+async def _all(tx: Transaction, query: str, *parameters: object) -> Rows:
+    return await (await tx.execute(query.encode(), parameters)).fetchall()
+
+
+def _jsonb(values: Mapping[str, Any], *names: str) -> JsonObject:
+    changed = {name: Jsonb(values[name]) for name in names if values[name] is not None}
+    return {**values, **changed}

@@ -1,0 +1,188 @@
+"""Agents out of the server and into it, as files."""
+
+import asyncio
+import hashlib
+import tempfile
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import IO, Annotated
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
+
+from memserver.agent_files.detect_format import open_source
+from memserver.agent_files.export import Contents, Export
+from memserver.agent_files.ingest import Imported, TakeIn, Wishes
+from memserver.agent_files.tool_grants import Granting
+from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
+from memserver.api.schemas.agent_files import ImportOut
+from memserver.api.schemas.agents import ErrorResponse, Name
+from memserver.errors import AgentFileTooLarge, DatabaseError, InvalidInput
+from memserver.memory.text import clean
+from memserver.storage.database import Transaction
+from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.wiring.services import Services
+
+router = APIRouter(prefix="/agents", tags=["moving agents"])
+
+MEDIA_TYPE = "application/zip"
+HELD_IN_MEMORY = 1_000_000
+"""Bytes of a file that is sent; of more the rest waits on disk."""
+
+
+@router.get(
+    "/{agent_id}/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {MEDIA_TYPE: {}}, "description": "The agent file, as a stream."}},
+)
+async def export_agent(
+    agent_id: UUID,
+    services: ServicesDep,
+    tenant: TenantDep,
+    history: Annotated[
+        bool, Query(description="Every version of the working context, not only the last.")
+    ] = False,
+    vectors: Annotated[
+        bool, Query(description="The passages' vectors, so that they need not be made anew.")
+    ] = False,
+) -> StreamingResponse:
+    """Export an agent with its whole memory as an agent file. What waits in its inbox is left out."""
+    contents = Contents(history=history, vectors=vectors)
+    export = await Export.begin(services.database, tenant, agent_id, contents)
+    name = quote(f"{export.name}.zip", safe="")
+    return StreamingResponse(
+        export.pieces(),
+        media_type=MEDIA_TYPE,
+        headers={
+            "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+@router.post(
+    "/import",
+    status_code=201,
+    response_model=ImportOut,
+    responses={
+        413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
+        415: {"model": ErrorResponse, "description": "It is no agent file."},
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                kind: {"schema": {"type": "string", "format": "binary"}}
+                for kind in (MEDIA_TYPE, "application/octet-stream")
+            },
+        }
+    },
+)
+async def import_agent(
+    request: Request,
+    services: ServicesDep,
+    tenant: TenantDep,
+    name: Annotated[Name | None, Query(description="Instead of the file's.")] = None,
+    keep_ids: Annotated[
+        bool, Query(description="The agent and its passages keep the file's ids.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        Header(
+            alias=HEADER,
+            min_length=1,
+            max_length=LONGEST_KEY,
+            description="A repeated request with the same key gets the first answer.",
+        ),
+    ] = None,
+) -> Response:
+    """Make an agent of an agent file, or of a Letta agent file (.af); all of it or nothing.
+
+    The body is the file. `not_carried` lists what could not be carried as it is.
+    """
+    most = services.import_max_bytes
+    with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
+        digest = await _receive(request, file, most)
+        source = await open_source(file, most, services.faculties)
+        job = TakeIn(
+            services.database,
+            services.archival,
+            Granting(services.faculties.tools, services.networks),
+        )
+        wishes = Wishes(clean(name) if name else None, keep_ids)
+        async with AsyncExitStack() as stack:
+            once = await _Once.begin(services, tenant, key, digest, stack)
+            if isinstance(once, KeptAnswer):
+                return replayed(once)
+            try:
+                await job.run(tenant, source, wishes, once.record)
+            except BaseException:
+                await once.give_back()
+                raise
+    return Response(once.body, 201, media_type="application/json")
+
+
+async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:
+    """Write the body to a file; a digest of it, and of what is asked."""
+    digest = hashlib.sha256(f"{request.url.path}?{request.url.query}\0".encode())
+    size = 0
+    try:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > most:
+                raise AgentFileTooLarge(
+                    f"The file has more than {most} bytes.",
+                    hint="Raise MEMSERVER_IMPORT_MAX_BYTES.",
+                )
+            digest.update(piece)
+            await asyncio.to_thread(file.write, piece)
+    except ClientDisconnect as error:
+        raise InvalidInput("The file did not arrive whole.") from error
+    file.seek(0)
+    return digest.digest()
+
+
+@dataclass
+class _Once:
+    """The import under its key: the answer is kept in the transaction that makes the agent.
+
+    The middleware that does so for other routes would hold the file in memory, and the connection while an
+    embedder works.
+    """
+
+    services: Services
+    claim: Claim | None
+    body: bytes = b""
+
+    @classmethod
+    async def begin(
+        cls,
+        services: Services,
+        tenant: str,
+        key: str | None,
+        digest: bytes,
+        stack: AsyncExitStack,
+    ) -> "_Once | KeptAnswer":
+        if key is None:
+            return cls(services, None)
+        claim = await services.idempotency.claim(tenant, clean(key), digest)
+        if isinstance(claim, KeptAnswer):
+            return claim
+        await stack.enter_async_context(services.idempotency.held(claim))
+        return cls(services, claim)
+
+    async def record(self, tx: Transaction, imported: Imported) -> None:
+        self.body = ImportOut.read(imported).model_dump_json().encode()
+        if self.claim is not None:
+            kept = KeptAnswer(201, "application/json", self.body)
+            await self.services.idempotency.record(tx, self.claim, kept)
+
+    async def give_back(self) -> None:
+        """Let a repetition run at once."""
+        if self.claim is not None:
+            with suppress(DatabaseError):
+                await self.services.idempotency.release(self.claim)

@@ -1,0 +1,1 @@
+"""The API's resources as pydantic models, one file for each."""

@@ -1,0 +1,290 @@
+"""The conversation: reads lines, says them to the agent, and shows what comes of it."""
+
+import importlib
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from rich.console import Console
+from rich.text import Text
+
+from memserver.cli.chat import commands
+from memserver.cli.chat.commands import COMMANDS, Place, Quit
+from memserver.cli.chat.screen import (
+    Display,
+    PlainDisplay,
+    TerminalDisplay,
+    error_text,
+    fullness,
+)
+from memserver.cli.chat.waiting import Undecided, settle, waiting_call
+from memserver.client import Client
+from memserver.client.blocking import Stream
+from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded, TurnQueued
+from memserver.client.models import Agent
+from memserver.errors import MemserverError, NotFound
+
+WELCOME = "/help lists the commands, Ctrl-D leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a conversation is wanted.
+
+    Attributes:
+        create: make the agent if there is none.
+        message: say just this instead of reading lines.
+        editor: the command that edits a file, for /edit.
+    """
+
+    create: bool = False
+    message: str | None = None
+    editor: str = "vi"
+
+
+def chat(client: Client, name: str, wishes: Wishes) -> None:
+    """Talk with an agent, at a terminal or through a pipe.
+
+    Args:
+        client: of the server.
+        name: the agent's, or its id.
+        wishes: how.
+
+    Raises:
+        MemserverError: there is no such agent or no server; and, without a terminal, any error.
+    """
+    console = Console(highlight=False, markup=False)
+    person = wishes.message is None and sys.stdin.isatty() and console.is_terminal
+    agent = _agent(client, name, create=wishes.create, ask=person)
+    display = TerminalDisplay(console, agent.name) if person else None
+    session = _Session(Place(client, agent, console, display, wishes.editor))
+    if person:
+        session.talk()
+    else:
+        session.pipe(sys.stdin if wishes.message is None else [wishes.message])
+
+
+def _agent(client: Client, name: str, *, create: bool, ask: bool) -> Agent:
+    found = client.agents.find(name)
+    if found is not None:
+        return found
+    with suppress(ValueError, NotFound):
+        return client.agents.get(UUID(name))
+    if create or (ask and _agreed(f"There is no agent {name}. Make it? [Y/n] ")):
+        return client.agents.create(name)
+    raise NotFound(f"There is no agent {name!r}.", hint="--create makes it.")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in {"", "y", "yes"}
+    except (EOFError, KeyboardInterrupt):
+        return False
+
+
+class _Session:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._client = place.client
+        self._display: Display = place.display or PlainDisplay(place.console)
+        self._left: Stream | None = None
+
+    def pipe(self, lines: Iterable[str]) -> None:
+        """Say each line, or do what it commands; the first error ends it."""
+        with suppress(Quit):
+            for line in lines:
+                self._take(line.rstrip("\n"))
+
+    def talk(self) -> None:
+        """Read lines from a person until they leave."""
+        self._greet()
+        self._settle_first()
+        interrupted = False
+        while True:
+            try:
+                line = input(self._prompt())
+            except EOFError:
+                self._console.print()
+                return
+            except KeyboardInterrupt:
+                self._console.print()
+                if interrupted:
+                    return
+                interrupted = True
+                self._aside("Once more, or Ctrl-D, leaves.")
+                continue
+            interrupted = False
+            try:
+                self._take(line)
+            except Quit:
+                return
+            except MemserverError as error:
+                self._console.print(error_text(error))
+            except KeyboardInterrupt:
+                self._console.print()
+                self._aside("Cancelled.")
+
+    def _settle_first(self) -> None:
+        """Ask for what has waited since another time."""
+        try:
+            self._settle()
+        except Undecided:
+            self._aside("The call waits on. Your first message asks again.")
+        except MemserverError as error:
+            self._console.print(error_text(error))
+
+    @property
+    def _console(self) -> Console:
+        return self._place.console
+
+    def _take(self, line: str) -> None:
+        text = line.strip()
+        if not text:
+            return
+        if text.startswith("/") and not text.startswith("//"):
+            commands.run(self._place, text)
+            return
+        try:
+            self._read_on()
+            self._settle()
+        except Undecided:
+            self._aside(
+                "The call waits on, and your message was not sent. The next one asks again."
+            )
+            return
+        self._converse(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
+
+    def _read_on(self) -> None:
+        """Show what came of a message that was not waited for. Raises Undecided."""
+        if self._left is not None:
+            try:
+                self._show(self._left.resumed())
+            except MemserverError as error:
+                self._console.print(error_text(error))
+            self._left = None
+
+    def _settle(self) -> None:
+        """Settle a call that waits, since behind it every message would wait. Raises Undecided."""
+        call = waiting_call(self._place)
+        if call is not None:
+            following = settle(self._place, call)
+            if following is not None:
+                self._show(following, told=call.position)
+
+    def _converse(self, stream: Stream) -> None:
+        """Show a turn as far as the person wants it to go."""
+        try:
+            self._show(stream)
+        except Undecided:
+            self._aside("The call waits on. Your next message asks again.")
+
+    def _show(self, stream: Stream, *, told: int | None = None) -> None:
+        """Show a turn to its end, through all calls that wait. Raises Undecided.
+
+        Args:
+            stream: its events.
+            told: the position of the call that they begin with, which was shown already.
+        """
+        following: Stream | None = stream
+        while following is not None:
+            paused = self._follow(following, told)
+            if paused is None:
+                return
+            if isinstance(paused, TurnQueued):
+                following = self._after(following)
+                continue
+            call = waiting_call(self._place)
+            if call is None:  # somebody else was quicker
+                following = self._client.turns.events(
+                    self._place.agent.id, paused.turn, after=paused.position - 1
+                )
+            else:
+                following = settle(self._place, call)
+            told = paused.position
+
+    def _after(self, queued: Stream) -> Stream:
+        """A turn that was stored behind a call which waits: once that is settled. Raises Undecided."""
+        self._left = queued
+        self._aside("Stored. It is answered behind a call that waits.")
+        self._settle()
+        self._left = None
+        return queued.resumed()
+
+    def _follow(
+        self, stream: Stream, told: int | None = None
+    ) -> ActionRequired | TurnQueued | None:
+        """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
+
+        Returns:
+            What it waits for.
+        """
+        steps: int | None = None
+        self._display.begin()
+        try:
+            with stream:
+                for event in stream:
+                    if isinstance(event, ActionRequired | TurnQueued):
+                        return event
+                    if not (isinstance(event, Thought | ToolCalled) and event.position == told):
+                        self._display.show(event)
+                    if isinstance(event, TurnEnded):
+                        steps = event.steps
+        except KeyboardInterrupt:
+            self._display.end()
+            if self._place.display is None:
+                raise
+            self._left = stream
+            self._aside(
+                f"Not waiting any longer. {self._place.agent.name} goes on, and the answer is shown with "
+                "the next one."
+            )
+            return None
+        finally:
+            self._display.end()
+        self._show_fullness(steps)
+        return None
+
+    def _show_fullness(self, steps: int | None) -> None:
+        if self._place.display is None:
+            return
+        try:
+            self._console.print(fullness(self._client.agents.context(self._place.agent.id), steps))
+        except MemserverError as error:
+            self._aside(f"How full the context is can't be said: {error.message}")
+        self._console.print()
+
+    def _greet(self) -> None:
+        agent = self._place.agent
+        self._console.print(Text(agent.name, style="bold green"), end=" ")
+        model = agent.model or "the server's model"
+        self._aside(f"({model}) · {WELCOME}")
+        _complete_commands()
+        self._show_fullness(None)
+
+    def _aside(self, text: str) -> None:
+        self._console.print(Text(text, style="dim"))
+
+    def _prompt(self) -> str:
+        """Colours are marked as taking no room, for readline."""
+        if self._console.color_system is None:
+            return "you > "
+        return "\x01\x1b[1;36m\x02you >\x01\x1b[0m\x02 "
+
+
+def _complete_commands() -> None:
+    """Line editing with a history, and completion of commands, where Python has readline."""
+    try:
+        readline = importlib.import_module("readline")
+    except ImportError:
+        return
+    words = [f"/{name} " for name in COMMANDS]
+
+    def complete(start: str, state: int) -> str | None:
+        found = [word for word in words if word.startswith(start)] if start else []
+        return found[state] if state < len(found) else None
+
+    readline.set_completer_delims(" ")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")

@@ -1,0 +1,241 @@
+"""The commands `keys` and `tenants`, and where the server may listen without keys. The commands speak to the database, so they work where no key lets anybody in."""
+
+import asyncio
+import ipaddress
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from memserver.errors import InvalidInput, NotFound, SetupError
+from memserver.settings import Settings
+from memserver.storage import api_keys
+from memserver.storage.api_keys import DEFAULT_TENANT, ApiKey, NewKey
+from memserver.storage.database import Database
+from memserver.storage.listing import Cut
+from memserver.wiring.database import database_urls
+
+T = TypeVar("T")
+
+keys = typer.Typer(no_args_is_help=True, help="API keys: who may ask the server for what.")
+tenants = typer.Typer(no_args_is_help=True, help="Tenants, who see nothing of each other.")
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+MOST_YEARS = 100
+TenantOption = Annotated[str, typer.Option(help="Whose key it is.")]
+
+
+def print_whole(table: Table) -> None:
+    """Print a table as wide as it is: an id or a path that is cut off is of no use."""
+    needed = Console(width=1000).measure(table).maximum
+    Console(highlight=False, markup=False, width=needed).print(table)
+
+
+@keys.command("create")
+def keys_create(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="read, write or admin; may be repeated. Left out: read and write."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="90d, 12h, 2w, or an ISO date; left out: never.")
+    ] = None,
+    tenant: TenantOption = DEFAULT_TENANT,
+) -> None:
+    """Create a key and print it, this once. From the first key on the server wants one."""
+    new = NewKey(name, _scopes(scope or ["read", "write"]), _expiry(expires))
+
+    async def create(database: Database) -> tuple[ApiKey, str]:
+        async with database.tenant(tenant) as tx:
+            return await api_keys.create(tx, tenant, new)
+
+    made, secret = _run(create)
+    scopes = ", ".join(made.scopes)
+    print(
+        f"Key {made.id} of tenant {tenant} ({scopes}). It is shown only now:",
+        file=sys.stderr,
+        flush=True,
+    )
+    print(secret)
+
+
+@keys.command("list")
+def keys_list(
+    tenant: Annotated[str | None, typer.Option(help="Only its keys; left out: all.")] = None,
+) -> None:
+    """List keys, oldest first, revoked and expired ones too."""
+    table = Table()
+    for title in ("id", "key", "tenant", "name", "scopes", "state", "created", "last used"):
+        table.add_column(title, no_wrap=True)
+    now = datetime.now(UTC)
+    for key in _run(lambda database: _all_keys(database, tenant)):
+        table.add_row(
+            str(key.id),
+            f"{key.prefix}…",
+            key.tenant,
+            key.name,
+            " ".join(key.scopes),
+            _state(key, now),
+            _shown(key.created_at),
+            _shown(key.last_used_at),
+        )
+    print_whole(table)
+
+
+@keys.command("revoke")
+def keys_revoke(
+    key: Annotated[str, typer.Argument(help="Its id, or its beginning as the list shows it.")],
+) -> None:
+    """Revoke a key for good. Running servers notice within MEMSERVER_KEY_CACHE_SECONDS."""
+
+    async def revoke(database: Database) -> ApiKey:
+        found = [each for each in await _all_keys(database, None) if _is_meant(key, each)]
+        if len(found) != 1:
+            raise NotFound(
+                f"{len(found)} keys are named {key!r}.", hint="memserver keys list shows them."
+            )
+        async with database.tenant(found[0].tenant) as tx:
+            return await api_keys.revoke(tx, found[0].id)
+
+    revoked = _run(revoke)
+    console.print(f"Revoked {revoked.name} ({revoked.id}) of tenant {revoked.tenant}.")
+
+
+@tenants.command("create")
+def tenants_create(name: Annotated[str, typer.Argument(help="Known by it for ever.")]) -> None:
+    """Create a tenant; then give it a key."""
+    if not re.fullmatch(api_keys.TENANT_PATTERN, name):
+        raise InvalidInput(
+            f"{name!r} is no name for a tenant.",
+            hint="Up to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit.",
+        )
+
+    async def create(database: Database) -> None:
+        async with database.tenant(name) as tx:
+            await api_keys.create_tenant(tx, name)
+
+    _run(create)
+    console.print(f"Created. Its first key: memserver keys create NAME --tenant {name}")
+
+
+@tenants.command("list")
+def tenants_list() -> None:
+    """List tenants by their names."""
+    for name in _run(_tenant_names):
+        console.print(name)
+
+
+def check_keys(app_url: str, host: str) -> None:
+    """Without API keys the server listens on the loopback alone, and says so. Raises SetupError."""
+    if api_keys.exist_in(app_url):
+        return
+    if not _is_loopback(host):
+        raise SetupError(
+            f"There are no API keys, so memserver listens on the loopback only, not on {host}.",
+            hint="Create one: memserver keys create NAME. Or leave out the host.",
+        )
+    console.print(
+        "There are no API keys: only this machine can reach the server, and needs none. "
+        "`memserver keys create NAME` makes one."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether all that a name or address stands for is this machine's loopback."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in found)
+
+
+def _run(work: Callable[[Database], Awaitable[T]]) -> T:
+    """Do something with the database of the settings."""
+
+    async def run(url: str) -> T:
+        async with _opened(url) as database:
+            return await work(database)
+
+    with database_urls(Settings()) as urls:
+        return asyncio.run(run(urls.app))
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Database]:
+    database = Database(url, pool_size=2)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def _tenant_names(database: Database) -> list[str]:
+    names: list[str] = []
+    async with database.across_tenants() as tx:
+        while page := await api_keys.list_tenants(tx, Cut(1000, names[-1] if names else None)):
+            names += [each.tenant for each in page]
+    return names
+
+
+async def _all_keys(database: Database, tenant: str | None) -> list[ApiKey]:
+    found: list[ApiKey] = []
+    for name in [tenant] if tenant else await _tenant_names(database):
+        async with database.tenant(name) as tx:
+            await api_keys.get_tenant(tx, name)
+            after: UUID | None = None
+            while page := await api_keys.list_page(tx, Cut(1000, after)):
+                found += page
+                after = page[-1].id
+    return sorted(found, key=lambda key: key.id)
+
+
+def _is_meant(name: str, key: ApiKey) -> bool:
+    return name == str(key.id) or name.rstrip("…") == key.prefix
+
+
+def _scopes(names: list[str]) -> list[api_keys.Scope]:
+    for name in names:
+        if name not in api_keys.SCOPES:
+            raise InvalidInput(f"There is no scope {name!r}.", hint="read, write, admin.")
+    return [scope for scope in api_keys.SCOPES if scope in names]
+
+
+def _expiry(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    now = datetime.now(UTC)
+    span = re.fullmatch(r"(\d{1,6})([hdw])", text)
+    try:
+        if span:
+            at = now + int(span[1]) * UNITS[span[2]]
+        else:
+            at = datetime.fromisoformat(text)
+            at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text!r} is no time.", hint="90d, 12h, 2w, 2027-01-31.") from None
+    if not now < at < now + MOST_YEARS * 365 * UNITS["d"]:
+        raise InvalidInput(f"{text!r} is over already, or too far away.", hint="Name a later time.")
+    return at
+
+
+def _state(key: ApiKey, now: datetime) -> str:
+    if key.revoked_at is not None:
+        return f"revoked {_shown(key.revoked_at)}"
+    if key.expires_at is None:
+        return "valid"
+    return f"{'expired' if key.expires_at <= now else 'until'} {_shown(key.expires_at)}"
+
+
+def _shown(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")

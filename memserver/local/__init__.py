@@ -1,0 +1,1 @@
+"""What makes `make run` need nothing: Postgres and the local model's engine."""

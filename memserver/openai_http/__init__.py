@@ -1,0 +1,1 @@
+"""HTTP to an OpenAI-compatible endpoint: connections, errors, and when to stop asking."""

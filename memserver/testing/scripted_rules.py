@@ -1,0 +1,74 @@
+"""Rules for the scripted server, by name: what it answers to a prompt, for tests and benchmarks."""
+
+import re
+from collections.abc import Sequence
+
+from memserver.errors import ModelUnavailable
+from memserver.llm.wire import NOTICE_MARK
+from memserver.messages import JsonObject, PromptMessage, ToolSpec
+from memserver.testing.scripted import Call, Rule, Step, say
+
+_TIME_STAMP = re.compile(r"^\[\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}[^\]\n]*\]\s*")
+_EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
+def last_user_text(prompt: Sequence[PromptMessage]) -> str:
+    """What the user said last, without the time that memserver puts in front."""
+    for message in reversed(prompt):
+        if message.role == "user" and not message.text.startswith(NOTICE_MARK):
+            return _TIME_STAMP.sub("", message.text, count=1)
+    return ""
+
+
+def echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+    """Says "echo: " and what the user said last."""
+    return _completed(say(f"echo: {last_user_text(prompt)}"), tools)
+
+
+def search_then_echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+    """Searches the recall storage for the user's first word, and then echoes: two steps a turn."""
+    if prompt[-1].role == "tool":
+        return echo(prompt, tools)
+    word = (last_user_text(prompt).split() or ["?"])[0]
+    return _completed(
+        Call("recall_memory_search", {"query": word, "request_heartbeat": True}), tools
+    )
+
+
+def prose(prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+    """Never calls a tool: a model that breaks the protocol every time."""
+    return f"You said {last_user_text(prompt)}, didn't you?"
+
+
+def down(_prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+    """Answers nothing but 503."""
+    return ModelUnavailable("The scripted model is down.")
+
+
+RULES: dict[str, Rule] = {
+    "echo": echo,
+    "search_then_echo": search_then_echo,
+    "prose": prose,
+    "down": down,
+}
+
+
+def _completed(call: Call, tools: Sequence[ToolSpec]) -> Call:
+    """The call with what the tool requires besides, and without what it doesn't know."""
+    spec = next((spec for spec in tools if spec.name == call.name), None)
+    if spec is None:
+        return call
+    properties: JsonObject = spec.parameters.get("properties", {})
+    given = {name: value for name, value in call.arguments.items() if name in properties}
+    missing = [name for name in spec.parameters.get("required", ()) if name not in given]
+    return Call(call.name, {**{name: _empty(properties.get(name)) for name in missing}, **given})
+
+
+def _empty(schema: object) -> object:
+    """A small value of a schema; null where it may be null."""
+    if not isinstance(schema, dict):
+        return None
+    if schema.get("enum"):
+        return schema["enum"][0]
+    kind = schema.get("type")
+    return None if isinstance(kind, list) else _EMPTY.get(str(kind))

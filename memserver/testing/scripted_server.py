@@ -1,0 +1,411 @@
+"""The scripted model as an OpenAI-compatible endpoint, for tests and benchmarks of many processes.
+
+Owns the server's side of the wire; steps and rules are those of `scripted` and `scripted_rules`.
+Run it: `python -m memserver.testing.scripted_server --port 8000 --rule echo`.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from memserver.errors import (
+    ContextOverflow,
+    MemserverError,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from memserver.llm.modes import PROBE
+from memserver.llm.reply_parser import RawReply
+from memserver.llm.tool_schema import TOOLS_HEADING
+from memserver.llm.wire import RESULT_MARK
+from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+from memserver.testing.scripted import (
+    Broken,
+    Call,
+    Held,
+    Rule,
+    Step,
+    Writer,
+    as_raw,
+    count_words,
+    fragments,
+    shown,
+)
+from memserver.testing.scripted_rules import RULES
+
+_RESULT = re.compile(re.escape(RESULT_MARK) + r"([^\]\n]*)\]\n(.*)", re.DOTALL)
+_TOLD_TOOL = re.compile(r"^- (\S+?)(?:: ((?:.|\n)*?))?\n  arguments: (\{.*\})$", re.MULTILINE)
+Support = Literal["taken", "refused", "ignored"]
+_STATUS: dict[type[Exception], int] = {
+    ContextOverflow: 400,
+    ModelRejected: 400,
+    ModelUnavailable: 503,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What the endpoint does with what not every endpoint knows: a refused field is a 400.
+
+    Attributes:
+        tools: native tool calling.
+        response_format: answers held to a JSON schema.
+        tokenize: POST /tokenize.
+        adapters: POST /v1/load_lora_adapter and /v1/unload_lora_adapter.
+    """
+
+    tools: Support = "taken"
+    response_format: Support = "taken"
+    tokenize: bool = True
+    adapters: bool = True
+
+
+def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and are named
+    rule: Rule,
+    *,
+    model: str = "scripted",
+    context_window: int = 8192,
+    api_key: str = "",
+    summary: str | Writer = "They talked.",
+    abilities: Abilities | None = None,
+    count: Callable[[str], int] = count_words,
+) -> Starlette:
+    """Make the app.
+
+    Args:
+        rule: makes the step that answers a prompt. An error becomes its HTTP status, and a
+            ModelTimeout an answer that never comes. The probe is not put to it.
+        model: the base model; adapters that are loaded are listed behind it.
+        context_window: what is said of it, as vLLM says it; a longer prompt is refused.
+        api_key: what is asked for; empty asks for none.
+        summary: what is answered where no tools are told of, or a function that makes a step from the prompt.
+        abilities: which requests it takes; None takes all.
+        count: tokens of a text.
+    """
+    able = abilities or Abilities()
+    endpoint = _Endpoint(rule, model, context_window, api_key, summary, able, count)
+    routes = [
+        Route("/health", endpoint.health),
+        Route("/v1/models", endpoint.models),
+        Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
+    ]
+    if able.tokenize:
+        routes.append(Route("/tokenize", endpoint.tokenize, methods=["POST"]))
+    if able.adapters:
+        for name, served in (
+            ("load_lora_adapter", endpoint.load),
+            ("unload_lora_adapter", endpoint.unload),
+        ):
+            routes.append(Route(f"/v1/{name}", served, methods=["POST"]))
+    return Starlette(routes=routes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    rule: Rule
+    model: str
+    window: int
+    api_key: str
+    summary: str | Writer
+    abilities: Abilities
+    count: Callable[[str], int]
+    adapters: dict[str, str] = field(default_factory=dict)
+
+    async def health(self, _request: Request) -> Response:
+        return Response()
+
+    async def models(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        card = {"id": self.model, "object": "model", "max_model_len": self.window, "parent": None}
+        adapters = [
+            {"id": name, "object": "model", "root": path, "parent": self.model}
+            for name, path in self.adapters.items()
+        ]
+        return JSONResponse({"object": "list", "data": [card, *adapters]})
+
+    async def load(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        asked = await request.json()
+        name = asked["lora_name"]
+        if name in self.adapters:
+            told = f"The lora adapter '{name}' has already been loaded."
+            return _failure(400, told, "InvalidUserInput")
+        if not _is_adapter(asked["lora_path"]):
+            told = f"Loading lora {name} failed: No adapter found for {asked['lora_path']}"
+            return _failure(404, told, "NotFoundError")
+        self.adapters[name] = asked["lora_path"]
+        return Response(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def unload(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        name = (await request.json())["lora_name"]
+        if self.adapters.pop(name, None) is None:
+            return _failure(404, f"The lora adapter '{name}' cannot be found.", "NotFoundError")
+        return Response(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    async def tokenize(self, request: Request) -> Response:
+        asked = await request.json()
+        if asked.get("model") not in {None, self.model, *self.adapters}:
+            return _no_model(asked["model"])
+        count = self.count(asked["prompt"])
+        answer = {"count": count, "max_model_len": self.window, "tokens": list(range(count))}
+        return JSONResponse(answer)
+
+    async def complete(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        asked = json.loads(await request.body())
+        if asked["model"] not in {self.model, *self.adapters}:
+            return _no_model(asked["model"])
+        if (refusal := self._unable(asked)) is not None:
+            return refusal
+        prompt = [_prompt_message(message) for message in asked["messages"]]
+        read = self._read(prompt, asked)
+        written = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
+        if read + written > self.window:
+            return _error_response(self._overflow(read, written))
+        step = await _due(self._step(prompt, asked))
+        if isinstance(step, Exception):
+            return _error_response(step)
+        error = step.error if isinstance(step, Broken) else None
+        call = step.call if isinstance(step, Broken) else step
+        message = _message(call, native="tools" in asked)
+        usage = _usage(read, self.count(json.dumps(message, ensure_ascii=False)))
+        if asked.get("stream"):
+            events = _events(message, usage, error)
+            return StreamingResponse(events, media_type="text/event-stream")
+        if error is not None:
+            return _error_response(error)
+        return JSONResponse(_completion(asked["model"], message, usage))
+
+    def _read(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> int:
+        """Tokens of the prompt, with what a template would put around it."""
+        tools = json.dumps(asked["tools"], ensure_ascii=False) if asked.get("tools") else ""
+        around = 4 * len(prompt)
+        return self.count(tools) + around + sum(self.count(shown(message)) for message in prompt)
+
+    def _overflow(self, read: int, max_tokens: int) -> ContextOverflow:
+        return ContextOverflow(
+            f"This model's maximum context length is {self.window} tokens. However, you requested "
+            f"{max_tokens} output tokens and your prompt contains {read} input tokens."
+        )
+
+    def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
+        tools = _offered(asked)
+        if [tool.name for tool in tools] == [PROBE.name]:
+            return Call(PROBE.name, {"ready": True})
+        if tools:
+            return self.rule(prompt, tools)
+        step = self.summary(prompt) if callable(self.summary) else self.summary
+        return RawReply(step) if isinstance(step, str) else step
+
+    def _unable(self, asked: JsonObject) -> Response | None:
+        """The refusal of a field, if any; fields that are ignored are taken out."""
+        for name in ("tools", "response_format"):
+            support: Support = getattr(self.abilities, name)
+            if support == "refused" and name in asked:
+                return _failure(400, f"This endpoint does not take {name}.")
+            if support == "ignored":
+                asked.pop(name, None)
+        return None
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
+            return None
+        return _failure(401, "The API key is wrong.")
+
+
+def _is_adapter(path: str) -> bool:
+    return Path(path, "adapter_config.json").is_file()
+
+
+async def _due(step: Step) -> Step:
+    """The step when its time has come; never, for a model that times out."""
+    while isinstance(step, Held):
+        step.reached.set()
+        await step.release.wait()
+        step = step.step
+    if isinstance(step, ModelTimeout):
+        await asyncio.Event().wait()
+    return step
+
+
+def _offered(asked: JsonObject) -> list[ToolSpec]:
+    """The tools in a request, whichever way it tells of them."""
+    if "tools" in asked:
+        functions = [tool["function"] for tool in asked["tools"]]
+        return [
+            ToolSpec(function["name"], function.get("description", ""), function["parameters"])
+            for function in functions
+        ]
+    if "response_format" not in asked:
+        return _told(asked["messages"])
+    answers = asked["response_format"]["json_schema"]["schema"]["anyOf"]
+    shapes = [answer["properties"] for answer in answers]
+    return [ToolSpec(shape["tool"]["const"], "", shape["arguments"]) for shape in shapes]
+
+
+def _told(messages: Sequence[JsonObject]) -> list[ToolSpec]:
+    """The tools that the system message tells of."""
+    _, _, told = str(messages[0].get("content", "") if messages else "").partition(TOOLS_HEADING)
+    return [
+        ToolSpec(name, description, json.loads(parameters))
+        for name, description, parameters in _TOLD_TOOL.findall(told)
+    ]
+
+
+def _prompt_message(message: JsonObject) -> PromptMessage:
+    """A message as it was before the wire form, as far as that can be told."""
+    text = message.get("content") or ""
+    result = _RESULT.fullmatch(text) if message["role"] == "user" else None
+    if result is not None:
+        return PromptMessage("tool", result[2], ToolCall("", result[1], {}))
+    if message["role"] == "tool":
+        return PromptMessage("tool", text, ToolCall(message["tool_call_id"], "", {}))
+    if message.get("tool_calls"):
+        asked = message["tool_calls"][0]
+        function = asked["function"]
+        call = ToolCall(asked["id"], function["name"], json.loads(function["arguments"]))
+        return PromptMessage("assistant", text, call)
+    return PromptMessage(message["role"], text)
+
+
+def _message(step: Step, *, native: bool) -> JsonObject:
+    """The answer's message; a call in JSON mode is text."""
+    if isinstance(step, Call) and not native:
+        text = json.dumps({"tool": step.name, "arguments": dict(step.arguments)})
+        return {"content": step.text + text, "finish_reason": "stop"}
+    if not isinstance(step, Call | RawReply | str):
+        raise TypeError(f"{step!r} is no answer")
+    raw = as_raw(step)
+    message: JsonObject = {"content": raw.content, "finish_reason": raw.finish_reason or "stop"}
+    if raw.reasoning:
+        message["reasoning_content"] = raw.reasoning
+    if raw.calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(raw.calls)
+        ]
+    return message
+
+
+def _usage(read: int, written: int) -> JsonObject:
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": read // 2},
+    }
+
+
+def _completion(model: str, message: JsonObject, usage: JsonObject) -> JsonObject:
+    finish_reason = message.pop("finish_reason")
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": finish_reason,
+    }
+    return {
+        "id": "chatcmpl-scripted",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+async def _events(
+    message: JsonObject, usage: JsonObject, error: Exception | None
+) -> AsyncIterator[bytes]:
+    """The answer in pieces; one that breaks ends with an error instead of its last pieces."""
+    yield _event({"role": "assistant", "content": ""})
+    for key in ("reasoning_content", "content"):
+        for piece in fragments(message.get(key) or ""):
+            yield _event({key: piece})
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call["function"]
+        named = {**function, "arguments": ""}
+        yield _event({"tool_calls": [{**call, "index": index, "function": named}]})
+        arguments = function["arguments"]
+        pieces = fragments(arguments) if isinstance(arguments, str) else [arguments]
+        for piece in pieces:
+            yield _event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    if error is not None:
+        yield _data({"error": _error_body(error)})
+        return
+    yield _event({}, finish_reason=message["finish_reason"])
+    yield _data({"object": "chat.completion.chunk", "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(delta: JsonObject, finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return _data({"object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _data(value: JsonObject) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def _error_body(error: Exception) -> JsonObject:
+    message = error.message if isinstance(error, MemserverError) else str(error)
+    code: Any = _STATUS.get(type(error), 500)
+    kind = "context_length_exceeded" if isinstance(error, ContextOverflow) else "scripted"
+    return {"message": message, "type": kind, "code": code}
+
+
+def _error_response(error: Exception) -> Response:
+    body = _error_body(error)
+    return JSONResponse({"error": body}, body["code"])
+
+
+def _failure(status: int, message: str, kind: str = "scripted") -> Response:
+    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status)
+
+
+def _no_model(name: str) -> Response:
+    return _failure(404, f"The model `{name}` does not exist.", "NotFoundError")
+
+
+def main() -> None:
+    """Serve a rule until interrupted."""
+    parser = argparse.ArgumentParser(
+        description="A scripted model as an OpenAI-compatible endpoint."
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--rule", choices=sorted(RULES), default="echo")
+    parser.add_argument("--context-window", type=int, default=8192)
+    for ability in ("--tools", "--response-format"):
+        parser.add_argument(ability, choices=get_args(Support), default="taken")
+    asked = parser.parse_args()
+    app = create_scripted_app(
+        RULES[asked.rule],
+        context_window=asked.context_window,
+        abilities=Abilities(asked.tools, asked.response_format),
+    )
+    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", lifespan="off")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What MCP servers are to the rest of the code, which knows nothing of the SDK."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memserver.errors import ToolError
+from memserver.messages import JsonObject
+from memserver.tools.outbound.addresses import Networks
+
+CONNECT_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class StdioServer:
+    """An MCP server that is a process of ours; its environment is ours only where that is harmless."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """An MCP server over streamable HTTP.
+
+    `networks` are private ones that are allowed all the same; None: any address, since an operator names
+    it.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    networks: Networks | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as an MCP server lists it."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+class McpConnection(ABC):
+    """One connection, open until it is closed or dies.
+
+    Attributes:
+        dead: set as soon as it is known that nothing more can be asked over it.
+    """
+
+    dead: asyncio.Event
+
+    @abstractmethod
+    async def tools(self) -> list[ListedTool]:
+        """Every tool that the server lists. Raises ToolError."""
+
+    @abstractmethod
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool; gives its answer as text.
+
+        Raises:
+            NotDelivered: the connection is dead, and the call did not reach the server.
+            ToolError: it failed otherwise.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it; one that does not end in time is cut off."""
+
+
+class NotDelivered(ToolError):
+    """The connection was dead already, so that the call may be made again over another one."""
+
+    def __init__(self) -> None:
+        super().__init__("The connection to the MCP server is dead.")

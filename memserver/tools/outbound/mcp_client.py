@@ -1,0 +1,334 @@
+"""Connections to MCP servers, by the official SDK: opened, watched, given up when they die.
+
+Owns both transports and, for those that users name, the check of the address. Leaves to
+`memserver.tools` which servers there are and what their tools become.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, CallToolResult, Implementation
+from typing_extensions import override
+
+import memserver
+from memserver.errors import ToolError
+from memserver.tools.outbound.addresses import AddressRefused, Networks, resolve
+from memserver.tools.outbound.mcp import (
+    CONNECT_SECONDS,
+    HttpServer,
+    ListedTool,
+    McpConnection,
+    NotDelivered,
+    StdioServer,
+)
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 5.0
+_MOST_PAGES = 100
+_STREAM_SECONDS = 3600
+"""A call's time is limited by who makes it; its stream may be silent meanwhile."""
+_MOST_BYTES = 4_000_000
+"""Of an answer that is one JSON."""
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+
+
+class SdkConnection(McpConnection):
+    """A connection by the SDK, which wants it opened and closed by one task."""
+
+    def __init__(self, server: StdioServer | HttpServer) -> None:
+        self._server = server
+        self._client: Client | None = None
+        self._ready = asyncio.Event()
+        self._closing = asyncio.Event()
+        self.dead = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> Self:
+        """Connect. Raises ToolError: the server can't be reached or speaks no MCP."""
+        self._task = asyncio.create_task(self._hold(), name="mcp connection")
+        self._task.add_done_callback(lambda _: self.dead.set())
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait(
+                {self._task, ready}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        finally:
+            ready.cancel()
+        if self._client is None or self._task.done():
+            reason = _reason(self._task) or f"no answer within {CONNECT_SECONDS:g} seconds"
+            await self.close()
+            raise ToolError(f"The MCP server can't be reached: {reason}.")
+        return self
+
+    @override
+    async def tools(self) -> list[ListedTool]:
+        found: list[ListedTool] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            listed = await self._told(self._live.list_tools(cursor=cursor, cache_mode="bypass"))
+            found += [
+                ListedTool(each.name, each.description or each.title or "", each.input_schema)
+                for each in listed.tools
+            ]
+            cursor = listed.next_cursor
+            if cursor is None:
+                break
+        return found
+
+    @override
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if self.dead.is_set():
+            raise NotDelivered
+        result: CallToolResult = await self._told(self._live.call_tool(name, dict(arguments)))
+        return result_text(result)
+
+    @override
+    async def close(self) -> None:
+        self._closing.set()
+        if self._task is None:
+            return
+        await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        _reason(self._task)
+
+    @property
+    def _live(self) -> Client:
+        assert self._client is not None
+        return self._client
+
+    async def _told(self, asked: Any) -> Any:  # noqa: ANN401 - of the SDK
+        try:
+            return await asked
+        except MCPError as error:
+            if error.code == INVALID_REQUEST and "terminated" in error.message:
+                self.dead.set()  # the server has forgotten the session: it has started anew
+                raise NotDelivered from error
+            if error.code != CONNECTION_CLOSED:
+                raise ToolError(f"The MCP server answered: {error.message}") from error
+        self.dead.set()
+        assert self._task is not None
+        self._closing.set()
+        await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        if _never_sent(self._task):
+            raise NotDelivered
+        raise ToolError(
+            "The connection to the MCP server broke; whether the call took effect is not known."
+        )
+
+    async def _hold(self) -> None:
+        info = Implementation(name="memserver", version=memserver.__version__)
+        async with Client(
+            _Watched(_transport(self._server), self.dead),
+            client_info=info,
+            read_timeout_seconds=_STREAM_SECONDS,
+        ) as client:
+            self._client = client
+            self._ready.set()
+            waiting = [asyncio.create_task(event.wait()) for event in (self._closing, self.dead)]
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
+
+
+def result_text(result: CallToolResult) -> str:
+    """What a tool has answered, as text.
+
+    Raises:
+        ToolError: the tool says that it failed.
+    """
+    parts = [_block_text(block) for block in result.content]
+    text = "\n".join(part for part in parts if part)
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    if result.is_error:
+        raise ToolError(text or "The tool failed and does not say why.")
+    return text
+
+
+class _Watched(AbstractAsyncContextManager[Any]):
+    """A transport that tells when the server has closed its end."""
+
+    def __init__(self, transport: AbstractAsyncContextManager[Any], dead: asyncio.Event) -> None:
+        self._transport = transport
+        self._dead = dead
+
+    @override
+    async def __aenter__(self) -> Any:
+        read, write = await self._transport.__aenter__()
+        return _WatchedRead(read, self._dead), write
+
+    @override
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, trace)
+
+
+class _WatchedRead:
+    def __init__(self, inner: Any, dead: asyncio.Event) -> None:  # noqa: ANN401 - of the SDK
+        self._inner = inner
+        self._dead = dead
+
+    async def receive(self) -> Any:  # noqa: ANN401
+        try:
+            return await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._dead.set()
+            raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401
+        try:
+            return await self._inner.__anext__()
+        except (StopAsyncIteration, anyio.ClosedResourceError):
+            self._dead.set()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *ended: Any) -> Any:  # noqa: ANN401
+        return await self._inner.__aexit__(*ended)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """An answer that is read whole, and so must not be of any size. The SDK limits events itself."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - of the client library
+        self._inner = inner
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise httpx2.ReadError(f"its answer has more than {_MOST_BYTES} bytes")
+            yield chunk
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _CheckedTransport(httpx2.AsyncBaseTransport):
+    """Connects to the addresses that were checked, whatever the DNS says a moment later."""
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+        self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        host = request.url.host
+        port = request.url.port or {"https": 443}.get(request.url.scheme, 80)
+        try:
+            [address, *_] = await resolve(host, port, self._networks)
+        except AddressRefused as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+        except OSError as error:
+            raise httpx2.ConnectError(f"{host} can't be resolved", request=request) from error
+        # The Host header was set before; the certificate is checked against the name.
+        checked = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        response = await self._inner.handle_async_request(checked)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.ReadError("it answers compressed, unasked", request=request)
+        if response.headers.get("content-type", "").startswith("application/json"):
+            response.stream = _Limited(response.stream)
+        return response
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _transport(server: StdioServer | HttpServer) -> AbstractAsyncContextManager[Any]:
+    if isinstance(server, HttpServer):
+        return _http(server)
+    return stdio_client(
+        StdioServerParameters(command=server.command, args=list(server.args), env=dict(server.env))
+    )
+
+
+@asynccontextmanager
+async def _http(server: HttpServer) -> AsyncIterator[Any]:
+    networks = server.networks
+    transport = None if networks is None else _CheckedTransport(networks)
+    async with (
+        httpx2.AsyncClient(
+            transport=transport,
+            headers={"Accept-Encoding": "identity", **server.headers},
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=_STREAM_SECONDS),
+            trust_env=networks is None,  # a proxy would connect where it likes
+        ) as client,
+        streamable_http_client(server.url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+def _block_text(block: Any) -> str:  # noqa: ANN401 - one of several of the SDK's
+    if block.type == "text":
+        return str(block.text)
+    if block.type == "resource":
+        text = getattr(block.resource, "text", None)
+        return str(text) if text is not None else f"[{block.resource.uri}: no text]"
+    if block.type == "resource_link":
+        return f"[{block.name}: {block.uri}]"
+    return f"[{block.type} of type {block.mime_type}: no text]"
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]
+
+
+def _reason(task: "asyncio.Task[None]") -> str:
+    """Why a connection's task has ended, if by an error."""
+    if not task.done() or task.cancelled():
+        return ""
+    error = task.exception()
+    if error is None:
+        return ""
+    leaf = _leaves(error)[0]
+    return str(leaf).strip(". ") or type(leaf).__name__
+
+
+def _never_sent(task: "asyncio.Task[None]") -> bool:
+    if not task.done() or task.cancelled():
+        return False
+    error = task.exception()
+    return error is not None and all(isinstance(each, _NEVER_SENT) for each in _leaves(error))

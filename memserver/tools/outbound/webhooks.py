@@ -1,0 +1,171 @@
+"""Delivering a call to a webhook and reading its answer, whatever that is.
+
+Owns HTTP: connections to allowed addresses only, redirects, retries, the size of an answer. Leaves to
+`memserver.tools` what is delivered and what the model is told.
+"""
+
+import asyncio
+import json
+import random
+import time
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from memserver.errors import ToolError
+from memserver.tools.outbound.addresses import AddressRefused, Networks, check_url, guarded_sockets
+from memserver.tools.outbound.signing import signed_headers
+
+_CONNECT_SECONDS = 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+_MOST_REDIRECTS = 3
+_MOST_BYTES = 1_000_000
+"""Of an answer; what is beyond is not read."""
+_TOLD = 500
+_AGAIN = frozenset({408, 429})
+_KEPT_METHOD = frozenset({307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One call on its way: `id` is the same however often it is tried."""
+
+    id: str
+    url: str
+    secret: str
+    body: bytes
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    content_type: str
+    content: bytes
+    location: str = ""
+
+
+class WebhookSender:
+    """Delivers calls over connections that it keeps."""
+
+    def __init__(self, networks: Networks = ()) -> None:
+        """Make it.
+
+        Args:
+            networks: private ones that are allowed all the same.
+        """
+        self._networks = networks
+        self._session: aiohttp.ClientSession | None = None
+
+    async def deliver(self, delivery: Delivery) -> str:
+        """Post it, again after a failure that may pass, and give the answer's text.
+
+        It has no time limit of its own.
+
+        Raises:
+            ToolError: it failed; the message tells the model why.
+        """
+        for tried in range(delivery.retries + 1):
+            try:
+                answer = await self._followed(delivery)
+            except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
+                if _refused(error):
+                    raise ToolError("The webhook's address is not allowed.") from error
+                failure = f"The webhook can't be reached: {_told(error)}"
+            else:
+                if answer.status < 500 and answer.status not in _AGAIN:
+                    return _text(answer)
+                failure = _failure(answer)
+            if tried < delivery.retries:
+                pause = min(_FIRST_PAUSE * 2.0**tried, _LONGEST_PAUSE)
+                await asyncio.sleep(pause * random.uniform(0.5, 1))
+        times = f" It was tried {delivery.retries + 1} times." if delivery.retries else ""
+        raise ToolError(failure + times)
+
+    async def aclose(self) -> None:
+        """Give back the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _followed(self, delivery: Delivery) -> _Answer:
+        url = delivery.url
+        for _ in range(_MOST_REDIRECTS + 1):
+            answer = await self._posted(url, delivery)
+            if answer.status not in _KEPT_METHOD:
+                return answer
+            before, url = url, urljoin(url, answer.location)
+            if urlsplit(before).scheme == "https" != urlsplit(url).scheme:
+                raise ToolError("The webhook redirects from https to another scheme.")
+        raise ToolError(f"The webhook redirects more than {_MOST_REDIRECTS} times.")
+
+    async def _posted(self, url: str, delivery: Delivery) -> _Answer:
+        check_url(url, self._networks)
+        headers = signed_headers(delivery.secret, delivery.id, int(time.time()), delivery.body)
+        headers["Content-Type"] = "application/json"
+        session = self._session or self._open_session()
+        async with session.post(
+            url, data=delivery.body, headers=headers, allow_redirects=False
+        ) as response:
+            return _Answer(
+                response.status,
+                response.content_type,
+                await _limited(response.content),
+                response.headers.get("Location", ""),
+            )
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Make the session, in the loop that uses it; no proxy stands between, so that the check counts."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                socket_factory=guarded_sockets(self._networks), keepalive_timeout=4
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": "memserver"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            trust_env=False,
+        )
+        return self._session
+
+
+async def _limited(stream: aiohttp.StreamReader) -> bytes:
+    read = bytearray()
+    async for chunk in stream.iter_any():
+        read += chunk
+        if len(read) > _MOST_BYTES:
+            raise ToolError(f"The webhook's answer has more than {_MOST_BYTES} bytes.")
+    return bytes(read)
+
+
+def _text(answer: _Answer) -> str:
+    """What the webhook says: JSON, or any text."""
+    if not 200 <= answer.status < 300:
+        raise ToolError(_failure(answer))
+    try:
+        text = answer.content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolError("The webhook answered with bytes that are no text.") from error
+    if answer.content_type != "application/json":
+        return text
+    try:
+        value = json.loads(text) if text.strip() else ""
+    except (ValueError, RecursionError) as error:
+        raise ToolError("The webhook answered with invalid JSON.") from error
+    return value if isinstance(value, str) else text
+
+
+def _failure(answer: _Answer) -> str:
+    if 300 <= answer.status < 400:
+        return f"The webhook answered {answer.status}, a redirect that does not keep the POST."
+    said = answer.content[:_TOLD].decode(errors="replace").strip()
+    return f"The webhook answered {answer.status}{f': {said}' if said else '.'}"
+
+
+def _refused(error: BaseException) -> bool:
+    inner = getattr(error, "os_error", error)
+    return isinstance(inner, AddressRefused)
+
+
+def _told(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_TOLD]

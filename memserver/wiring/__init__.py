@@ -1,0 +1,1 @@
+"""The composition root: from settings to collaborators. Nothing else builds anything."""

@@ -1,0 +1,163 @@
+"""The models and embedders of the settings, each made once: clients of endpoints, or the local ones."""
+
+from pathlib import Path
+
+from typing_extensions import override
+
+from memserver.agent.faculties import ModelSource
+from memserver.embeddings.base import Embedder
+from memserver.embeddings.batching import BatchingEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
+from memserver.errors import SetupError
+from memserver.llm.admission import Admitted, FairSlots, Gate
+from memserver.llm.base import ChatModel
+from memserver.llm.counters import Counters
+from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.memory.archival import no_embedder
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint
+from memserver.settings import Settings
+
+
+class Models(ModelSource):
+    """One client for each model name, all at the endpoint of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._models: dict[str | None, ChatModel] = {}
+        self.gate = Gate(FairSlots(settings.llm_max_in_flight), Circuit())
+        self._counters: Counters | None = None
+
+    @override
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        """The model of this name, as the tenant has it; None is the settings' own."""
+        if name not in self._models:
+            self._models[name] = self._make(name)
+        return Admitted(self._models[name], self.gate, tenant)
+
+    async def aclose(self) -> None:
+        """Close every client."""
+        for model in self._models.values():
+            await model.aclose()
+        if self._counters is not None:
+            await self._counters.aclose()
+
+    def _make(self, name: str | None) -> ChatModel:
+        settings = self._settings
+        endpoint = model_endpoint(settings)
+        if self._counters is None:
+            self._counters = Counters(
+                endpoint,
+                default=settings.llm_model,
+                tokenizer=settings.llm_tokenizer,
+                circuit=self.gate.circuit,
+            )
+        return OpenAICompatible(
+            endpoint,
+            model=name or settings.llm_model,
+            mode=settings.llm_mode,
+            context_window=settings.llm_context_window,
+            window_is_limit=name not in {None, settings.llm_model},
+            counter=self._counters.of(name),
+            body=settings.llm_body,
+            answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
+            seed=settings.llm_seed,
+            circuit=self.gate.circuit,
+        )
+
+
+class OtherEmbedders:
+    """Embedders of collections that were made with another model than the settings' own.
+
+    Those are the endpoint's other models, and the local one where the endpoint has taken its place.
+    """
+
+    def __init__(self, current: str, settings: Settings) -> None:
+        self._current = current
+        self._settings = settings
+        self._made: dict[str, Embedder] = {}
+
+    def get(self, model: str) -> Embedder:
+        """The embedder of this model. Raises EmbeddingError where there is none here."""
+        if model not in self._made:
+            self._made[model] = BatchingEmbedder(self._make(model))
+        return self._made[model]
+
+    async def aclose(self) -> None:
+        """Close every one."""
+        for embedder in self._made.values():
+            await embedder.aclose()
+
+    def _make(self, model: str) -> Embedder:
+        settings = self._settings
+        if settings.embedding_base_url is None:
+            raise no_embedder(model, self._current)
+        local = SentenceTransformersEmbedder()
+        if model == local.model:
+            local.warm_up()
+            return local
+        return _endpoint_embedder(settings, model)
+
+
+def model_endpoint(settings: Settings) -> Endpoint:
+    """Where the models are. Raises SetupError where no setting says so."""
+    if settings.llm_base_url is None:
+        raise SetupError(
+            "There is no model endpoint.",
+            hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
+            "local engine.",
+        )
+    key = settings.llm_api_key
+    return Endpoint(
+        settings.llm_base_url,
+        key.get_secret_value() if key else "",
+        settings.llm_timeout,
+        connections=0,  # the gate bounds them, and is fair
+        told_agent=settings.llm_tell_agent,
+    )
+
+
+def make_embedder(settings: Settings) -> Embedder:
+    """The embedder of the settings, loading where it is local. Raises SetupError."""
+    if settings.embedding_base_url is None:
+        local = SentenceTransformersEmbedder()
+        local.warm_up()
+        return local
+    return _endpoint_embedder(
+        settings,
+        embedding_model(settings),
+        dimension=settings.embedding_dimension,
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
+    )
+
+
+def _endpoint_embedder(
+    settings: Settings,
+    model: str,
+    *,
+    dimension: int = 0,
+    window: int = 0,
+    tokenizer: Path | None = None,
+) -> Embedder:
+    assert settings.embedding_base_url is not None
+    key = settings.embedding_api_key
+    return OpenAICompatibleEmbedder(
+        settings.embedding_base_url,
+        model,
+        api_key=key.get_secret_value() if key else "",
+        dimension=dimension,
+        window=window,
+        tokenizer=tokenizer,
+    )
+
+
+def embedding_model(settings: Settings) -> str:
+    """The embedding model's name; empty for the local one. Raises SetupError where an endpoint's isn't named."""
+    if settings.embedding_base_url is not None and settings.embedding_model is None:
+        raise SetupError(
+            "MEMSERVER_EMBEDDING_BASE_URL is set, but no model.",
+            hint="Set MEMSERVER_EMBEDDING_MODEL too.",
+        )
+    return settings.embedding_model or ""

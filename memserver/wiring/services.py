@@ -1,0 +1,289 @@
+"""The composition root: from settings to collaborators. Nothing else builds anything."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from memserver.agent.calls import CallLimits
+from memserver.agent.compaction import COMPACT, CompactionJob
+from memserver.agent.conversation import Conversation
+from memserver.agent.events import EventBus
+from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
+from memserver.agent.worker import Worker
+from memserver.embeddings.base import Embedder
+from memserver.embeddings.batching import BatchingEmbedder
+from memserver.errors import MemserverError, SetupError
+from memserver.memory import documents
+from memserver.memory.archival import ArchivalStorage
+from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.parsing.sandbox import Sandbox
+from memserver.memory.recall_meaning import RecallEmbedding
+from memserver.memory.vector_upkeep import VectorUpkeep
+from memserver.prompts import Prompts
+from memserver.settings import Settings
+from memserver.storage import recall_vectors
+from memserver.storage.database import Database
+from memserver.storage.idempotency import IdempotencyKeys
+from memserver.storage.job_runner import JobRunner
+from memserver.storage.jobs import Handler
+from memserver.storage.key_ring import KeyRing
+from memserver.tools.loading import load_tools
+from memserver.tools.mcp_tools import McpServers
+from memserver.tools.memory_tools import memory_tools
+from memserver.tools.outbound.addresses import Networks
+from memserver.tools.outbound.mcp import HttpServer, StdioServer
+from memserver.tools.outbound.webhooks import WebhookSender
+from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
+from memserver.tools.remote import Remote
+from memserver.tools.toolbox import Toolbox
+from memserver.wiring.database import database_urls
+from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether one thing that a turn needs is there."""
+
+    name: str
+    ready: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the API works with."""
+
+    database: Database
+    faculties: Faculties
+    worker: Worker
+    conversation: Conversation
+    archival: ArchivalStorage
+    upkeep: VectorUpkeep
+    documents: Documents
+    jobs: JobRunner
+    keys: KeyRing
+    idempotency: IdempotencyKeys
+    mcp: McpServers
+    networks: Networks
+    """Private networks that webhooks and MCP servers may be in."""
+    import_max_bytes: int
+    """Size of an agent file."""
+
+    async def readiness(self) -> list[Check]:
+        """Look at database, model and embedder, all at once."""
+        return list(
+            await asyncio.gather(
+                _check("database", self._ask_database()),
+                _check("model", self._ask_model()),
+                _check("embedder", self._ask_embedder()),
+            )
+        )
+
+    async def _ask_database(self) -> str:
+        async with self.database.across_tenants() as tx:
+            await tx.execute("SELECT 1")
+        return "answers"
+
+    async def _ask_model(self) -> str:
+        model = self.faculties.models.get(None)
+        await model.check()
+        return model.name
+
+    async def _ask_embedder(self) -> str:
+        await self.archival.embedder.check()
+        return self.archival.embedder.model
+
+
+def check_settings(settings: Settings) -> None:
+    """Find what is wrong with the settings in themselves, before anything is started.
+
+    Raises:
+        SetupError: something is missing, or names what is not there.
+    """
+    embedding_model(settings)
+    python_tools(settings)
+    for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
+        path = getattr(settings, name)
+        if path is not None and not path.exists():
+            raise SetupError(
+                f"MEMSERVER_{name.upper()} names {path}, which is not there.",
+                hint="Mend the path, or unset it.",
+            )
+
+
+@asynccontextmanager
+async def running_services(settings: Settings) -> AsyncIterator[Services]:
+    """Everything, built from the settings and running while the block runs."""
+    with database_urls(settings) as urls:
+        models = Models(settings)
+        embedder = BatchingEmbedder(make_embedder(settings))
+        try:
+            tools = python_tools(settings)
+            async with assemble(urls.app, models, embedder, settings, tools) as services:
+                yield services
+        finally:
+            await embedder.aclose()
+            await models.aclose()
+
+
+@asynccontextmanager
+async def upkeep_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[VectorUpkeep, Embedder]]:
+    """What re-embeds collections, and the embedder of the settings, without a server."""
+    database = Database(app_url, pool_size=2)
+    embedder = make_embedder(settings)
+    others = OtherEmbedders(embedder.model, settings)
+    archival = ArchivalStorage(embedder, others)
+    await database.open()
+    try:
+        yield (
+            VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory),
+            embedder,
+        )
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
+async def memory_alone(
+    settings: Settings, app_url: str
+) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
+    """The database and archival storage, for who uses memories without turns."""
+    embedder = BatchingEmbedder(make_embedder(settings))
+    others = OtherEmbedders(embedder.model, settings)
+    database = Database(app_url, pool_size=settings.database_pool_size)
+    await database.open()
+    try:
+        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
+    finally:
+        await others.aclose()
+        await embedder.aclose()
+        await database.close()
+
+
+@asynccontextmanager
+async def assemble(
+    app_url: str,
+    models: ModelSource,
+    embedder: Embedder,
+    settings: Settings,
+    tools: Sequence[Tool] = (),
+    clock: Clock = utc_now,
+) -> AsyncIterator[Services]:
+    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
+    others = OtherEmbedders(embedder.model, settings)
+    database = Database(app_url, pool_size=settings.database_pool_size)
+    await database.open()
+    archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
+    upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
+    registry = ToolRegistry(
+        [*memory_tools(), *tools],
+        SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
+    )
+    webhooks = WebhookSender(settings.tool_networks)
+    mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
+    faculties = Faculties(
+        database=database,
+        models=models,
+        archival=archival,
+        tools=Toolbox(registry, Remote(webhooks, mcp)),
+        prompts=Prompts(settings.prompts_dir),
+        events=EventBus(),
+        limits=Limits(
+            max_steps=settings.max_steps,
+            max_output_tokens=settings.llm_max_output_tokens,
+            prompt_order=settings.prompt_order,
+            turn_timeout=settings.turn_timeout,
+            waiting_call_seconds=settings.waiting_call_seconds,
+            calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
+        ),
+        summary_model=settings.summary_model,
+        summary_method=settings.summary_method,
+        clock=clock,
+    )
+    worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    conversation = Conversation(faculties, worker)
+    taken_in = Documents(
+        database,
+        archival.embedder_of,
+        Sandbox(settings.document_timeout, settings.document_memory_mb),
+        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
+    )
+    jobs = JobRunner(
+        database,
+        job_handlers(faculties, upkeep, taken_in),
+        at_once=settings.jobs_at_once,
+        lease_seconds=settings.lease_seconds,
+    )
+    keys = KeyRing(database, settings.key_cache_seconds, clock)
+    idempotency = IdempotencyKeys(
+        database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
+    )
+    try:
+        async with mcp.running(), worker.running(), jobs.running(), idempotency.running():
+            yield Services(
+                database=database,
+                faculties=faculties,
+                worker=worker,
+                conversation=conversation,
+                archival=archival,
+                upkeep=upkeep,
+                documents=taken_in,
+                jobs=jobs,
+                keys=keys,
+                idempotency=idempotency,
+                mcp=mcp,
+                networks=settings.tool_networks,
+                import_max_bytes=settings.import_max_bytes,
+            )
+    finally:
+        await webhooks.aclose()
+        await others.aclose()
+        await database.close()
+
+
+def python_tools(settings: Settings) -> list[Tool]:
+    """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
+    return load_tools(settings.tools, taken=[tool.spec.name for tool in memory_tools()])
+
+
+def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
+    """The MCP servers of the settings, by name."""
+    made: dict[str, StdioServer | HttpServer] = {}
+    for name, server in settings.mcp_servers.items():
+        if server.command is not None:
+            made[name] = StdioServer(server.command, server.args, server.env)
+        elif server.url is not None:
+            made[name] = HttpServer(server.url, server.headers, networks=None)
+    return made
+
+
+def job_handlers(
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents
+) -> dict[str, Handler]:
+    """What does the jobs of each name."""
+    recall = RecallEmbedding(faculties.database, faculties.archival)
+    return {
+        COMPACT: CompactionJob(faculties).run,
+        recall_vectors.JOB: recall.run,
+        documents.JOB: taken_in.run,
+        **upkeep.handlers(),
+    }
+
+
+async def _check(name: str, asked: Awaitable[str]) -> Check:
+    try:
+        return Check(name, True, await asked)
+    except MemserverError as error:
+        return Check(name, False, error.message)
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

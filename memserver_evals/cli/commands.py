@@ -1,0 +1,506 @@
+"""The command `eval`: list the tasks, run one, compare two runs, report one anew."""
+
+import json
+import platform
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console
+from rich.table import Table as Shown
+
+import memserver
+from memserver.cli.local_engine import local_engine
+from memserver.errors import InvalidInput, SetupError
+from memserver.messages import JsonObject
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.prompts import Prompts
+from memserver.settings import Settings
+from memserver_evals.cli.labels import show_agreement, write_labels
+from memserver_evals.cli.terminal import leading, others, shown_estimate
+from memserver_evals.judging.endpoint import EndpointJudge
+from memserver_evals.judging.string import StringJudge
+from memserver_evals.report.compare import Comparison, compare
+from memserver_evals.report.markdown import tables
+from memserver_evals.report.page import gold_answers, write_report
+from memserver_evals.runs.engines import Engine, LocalEngine
+from memserver_evals.runs.ray_engine import RayEngine
+from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.run_folder import RunFolder, open_run, read_manifest
+from memserver_evals.runs.runner import Outcome, jobs_of, judge_and_report, play_all, sample
+from memserver_evals.runs.verdicts import Bench
+from memserver_evals.task import Task
+from memserver_evals.tasks.catalog import TASKS
+from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
+from memserver_evals.wiring import (
+    SEARCHES,
+    SYSTEMS,
+    Plan,
+    SystemOptions,
+    ask_about_model,
+    check_systems,
+    open_player,
+    own_servers,
+)
+
+FORMAT = 1
+"""Of a run's folder."""
+RUNS = Path("evaluation-runs")
+
+ENGINE_SECONDS = 600
+"""How long the local model may take to load."""
+
+PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
+"""Seconds, unless the settings say others: a model on a busy CPU may take minutes for a long prompt."""
+
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+class EngineName(StrEnum):
+    """Where examples are played."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class ModeName(StrEnum):
+    """How memserver gets to know the sessions."""
+
+    IMPORT = "import"
+    ACT = "act"
+
+
+class ProtocolName(StrEnum):
+    """How the model of memserver's agents is spoken with."""
+
+    TOOLS = "tools"
+    CHAT = "chat"
+
+
+class SpeakName(StrEnum):
+    """How a model without memserver answers."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    CALL = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line says of a run."""
+
+    systems: Sequence[str]
+    limit: int | None
+    options: TaskOptions
+    system_options: SystemOptions
+    speak: SpeakName
+    temperature: float
+    out: Path | None
+    url: str | None
+    api_key: str | None
+    database_url: str | None
+    at_once: int
+    engine: EngineName
+    workers: int
+    judge_url: str | None
+    judge_model: str | None
+    judge_key: str | None
+
+
+def make_commands() -> typer.Typer:
+    """The commands, one for each task among them."""
+    commands = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Evaluations: does the memory remember?",
+    )
+    commands.command("list")(list_tasks)
+    commands.command("compare")(compare_runs)
+    commands.command("report")(report_again)
+    commands.command("tables")(print_tables)
+    commands.command("labels")(write_labels)
+    commands.command("agreement")(show_agreement)
+    for entry in TASKS.values():
+        commands.command(entry.name, help=f"Run: {entry.summary}.")(_run_command(entry))
+    return commands
+
+
+def list_tasks() -> None:
+    """What can be run, and what each task needs."""
+    tasks = Shown(
+        "task", "measures", "needs", "options (--set)", title="Tasks", title_justify="left"
+    )
+    for entry in TASKS.values():
+        options = "\n".join(f"{name}: {told}" for name, told in entry.options.items())
+        tasks.add_row(entry.name, entry.summary, "\n".join(entry.needs) or "nothing", options)
+    systems = Shown("system", "is", "for", title="Systems (--system)", title_justify="left")
+    for name, (suits, told) in SYSTEMS.items():
+        systems.add_row(name, told, ", ".join(sorted(suits)))
+    console.print(tasks)
+    console.print(systems)
+    console.print("Data is read from --data or MEMSERVER_DATA; see docs/evaluations.md.")
+
+
+def compare_runs(
+    a: Annotated[str, typer.Argument(help="A run's folder; RUN:SYSTEM names one of its systems.")],
+    b: Annotated[str, typer.Argument(help="The other one.")],
+    score: Annotated[str | None, typer.Option(help="Which score; left out: the main one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """How B differs from A, example by example, on the examples that both have."""
+    found = compare(a, b, score)
+    if as_json:
+        print(json.dumps(_comparison_as_json(found)))
+        return
+    table = Shown("examples", "n", "A", "B", "B - A [95 %]", "better", "worse", "equal", "p")
+    for name, each in found.differences.items():
+        table.add_row(
+            name,
+            str(each.estimate.count),
+            f"{each.a:.3f}",
+            f"{each.b:.3f}",
+            shown_estimate(each.estimate, sign=True),
+            str(each.better),
+            str(each.worse),
+            str(each.equal),
+            f"{each.p:.4f}",
+        )
+    console.print(f"A: {found.a.title}\nB: {found.b.title}\n{found.score.replace('_', ' ')}:")
+    console.print(table)
+    if found.only_a or found.only_b:
+        console.print(f"Left out: {found.only_a} examples that only A has, {found.only_b} only B.")
+
+
+def report_again(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
+    data: Annotated[Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The data.")] = None,
+    judge_url: Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")] = None,
+    judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
+    judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
+) -> None:
+    """Score, judge and report a run again, without playing anything: after a better scorer, or by a new judge."""
+    manifest = read_manifest(run)
+    options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
+    task = find_task(TASKS, str(manifest["task"])).make(options)
+    if task.data_hash != manifest["data_hash"]:
+        raise InvalidInput(
+            "The data is not what the run was played with.", hint="Name it by --data."
+        )
+    jobs = jobs_of(manifest["systems"], manifest["examples"])
+    with open_run(run, manifest) as folder:
+        missing = [job for job in jobs if job not in folder.done]
+        if missing:
+            raise InvalidInput(
+                f"{len(missing)} examples are not played yet.", hint="Resume the run."
+            )
+        records = [folder.done[job] for job in jobs]
+        outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
+        _tell(run, manifest, task, outcome)
+
+
+def print_tables(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+) -> None:
+    """The tables of runs as Markdown, for a document."""
+    for run in runs:
+        manifest = read_manifest(run)
+        print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
+        print(tables(run))
+
+
+def _run_command(entry: TaskEntry) -> Callable[..., None]:
+    def command(  # noqa: PLR0913 - a command's parameters are its options
+        system: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="To compare; repeatable; all: every one. Left out: "
+                + (", ".join(entry.systems) or "memserver and full")
+                + "."
+            ),
+        ] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many.")] = None,
+        seed: Annotated[int, typer.Option(help="Of the sample and of all chance.")] = 0,
+        data: Annotated[
+            Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
+        ] = None,
+        set_: Annotated[
+            list[str] | None, typer.Option("--set", help="The task's own: key=value; repeatable.")
+        ] = None,
+        out: Annotated[
+            Path | None,
+            typer.Option(help="The run's folder; one that is there is gone on with."),
+        ] = None,
+        url: Annotated[
+            str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
+        ] = None,
+        api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+        database_url: Annotated[
+            str | None,
+            typer.Option(
+                envvar="MEMSERVER_EVALUATION_DATABASE_URL",
+                help="A Postgres for the memserver that is started; left out: one of its own.",
+            ),
+        ] = None,
+        at_once: Annotated[int, typer.Option(min=1, help="Examples played at a time.")] = 4,
+        engine: Annotated[
+            EngineName, typer.Option(help="local, or a Ray cluster.")
+        ] = EngineName.LOCAL,
+        workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2,
+        mode: Annotated[
+            ModeName,
+            typer.Option(
+                help="memserver is told the sessions (import) or takes part in them (act)."
+            ),
+        ] = ModeName.IMPORT,
+        protocol: Annotated[
+            ProtocolName,
+            typer.Option(
+                help="memserver's agents act by calls of tools, or are asked in plain chat."
+            ),
+        ] = ProtocolName.TOOLS,
+        model: Annotated[
+            str | None,
+            typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
+        ] = None,
+        embed_recall: Annotated[
+            bool, typer.Option(help="memserver's agents can search messages by meaning.")
+        ] = False,
+        context_window: Annotated[
+            int | None, typer.Option(min=512, help="Tokens that every system may use.")
+        ] = None,
+        max_tokens: Annotated[
+            int, typer.Option(min=16, help="Of an answer without memserver.")
+        ] = 256,
+        window_tokens: Annotated[int, typer.Option(min=64, help="Of the system window.")] = 1024,
+        summary_tokens: Annotated[int, typer.Option(min=64, help="Of the system summary.")] = 512,
+        top_k: Annotated[int, typer.Option(min=1, help="Texts of the system retrieval.")] = 10,
+        speak: Annotated[
+            SpeakName,
+            typer.Option(help="Without memserver the model writes text or calls send_message."),
+        ] = SpeakName.AUTO,
+        temperature: Annotated[float, typer.Option(min=0, help="Of the model.")] = 0,
+        judge_url: Annotated[
+            str | None, typer.Option(help="An endpoint that judges (…/v1).")
+        ] = None,
+        judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
+        judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
+    ) -> None:
+        wishes = Wishes(
+            system or entry.systems or ["memserver", "full"],
+            limit,
+            TaskOptions(data, seed, _pairs(set_ or ())),
+            SystemOptions(
+                mode.value,
+                ({"embed_recall": True} if embed_recall else {})
+                | ({"protocol": "chat"} if protocol is ProtocolName.CHAT else {}),
+                context_window,
+                max_tokens,
+                window_tokens,
+                summary_tokens,
+                top_k,
+                agent_model=model,
+            ),
+            speak,
+            temperature,
+            out,
+            url,
+            api_key,
+            database_url,
+            at_once,
+            engine,
+            workers,
+            judge_url,
+            judge_model,
+            judge_key,
+        )
+        run(entry, wishes)
+
+    return command
+
+
+def run(entry: TaskEntry, wishes: Wishes) -> None:
+    """Run a task; what was begun in the same folder is gone on with.
+
+    Raises:
+        MemserverError: the data is bad, which is found before anything runs; or something stays down.
+    """
+    systems = check_systems(wishes.systems, entry)
+    task = entry.make(wishes.options)
+    examples = sample([each.id for each in task.examples()], wishes.limit, wishes.options.seed)
+    out = wishes.out or RUNS / f"{entry.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    with ExitStack() as stack:
+        settings = Settings()
+        needs_model = _needs_model(systems, wishes.url)
+        if needs_model and settings.llm_base_url is None:
+            console.print("Starting the local model …")
+            engine = stack.enter_context(local_engine(settings))
+            anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
+            settings = Settings()
+        settings = _sampling(settings, wishes)
+        model = ask_about_model(settings) if needs_model else {}
+        options = replace(wishes.system_options, speak=_speaking(wishes.speak, settings))
+        manifest = _manifest(entry, task, examples, systems, wishes, options, model)
+        folder = stack.enter_context(open_run(out, manifest))
+        jobs = jobs_of(systems, examples)
+        done = sum(job in folder.done for job in jobs)
+        console.print(f"{out}: {len(jobs)} to play, {done} of them done.")
+        records = None
+        if done < len(jobs):
+            addresses = stack.enter_context(
+                own_servers(settings, systems, wishes.url, wishes.database_url)
+            )
+            plan = Plan(
+                entry.name,
+                wishes.options,
+                systems,
+                options,
+                addresses,
+                wishes.api_key,
+                settings.model_dump(mode="json", exclude_unset=True) | _secrets(settings),
+            )
+            records = anyio.run(_played, plan.as_json(), folder, jobs, wishes)
+        else:
+            records = folder.put_in_order(jobs)
+        judge = (wishes.judge_url, wishes.judge_model, wishes.judge_key)
+        outcome = anyio.run(_judged, task, folder, records, judge, wishes.at_once)
+        _tell(out, manifest, task, outcome)
+
+
+async def _played(
+    plan: JsonObject, folder: RunFolder, jobs: Sequence[Job], wishes: Wishes
+) -> list[Record]:
+    async with open_player(plan) as player:
+        engine: Engine = LocalEngine(player, wishes.at_once)
+        if wishes.engine is EngineName.RAY:
+            engine = RayEngine(
+                open_player, plan, player, workers=wishes.workers, at_once=wishes.at_once
+            )
+        return await play_all(folder, jobs, engine, console)
+
+
+async def _judged(
+    task: Task[Any],
+    folder: RunFolder,
+    records: Sequence[Record],
+    judge: tuple[str | None, str | None, str | None],
+    at_once: int,
+) -> Outcome:
+    benches = [Bench(StringJudge())]
+    url, model, key = judge
+    if url is not None:
+        if model is None:
+            raise InvalidInput("--judge-url is given, but no --judge-model.")
+        client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
+        asked = EndpointJudge(client, model, Prompts(Settings().prompts_dir))
+        benches.append(Bench(asked, identity=asked.identity))
+        try:
+            return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
+        finally:
+            await client.aclose()
+    return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
+
+
+def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) -> None:
+    gold = gold_answers(task.examples())
+    try:
+        page = write_report(out, manifest, outcome, gold)
+    except SetupError as error:  # without matplotlib there are the numbers
+        page = None
+        console.print(f"No report: {error.message} {error.hint}")
+    for shown in (leading(outcome.table), others(outcome.table)):
+        if shown is not None:
+            console.print(shown)
+    console.print(f"{page or out}")
+
+
+def _comparison_as_json(found: Comparison) -> JsonObject:
+    return {
+        "a": found.a.title,
+        "b": found.b.title,
+        "score": found.score,
+        "shared": found.shared,
+        "differences": {name: asdict(each) for name, each in found.differences.items()},
+    }
+
+
+def _manifest(  # noqa: PLR0913 - all of it decides what the run is
+    entry: TaskEntry,
+    task: Task[Any],
+    examples: Sequence[str],
+    systems: Sequence[str],
+    wishes: Wishes,
+    options: SystemOptions,
+    model: JsonObject,
+) -> JsonObject:
+    return {
+        "format": FORMAT,
+        "task": entry.name,
+        "about": entry.summary,
+        "main_score": task.main_score,
+        "task_options": dict(wishes.options.extra),
+        "data_hash": task.data_hash,
+        "seed": wishes.options.seed,
+        "limit": wishes.limit,
+        "model": model,
+        "temperature": wishes.temperature,
+        "options": options.as_told(),
+        "server": wishes.url or "",
+        "versions": {
+            "memserver": memserver.__version__,
+            "python": ".".join(platform.python_version_tuple()[:2]),
+        },
+        "systems": list(systems),
+        "examples": list(examples),
+    }
+
+
+def _needs_model(systems: Sequence[str], url: str | None) -> bool:
+    """Whether one of the systems asks the settings' model."""
+    without = {"oracle-search", *SEARCHES} | ({"memserver"} if url is not None else set())
+    return not set(systems) <= without
+
+
+def _sampling(settings: Settings, wishes: Wishes) -> Settings:
+    """The settings with the run's temperature and seed, and with time: slow is not wrong."""
+    body = {**settings.llm_body, "temperature": wishes.temperature}
+    patience = {
+        name: time for name, time in PATIENCE.items() if name not in settings.model_fields_set
+    }
+    chance = {"llm_body": body, "llm_seed": wishes.options.seed}
+    return settings.model_copy(update={**chance, **patience})
+
+
+def _speaking(speak: SpeakName, settings: Settings) -> Any:  # noqa: ANN401 - one of two names
+    """A model that was trained for memserver speaks by send_message; any other one by text."""
+    if speak is not SpeakName.AUTO:
+        return speak.value
+    trained = re.search(r"memserver", settings.llm_model or "") is not None
+    return "call" if trained else "text"
+
+
+def _secrets(settings: Settings) -> JsonObject:
+    """What `model_dump` hides, for the systems of other processes."""
+    return {
+        name: secret.get_secret_value()
+        for name in ("llm_api_key", "embedding_api_key")
+        if (secret := getattr(settings, name)) is not None
+    }
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, separated, value = each.partition("=")
+        if not separated:
+            raise InvalidInput(f"--set {each}: it is key=value.")
+        found[name] = value
+    return found

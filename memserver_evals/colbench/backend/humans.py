@@ -1,0 +1,54 @@
+"""Who answers the agent: the one that knows the hidden reference, and tells only what is asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from memserver.llm.control_tokens import defused
+from memserver.prompts import Prompts
+from memserver_evals.colbench.backend.examples import BackendExample
+from memserver_evals.colbench.backend.rules import as_dialogue
+from memserver_evals.colbench.chat import PartModel
+from memserver_evals.task import Exchange, Turn
+
+_LONGEST = 400
+"""Characters of one message of the simulated human, as published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a simulated human says, and the exchange with the model behind it, if there is one."""
+
+    text: str
+    exchange: Exchange | None = None
+
+
+class Human(Protocol):
+    """Somebody who has a function in mind."""
+
+    async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
+        """Answer the agent's newest message; the turns are all so far, never empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHuman:
+    """A human that a model plays; its prompt is `colbench/backend_human.md`.
+
+    What it says is cut, and what looks like a control token in it is made harmless, since the agent is
+    trained on the conversation.
+    """
+
+    model: PartModel
+    prompts: Prompts
+
+    async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
+        """Answer from the reference alone."""
+        prompt = self.prompts.render(
+            "colbench/backend_human.md",
+            description=example.description,
+            reference=example.reference,
+            dialogue=as_dialogue(turns),
+        )
+        text, exchange = await self.model.ask([{"role": "user", "content": prompt}], "simulator")
+        return Said(defused(text.strip())[:_LONGEST].strip() or "I don't know.", exchange)

@@ -1,0 +1,74 @@
+"""Agents without a model, for generated pages: one that mends what it is told, and one that doesn't listen."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import cast
+
+from memserver_evals.colbench.frontend.layouts import Layout, Sidebar
+from memserver_evals.task import Material, Reply
+
+_TOLD = re.compile(r"The (background of the page|header|footer|cards) should be (\w+);")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAgent:
+    """A system that begins with the plain page.
+
+    Attributes:
+        listens: whether it mends what it is told.
+    """
+
+    listens: bool = True
+
+    @property
+    def name(self) -> str:
+        """How tables name it."""
+        return "oracle" if self.listens else "zero-shot"
+
+    @asynccontextmanager
+    async def begin(
+        self,
+        example_id: str,  # noqa: ARG002
+        material: Material,  # noqa: ARG002
+    ) -> AsyncIterator["LayoutTalk"]:
+        """A conversation about one page."""
+        yield LayoutTalk(self.listens)
+
+
+@dataclass
+class LayoutTalk:
+    """One conversation."""
+
+    listens: bool
+    _layout: Layout = field(default_factory=Layout)
+
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
+        """The whole page, mended."""
+        if self.listens:
+            self._layout = mended(self._layout, text)
+        return Reply(f"OUTPUT:\n{self._layout.page_text()}")
+
+
+def mended(layout: Layout, said: str) -> Layout:
+    """The layout with what the human said."""
+    if told := _TOLD.search(said):
+        colour = told[2]
+        match told[1]:
+            case "header":
+                return replace(layout, header=colour)
+            case "footer":
+                return replace(layout, footer=colour)
+            case "cards":
+                return replace(layout, card=colour)
+            case _:
+                return replace(layout, page=colour)
+    if told := re.search(r"There should be (\d+) cards", said):
+        return replace(layout, cards=int(told[1]))
+    if told := re.search(r"a sidebar on the (left|right)", said):
+        return replace(layout, sidebar=cast("Sidebar", told[1]))
+    if "There should be no sidebar" in said:
+        return replace(layout, sidebar="none")
+    return layout

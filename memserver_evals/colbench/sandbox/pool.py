@@ -1,0 +1,274 @@
+"""The sandbox as the rest of the program sees it: a bounded pool of fork servers.
+
+Owns the servers' life. What they do is in `fork_server`, what comes back in `values`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import struct
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from memserver.errors import SetupError
+from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes
+from memserver_evals.colbench.sandbox.seccomp import is_known_machine
+from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
+
+_HEAD = struct.Struct("=I")
+_MEGABYTE = 2**20
+_PATIENCE = 10
+"""Seconds beyond a job's own limit until its server is taken for broken."""
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What keeps code in on this machine, as its kernel allows.
+
+    System calls are filtered always; without that nothing is run.
+
+    Attributes:
+        namespaces: it has a network of its own with nothing in it, process ids of its own, and files
+            that live in memory and are bounded together.
+        landlock: the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none.
+        user: the id of the user that it runs as.
+    """
+
+    namespaces: bool
+    landlock: int
+    user: int
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What code may use.
+
+    Attributes:
+        cpu_seconds: for one call.
+        wall_seconds: for one call; what sleeps or waits uses no CPU.
+        job_seconds: of wall clock for all calls of one job together.
+        megabytes: of memory.
+        file_megabytes: of one file that it writes.
+        output_megabytes: of all that its calls return.
+    """
+
+    cpu_seconds: float = 1
+    wall_seconds: float = 5
+    job_seconds: float = 30
+    megabytes: int = 1024
+    file_megabytes: int = 4
+    output_megabytes: int = 4
+
+    def in_bytes(self) -> Limits:
+        """The same, for a fork server."""
+        return Limits(
+            call_cpu=self.cpu_seconds,
+            call_wall=self.wall_seconds,
+            job_wall=self.job_seconds,
+            memory=self.megabytes * _MEGABYTE,
+            file_size=self.file_megabytes * _MEGABYTE,
+            output=self.output_megabytes * _MEGABYTE,
+        )
+
+
+class Sandbox:
+    """Runs Python code of strangers, several jobs at a time. Use it as an async context manager."""
+
+    def __init__(
+        self,
+        limits: SandboxLimits | None = None,
+        *,
+        workers: int | None = None,
+        namespaces: bool = True,
+        disposable: bool = False,
+    ) -> None:
+        """Make it; servers start when they are needed.
+
+        Args:
+            limits: for each job.
+            workers: how many jobs run at once; None for one for each core.
+            namespaces: False to do without, as where the machine doesn't allow them.
+            disposable: True to run code as root even where Landlock is missing and Python's files are root's
+                own, so that code could read and change all files; for a machine that is thrown away.
+        """
+        self._limits = limits or SandboxLimits()
+        self._workers = workers or os.cpu_count() or 1
+        self._places: asyncio.LifoQueue[_ForkServer] = asyncio.LifoQueue()
+        for _ in range(self._workers):
+            self._places.put_nowait(_ForkServer(Wishes(namespaces, disposable)))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def run(self, source: str, calls: Sequence[str]) -> tuple[Outcome, ...]:
+        """Evaluate each expression after the source was run anew, in a process that ends thereafter.
+
+        Args:
+            source: Python code that defines what the calls use.
+            calls: Python expressions.
+
+        Returns:
+            How each call ended, in order. No code makes this raise.
+
+        Raises:
+            SetupError: this machine can't run code safely.
+        """
+        limits = self._limits.in_bytes()
+        job = {
+            "source": _plain(source),
+            "calls": [_plain(expression) for expression in calls],
+            "limits": asdict(limits),
+        }
+        server = await self._places.get()
+        try:
+            async with asyncio.timeout(limits.job_wall + _PATIENCE):
+                lines = await server.ask(job)
+        except TimeoutError:
+            server.kill()
+            return (Outcome(stop="time"),) * len(calls)
+        except BaseException:
+            server.kill()
+            raise
+        finally:
+            self._places.put_nowait(server)
+        return tuple(read_outcome(line) for line in lines)
+
+    async def protection(self) -> Protection:
+        """What keeps code in here.
+
+        Raises:
+            SetupError: this machine can't run code safely.
+        """
+        server = await self._places.get()
+        try:
+            return await server.started()
+        finally:
+            self._places.put_nowait(server)
+
+    async def aclose(self) -> None:
+        """End the servers; jobs that run are waited for."""
+        for _ in range(self._workers):
+            await (await self._places.get()).aclose()
+
+
+def _plain(text: str) -> str:
+    """The text without what is no character, which no source may have."""
+    return text.encode("utf-8", "replace").decode()
+
+
+@dataclass
+class _ForkServer:
+    """One fork server, started when it is first asked and again after it was killed."""
+
+    _wishes: Wishes
+    _process: asyncio.subprocess.Process | None = None
+    _protection: Protection | None = None
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _killed: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    async def ask(self, job: dict[str, Any]) -> list[str]:
+        """The lines that a job gives."""
+        await self.started()
+        content = json.dumps(job).encode()
+        process = self._running
+        if process.stdin is None:
+            raise SetupError("The sandbox's process has no input.")
+        process.stdin.write(_HEAD.pack(len(content)) + content)
+        await process.stdin.drain()
+        lines: list[str] = await self._read()
+        return lines
+
+    async def started(self) -> Protection:
+        """Start it if it doesn't run; what it says of its protection."""
+        if self._process is None or self._process.returncode is not None or not self._protection:
+            await self._start()
+            self._protection = Protection(**await self._read())
+        return self._protection
+
+    async def _start(self) -> None:
+        if not is_known_machine():
+            raise SetupError(
+                "Code of a model can be run on Linux only (x86_64 or aarch64), whose kernel can confine it.",
+                hint="Run this in a Linux container or virtual machine.",
+            )
+        home = str(Path(__file__).parents[3])
+        paths = [path for path in sys.path if path.endswith(("lib-dynload", ".zip"))]
+        paths += [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="memserver-sandbox-", ignore_cleanup_errors=True
+        )
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-S", "-s", "-P", "-B", "-c", _START, home),
+            json.dumps(asdict(self._wishes)),
+            self._folder.name,
+            *dict.fromkeys(paths),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"},
+        )
+
+    @property
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise SetupError("The sandbox's process isn't running.")
+        return self._process
+
+    async def _read(self) -> Any:  # noqa: ANN401 - JSON
+        process = self._running
+        if process.stdout is None:
+            raise SetupError("The sandbox's process has no output.")
+        try:
+            head = await process.stdout.readexactly(_HEAD.size)
+            return json.loads(await process.stdout.readexactly(*_HEAD.unpack(head)))
+        except asyncio.IncompleteReadError as error:
+            complaint = await process.stderr.read() if process.stderr else b""
+            await process.wait()
+            last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise SetupError(
+                f"The sandbox can't work on this machine: {last or 'its process ended'}",
+                hint="It needs Linux with seccomp filters; a container must not forbid them.",
+            ) from error
+
+    def kill(self) -> None:
+        """End it at once, with all that it runs; the next job starts a new one."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._killed.append(self._process)
+            self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    async def aclose(self) -> None:
+        """End it when it has nothing to do."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    await process.wait()
+        self.kill()
+        for killed in self._killed:
+            await killed.communicate()

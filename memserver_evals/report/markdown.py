@@ -1,0 +1,96 @@
+"""A run's tables as Markdown, for documents: made from its results.json alone."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from memserver_evals.runs.results import AT, RESULTS, number_or_last
+
+Cells = Mapping[str, JsonObject]
+"""By system: what results.json says of it."""
+NONE = "-"
+
+
+def tables(run: Path) -> str:
+    """All tables of a run that has ended.
+
+    Raises:
+        InvalidInput: there is no results.json in the folder, or it is none.
+    """
+    try:
+        results: JsonObject = json.loads((run / RESULTS).read_text(encoding="utf-8"))
+        return "\n\n".join(_parts(results)) + "\n"
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{run} has no {RESULTS}.", hint="Let the run end first.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{run / RESULTS} can't be read: {error!r}") from error
+
+
+def _parts(results: JsonObject) -> Iterator[str]:
+    main, systems = results["main_score"], results["systems"]
+    named = dict.fromkeys(name for one in systems.values() for name in one["scores"])
+    scores = [main, *(name for name in named if name != main and AT not in name)]
+    yield _table(
+        ["system", "examples", *map(_words, scores), "fitted", "tokens in / out", "no answer"],
+        [_row(name, one, scores) for name, one in systems.items()],
+    )
+    for key, values in results["groups"].items():
+        if len(values) > 1:
+            rows = [
+                [str(each["value"]), *_cells(each["systems"], systems, main)] for each in values
+            ]
+            yield f"{_words(main)} by {_words(key)}:"
+            yield _table([_words(key), *systems], rows)
+    for family in dict.fromkeys(name.partition(AT)[0] for name in named if AT in name):
+        points = [name.partition(AT)[2] for name in named if name.startswith(family + AT)]
+        points.sort(key=number_or_last)
+        curves = {
+            name: one
+            for name, one in systems.items()
+            if _varies(one, [f"{family}{AT}{x}" for x in points])
+        }
+        if curves:
+            yield f"{_words(family)} at, for systems for which it makes a difference:"
+            rows = [[x, *_cells(curves, curves, f"{family}{AT}{x}")] for x in points]
+            yield _table(["", *curves], rows)
+
+
+def _varies(one: JsonObject, scores: Sequence[str]) -> bool:
+    return len({(one["scores"].get(score) or {}).get("mean") for score in scores}) > 1
+
+
+def _row(name: str, one: JsonObject, scores: Sequence[str]) -> list[str]:
+    fitted = one["share_fitted"]
+    errors = [f"{count} {code}" for code, count in one["errors"].items()]
+    return [
+        name,
+        str(one["examples"]),
+        *(_shown(one["scores"].get(score)) for score in scores),
+        NONE if fitted is None else f"{100 * fitted:.0f} % ({one['fitted_whole']} whole)",
+        f"{one['tokens_in_per_example']:,.0f} / {one['tokens_out_per_example']:,.0f}",
+        ", ".join(errors) or "0",
+    ]
+
+
+def _cells(of: Cells, systems: Cells, score: str) -> list[str]:
+    return [_shown(of[name]["scores"].get(score)) if name in of else NONE for name in systems]
+
+
+def _shown(found: Mapping[str, Any] | None) -> str:
+    if not found or found["mean"] is None:
+        return NONE
+    if found["low"] is None:
+        return f"{found['mean']:.3f}"
+    return f"{found['mean']:.3f} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,185 @@
+"""`report.html`: one page that holds all it shows, and the pictures as files beside it."""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from memserver.messages import JsonObject
+from memserver_evals.report.plots import draw_all, families
+from memserver_evals.runs.results import Row, Table, worst
+from memserver_evals.runs.run_folder import write_whole
+from memserver_evals.runs.runner import Outcome
+from memserver_evals.scoring.statistics import Estimate
+from memserver_evals.task import Exchange
+
+REPORT = "report.html"
+MOST_PROMPT = 12_000
+"""Characters of a prompt in the page; the whole is in played.jsonl."""
+MOST_EXCHANGES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One message of a prompt, or an answer."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One of the worst examples, as the page shows it."""
+
+    row: Row
+    score: str
+    said: list[tuple[str, str]]
+    gold: str
+    exchanges: list[tuple[str, list[Shown]]]
+    left_out: int
+
+
+def write_report(
+    folder: Path, manifest: JsonObject, outcome: Outcome, gold: dict[str, str]
+) -> Path:
+    """Write the page and its pictures.
+
+    Args:
+        folder: of the run.
+        manifest: what was run.
+        outcome: what came of it.
+        gold: the right answers, by example, as far as there are any.
+    """
+    pictures = draw_all(outcome.table)
+    for name, content in pictures.items():
+        (folder / name).write_bytes(content)
+    page = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            manifest=manifest,
+            facts=_facts(manifest),
+            table=outcome.table,
+            families=families(outcome.table),
+            pictures=[
+                (name, base64.b64encode(content).decode("ascii"))
+                for name, content in pictures.items()
+            ],
+            worst={name: _worst(outcome, name, gold) for name in outcome.table.systems},
+            no_verdict=_no_verdict(outcome.table),
+            cut=[
+                row for row in outcome.rows if row.share_fitted is not None and row.share_fitted < 1
+            ],
+        )
+    )
+    write_whole(folder / REPORT, page + "\n")
+    return folder / REPORT
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(estimate=_estimate, number=_number, words=_words)
+    return made
+
+
+def _facts(manifest: JsonObject) -> list[tuple[str, str]]:
+    hidden = {"format", "task", "about", "systems", "examples"}
+    return [
+        (_words(name), _fact(value))
+        for name, value in manifest.items()
+        if name not in hidden and value not in (None, {}, [], "")
+    ]
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict):
+        parts = [f"{_words(name)} {_fact(each)}" for name, each in value.items() if each]
+        return ", ".join(parts)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _no_verdict(table: Table) -> list[tuple[str, str]]:
+    """For each judge, on how many answers of which system it gave none."""
+    found: dict[str, list[str]] = {}
+    for name in table.systems:
+        for score, count in table.overall[name].unjudged.items():
+            found.setdefault(score, []).append(f"{count} of {name}")
+    return [(score, ", ".join(counts)) for score, counts in found.items()]
+
+
+def _worst(outcome: Outcome, system: str, gold: dict[str, str]) -> list[Example]:
+    records = {(each.job.system, each.job.example): each.played for each in outcome.records}
+    score = outcome.table.main_score
+    found: list[Example] = []
+    for row in worst(outcome.rows, system, score):
+        played = records[row.system, row.example]
+        exchanges = [each for turn in played.turns for each in turn.reply.exchanges]
+        exchanges += played.exchanges
+        shown = exchanges[-MOST_EXCHANGES:]
+        found.append(
+            Example(
+                row,
+                _number(row.scores[score]),
+                [(turn.said, turn.reply.text) for turn in played.turns],
+                gold.get(row.example, ""),
+                [(each.purpose, _messages(each)) for each in shown],
+                len(exchanges) - len(shown),
+            )
+        )
+    return found
+
+
+def _messages(exchange: Exchange) -> list[Shown]:
+    shown = [Shown(str(each.get("role", "")), _text(each)) for each in exchange.prompt]
+    return [*shown, Shown("answer", _text(exchange.answer))]
+
+
+def _text(message: JsonObject) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content)
+    calls = message.get("tool_calls") or []
+    told = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls]
+    whole = "\n".join([text, *told] if text else told)
+    if len(whole) <= MOST_PROMPT:
+        return whole
+    half = MOST_PROMPT // 2
+    left_out = len(whole) - MOST_PROMPT
+    return f"{whole[:half]}\n… [{left_out} characters left out] …\n{whole[-half:]}"
+
+
+def _estimate(found: Estimate | None) -> str:
+    if found is None or math.isnan(found.mean):
+        return "-"
+    if math.isnan(found.low):
+        return f"{found.mean:.3f}"
+    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def gold_answers(examples: Sequence[Any]) -> dict[str, str]:
+    """The right answers of a task's examples, where an example has `answer` or `answers`."""
+    found: dict[str, str] = {}
+    for example in examples:
+        answers: Any = getattr(example, "answers", None) or getattr(example, "answer", "")
+        found[example.id] = answers if isinstance(answers, str) else " | ".join(map(str, answers))
+    return found

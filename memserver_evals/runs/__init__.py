@@ -1,0 +1,1 @@
+"""A run: who plays which examples, and what is kept of them."""

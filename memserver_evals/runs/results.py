@@ -1,0 +1,288 @@
+"""From what was played to tables: scores of examples, means with intervals, tokens, errors.
+
+Everything here follows from the records, the verdicts and the task, so it is made anew each time and
+comes out the same.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memserver.messages import JsonObject
+from memserver_evals.judging.base import Verdict
+from memserver_evals.runs.records import Job, Record, dump
+from memserver_evals.runs.run_folder import read_lines, write_whole
+from memserver_evals.scoring.statistics import Estimate, estimate
+from memserver_evals.task import Example, Played, Task
+
+RESULTS, EXAMPLES = "results.json", "examples.jsonl"
+AT = "@"
+"""Between a score's name and the number that it was measured at: `accuracy@10`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example through one system, scored.
+
+    Attributes:
+        system: its name.
+        example: its id.
+        groups: where it belongs.
+        cluster: what it is drawn together with.
+        scores: the task's and the judges'; nan is none.
+        share_fitted: the least of its turns; None where that means nothing.
+        error: why there is no answer, or none to one of several turns.
+    """
+
+    system: str
+    example: str
+    groups: Mapping[str, str | int]
+    cluster: str
+    scores: Mapping[str, float]
+    reward: float
+    answer: str
+    tokens_in: int
+    tokens_out: int
+    share_fitted: float | None = None
+    error: str = ""
+
+    def as_json(self) -> JsonObject:
+        """As it is kept; nan, which JSON has not, is null."""
+        return {
+            "system": self.system,
+            "example": self.example,
+            "groups": dict(self.groups),
+            "cluster": self.cluster,
+            "scores": {name: _or_none(value) for name, value in self.scores.items()},
+            "reward": _or_none(self.reward),
+            "answer": self.answer,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "share_fitted": self.share_fitted,
+            "error": self.error,
+        }
+
+    @classmethod
+    def read(cls, line: str) -> "Row":
+        """From a line. Raises ValueError, KeyError or TypeError."""
+        fields: dict[str, Any] = json.loads(line)
+        fields["scores"] = {
+            name: math.nan if value is None else float(value)
+            for name, value in fields["scores"].items()
+        }
+        fields["reward"] = math.nan if fields["reward"] is None else float(fields["reward"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a table's row says of some examples."""
+
+    scores: Mapping[str, Estimate]
+    examples: int
+    tokens_in: float
+    tokens_out: float
+    errors: Mapping[str, int]
+    unjudged: Mapping[str, int]
+    fitted_whole: int
+    share_fitted: float | None
+
+    def as_json(self) -> JsonObject:
+        """As it is kept."""
+        return {
+            "examples": self.examples,
+            "scores": {
+                name: {
+                    "mean": _or_none(each.mean),
+                    "low": _or_none(each.low),
+                    "high": _or_none(each.high),
+                    "count": each.count,
+                }
+                for name, each in self.scores.items()
+            },
+            "tokens_in": round(self.tokens_in * self.examples),
+            "tokens_out": round(self.tokens_out * self.examples),
+            "tokens_in_per_example": round(self.tokens_in, 2),
+            "tokens_out_per_example": round(self.tokens_out, 2),
+            "errors": dict(self.errors),
+            "no_verdict": dict(self.unjudged),
+            "fitted_whole": self.fitted_whole,
+            "share_fitted": _or_none(self.share_fitted),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The systems' rows for all examples, and for each value of each group.
+
+    `scores` are the columns, the main one first; those of `curves` are none.
+    """
+
+    main_score: str
+    systems: tuple[str, ...]
+    scores: tuple[str, ...]
+    overall: Mapping[str, Summary]
+    groups: Mapping[str, Mapping[str | int, Mapping[str, Summary]]] = field(default_factory=dict)
+
+    @property
+    def curves(self) -> Mapping[str, Mapping[str, Mapping[str, Estimate]]]:
+        """The scores that are named `name@x`, such as accuracy at a number of documents: name, x, system."""
+        found: dict[str, dict[str, dict[str, Estimate]]] = {}
+        for system, summary in self.overall.items():
+            for score, measured in summary.scores.items():
+                name, at, x = score.partition(AT)
+                if at:
+                    found.setdefault(name, {}).setdefault(x, {})[system] = measured
+        return {
+            name: dict(sorted(points.items(), key=lambda point: number_or_last(point[0])))
+            for name, points in found.items()
+        }
+
+    def as_json(self) -> JsonObject:
+        """As it is kept."""
+        return {
+            "main_score": self.main_score,
+            "systems": {name: each.as_json() for name, each in self.overall.items()},
+            "groups": {
+                key: [
+                    {"value": value, "systems": {name: each.as_json() for name, each in of.items()}}
+                    for value, of in values.items()
+                ]
+                for key, values in self.groups.items()
+            },
+        }
+
+
+def number_or_last(x: str) -> tuple[bool, float, str]:
+    """To sort what curves are measured at: numbers by their size, then words."""
+    return (False, float(x), x) if x.isdecimal() else (True, 0, x)
+
+
+def score_all(
+    task: Task[Any],
+    records: Sequence[Record],
+    verdicts: Mapping[str, Mapping[Job, Verdict]],
+) -> list[Row]:
+    """A row for each record, in their order.
+
+    Args:
+        task: scores.
+        records: what was played.
+        verdicts: by the judges' columns.
+    """
+    examples = {example.id: example for example in task.examples()}
+    return [_row(task, examples[each.job.example], each, verdicts) for each in records]
+
+
+def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
+    """The means of the rows."""
+    systems = tuple(dict.fromkeys(row.system for row in rows))
+    named = dict.fromkeys(name for row in rows for name in row.scores)
+    names = tuple(name for name in named if AT not in name)
+    ordered = (task.main_score, *(name for name in names if name != task.main_score))
+    overall = {
+        system: _summary([row for row in rows if row.system == system], f"{system}")
+        for system in systems
+    }
+    groups = {key: dict(_grouped(rows, key, systems)) for key in task.group_keys}
+    return Table(task.main_score, systems, ordered, overall, groups)
+
+
+def write_results(folder: Path, manifest: JsonObject, table: Table, rows: Sequence[Row]) -> None:
+    """`results.json` and `examples.jsonl`."""
+    write_whole(folder / EXAMPLES, "".join(f"{dump(row.as_json())}\n" for row in rows))
+    results = {"run": manifest, **table.as_json()}
+    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of a run that has ended. Raises InvalidInput."""
+    return read_lines(folder / EXAMPLES, Row.read)
+
+
+def worst(rows: Sequence[Row], system: str, score: str, count: int = 10) -> list[Row]:
+    """A system's examples with the lowest score, the lowest first; equal ones in the run's order."""
+    own = [row for row in rows if row.system == system and not math.isnan(row.scores[score])]
+    return sorted(own, key=lambda row: row.scores[score])[:count]
+
+
+def _row(
+    task: Task[Any],
+    example: Example,
+    record: Record,
+    verdicts: Mapping[str, Mapping[Job, Verdict]],
+) -> Row:
+    played, job = record.played, record.job
+    groups = dict(task.groups(example))
+    cluster = str(groups.pop("cluster", job.example))
+    judged = {column: _of_verdict(given[job]) for column, given in verdicts.items() if job in given}
+    shares = [
+        turn.reply.share_fitted for turn in played.turns if turn.reply.share_fitted is not None
+    ]
+    return Row(
+        job.system,
+        job.example,
+        groups,
+        cluster,
+        {**task.score(example, played), **judged},
+        task.reward(example, played),
+        played.answer,
+        sum(turn.reply.tokens_in for turn in played.turns),
+        sum(turn.reply.tokens_out for turn in played.turns),
+        min(shares, default=None),
+        _error(played),
+    )
+
+
+def _error(played: Played) -> str:
+    if not played.turns:
+        return str(played.outcome.get("error", ""))
+    return next((turn.reply.error for turn in reversed(played.turns) if turn.reply.error), "")
+
+
+def _of_verdict(verdict: Verdict) -> float:
+    return math.nan if verdict.correct is None else float(verdict.correct)
+
+
+def _grouped(
+    rows: Sequence[Row], key: str, systems: Sequence[str]
+) -> Iterator[tuple[str | int, dict[str, Summary]]]:
+    values = {row.groups[key] for row in rows if key in row.groups}
+    for value in sorted(values, key=lambda each: (isinstance(each, str), each)):
+        yield (
+            value,
+            {
+                system: _summary(own, f"{system} {key} {value}")
+                for system in systems
+                if (own := [r for r in rows if r.system == system and r.groups.get(key) == value])
+            },
+        )
+
+
+def _summary(rows: Sequence[Row], name: str) -> Summary:
+    names = dict.fromkeys(score for row in rows for score in row.scores)
+    clusters = [row.cluster for row in rows]
+    shares = [row.share_fitted for row in rows if row.share_fitted is not None]
+    values = {each: [row.scores.get(each, math.nan) for row in rows] for each in names}
+    return Summary(
+        {each: estimate(values[each], clusters, name=f"{name} {each}") for each in names},
+        len(rows),
+        sum(row.tokens_in for row in rows) / len(rows),
+        sum(row.tokens_out for row in rows) / len(rows),
+        dict(sorted(Counter(row.error for row in rows if row.error).items())),
+        {
+            each: missing
+            for each in names
+            if each.startswith("judge_") and (missing := sum(map(math.isnan, values[each])))
+        },
+        sum(share >= 1 for share in shares),
+        sum(shares) / len(shares) if shares else None,
+    )
+
+
+def _or_none(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else round(value, 6)

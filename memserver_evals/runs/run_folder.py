@@ -1,0 +1,207 @@
+"""The folder of a run: what it is of, and what was played, so that a killed run goes on where it was.
+
+`manifest.json` says what is run; another run is refused the folder. `played.jsonl` has a line for each
+example that was played, with every prompt and answer. A line is on the disk before the example counts as
+done, and half a line at the end, which a kill leaves, is dropped. When all is played the lines are put
+into the run's order. `timings.jsonl` has what differs from run to run.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from memserver.errors import Conflict, InvalidInput
+from memserver.messages import JsonObject
+from memserver_evals.runs.records import Job, Record, dump
+
+T = TypeVar("T")
+
+MANIFEST, PLAYED, TIMINGS = "manifest.json", "played.jsonl", "timings.jsonl"
+
+
+class AppendOnly:
+    """A file of lines that only grows, each on the disk before `append` returns."""
+
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        """Open it, made where it is not there. What lies behind the last whole line is cut off.
+
+        Args:
+            path: of the file.
+            synced: False for lines that may be lost with the machine, though not with the process.
+        """
+        self._file = _cut_to_whole_lines(path)
+        self._synced = synced
+        self._writing = asyncio.Lock()
+
+    async def append(self, line: str) -> None:
+        """Write a line and its end."""
+        async with self._writing:
+            await asyncio.to_thread(self._write, f"{line}\n".encode())
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def _write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._file.flush()
+        if self._synced:
+            os.fsync(self._file.fileno())
+
+
+@dataclass
+class RunFolder:
+    """An open folder; `done` is what has been played."""
+
+    path: Path
+    manifest: JsonObject
+    done: dict[Job, Record]
+    _played: AppendOnly = field(repr=False)
+    _timings: BinaryIO = field(repr=False)
+
+    async def add(self, record: Record, seconds: float) -> None:
+        """Keep what was played. What is there already stays as it is."""
+        if record.job in self.done:
+            return
+        await self._played.append(record.line())
+        self.done[record.job] = record
+        timing = {
+            "system": record.job.system,
+            "example": record.job.example,
+            "seconds": round(seconds, 3),
+        }
+        self._timings.write(f"{dump(timing)}\n".encode())
+        self._timings.flush()
+
+    def put_in_order(self, jobs: Sequence[Job]) -> list[Record]:
+        """Once all is played: the records in the run's order, and the file in that order too."""
+        records = [self.done[job] for job in jobs]
+        write_whole(self.path / PLAYED, "".join(f"{record.line()}\n" for record in records))
+        return records
+
+
+@contextmanager
+def open_run(path: Path, manifest: JsonObject) -> Iterator[RunFolder]:
+    """The folder of a run, new or to be gone on with; nobody else may have it open.
+
+    Raises:
+        Conflict: it is the folder of another run, or another process has it.
+        InvalidInput: it holds something else, or a line of it is damaged.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        _check_manifest(path, manifest)
+        played = AppendOnly(path / PLAYED)
+        try:
+            with (path / TIMINGS).open("ab") as timings:
+                yield RunFolder(path, manifest, _read_played(path / PLAYED), played, timings)
+        finally:
+            played.close()
+
+
+def read_manifest(path: Path) -> JsonObject:
+    """What a folder is of. Raises InvalidInput."""
+    try:
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is no folder of a run: {error}",
+            hint="Name a folder that `memserver eval` made.",
+        ) from error
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path / MANIFEST} is damaged.")
+    return found
+
+
+def read_lines(path: Path, parse: Callable[[str], T]) -> list[T]:
+    """The lines of a file, each parsed.
+
+    Raises:
+        InvalidInput: one can't be; it names file and line.
+    """
+    found: list[T] = []
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                found.append(parse(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise InvalidInput(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file at once: whoever reads it sees the old one or the new one, also after a kill."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with (path / ".lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Conflict(
+                f"Another process works in {path}.", hint="Wait for it, or name another folder."
+            ) from error
+        yield
+
+
+def _check_manifest(path: Path, manifest: JsonObject) -> None:
+    """Write it into a new folder; in an old one it must be the same."""
+    if not (path / MANIFEST).exists():
+        if (path / PLAYED).exists():
+            raise InvalidInput(f"{path} has a {PLAYED}, but no {MANIFEST}.")
+        write_whole(path / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        return
+    old = read_manifest(path)
+    new = json.loads(json.dumps(manifest))
+    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    if changed:
+        told = "; ".join(
+            f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in changed
+        )
+        raise Conflict(
+            f"{path} is the folder of another run: {told}.",
+            hint="Go on with the same options, or name another folder.",
+        )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _read_played(path: Path) -> dict[Job, Record]:
+    done: dict[Job, Record] = {}
+    for record in read_lines(path, Record.read):
+        done.setdefault(record.job, record)
+    return done
+
+
+def _cut_to_whole_lines(path: Path) -> BinaryIO:
+    file = path.open("ab+")
+    end = file.seek(0, os.SEEK_END)
+    start = end
+    while start > 0:
+        step = min(start, 1 << 16)
+        file.seek(start - step)
+        found = file.read(step).rfind(b"\n")
+        if found >= 0:
+            start = start - step + found + 1
+            break
+        start -= step
+    if start < end:
+        file.truncate(start)
+    file.seek(0, os.SEEK_END)
+    return file

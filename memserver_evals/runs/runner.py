@@ -1,0 +1,130 @@
+"""A run: a task, a fixed sample of its examples, the systems; played, judged, tabulated, reported."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Task as Bar,
+)
+from rich.text import Text
+from typing_extensions import override
+
+from memserver_evals.runs.engines import Engine
+from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.results import Row, Table, score_all, tabulate, write_results
+from memserver_evals.runs.run_folder import RunFolder
+from memserver_evals.runs.verdicts import Bench, judge_all, open_verdicts
+from memserver_evals.task import Claim, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    records: tuple[Record, ...]
+
+
+def sample(ids: Sequence[str], limit: int | None, seed: int) -> list[str]:
+    """Which examples are played, in the task's order.
+
+    A larger sample with the same seed holds the smaller one, so that a run can be compared with a longer one.
+    """
+    if limit is None or limit >= len(ids):
+        return list(ids)
+    drawn = sorted(ids, key=lambda each: hashlib.sha256(f"{seed}\0{each}".encode()).digest())
+    kept = set(drawn[:limit])
+    return [each for each in ids if each in kept]
+
+
+def jobs_of(systems: Sequence[str], examples: Sequence[str]) -> list[Job]:
+    """Every example through every system, in the order of the run's files."""
+    return [Job(system, example) for system in systems for example in examples]
+
+
+async def play_all(
+    folder: RunFolder, jobs: Sequence[Job], engine: Engine, console: Console
+) -> list[Record]:
+    """Play what is not played yet, keep each as it ends; the records in the run's order.
+
+    Raises:
+        MemserverError: something stays down. What was played is kept, and the run can be resumed.
+    """
+    left = [job for job in jobs if job not in folder.done]
+    with _bar(console, "playing", len(jobs), len(jobs) - len(left)) as advance:
+        async with aclosing(engine.play(left)) as played:
+            async for done in played:
+                await folder.add(done.record, done.seconds)
+                advance()
+    return folder.put_in_order(jobs)
+
+
+async def judge_and_report(
+    task: Task[Any],
+    folder: RunFolder,
+    records: Sequence[Record],
+    benches: Sequence[Bench],
+    console: Console,
+    *,
+    at_once: int = 4,
+) -> Outcome:
+    """Judge the answers, and write the tables. Raises MemserverError where a judge can't be asked."""
+    examples = {example.id: example for example in task.examples()}
+    claims: dict[Job, Claim] = {}
+    for record in records:
+        claim = task.claim(examples[record.job.example], record.played)
+        if claim is not None:
+            claims[record.job] = claim
+    jobs = [record.job for record in records]
+    with ExitStack() as stack:
+        verdicts = {}
+        for bench in benches if claims else ():
+            file = stack.enter_context(open_verdicts(folder.path, bench))
+            with _bar(
+                console, f"judge {bench.judge.name}", len(claims), len(file.given)
+            ) as advance:
+                await judge_all(file, claims, at_once, advance)
+            file.put_in_order(jobs)
+            verdicts[bench.column] = file.given
+    rows = score_all(task, records, verdicts)
+    table = tabulate(task, rows)
+    write_results(folder.path, folder.manifest, table, rows)
+    return Outcome(table, tuple(rows), tuple(records))
+
+
+class _Rate(ProgressColumn):
+    """How many a minute."""
+
+    @override
+    def render(self, task: Bar) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{60 * speed:.1f}/min")
+
+
+@contextmanager
+def _bar(console: Console, what: str, total: int, done: int) -> Iterator[Callable[[], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+        bar = progress.add_task(what, total=total, completed=done)
+        yield lambda: progress.advance(bar)

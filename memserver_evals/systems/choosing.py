@@ -1,0 +1,191 @@
+"""What a model without memserver gets to see: everything, the newest, a summary, or what is retrieved."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from typing_extensions import override
+
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.memory.summary import Summarizer
+from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.prompts import Prompts
+from memserver_evals.systems.history import Piece, all_documents, all_utterances
+from memserver_evals.systems.speaking import Speaker, exchange
+from memserver_evals.systems.vectors import VectorIndex
+from memserver_evals.task import Exchange, Found, Material
+
+MOST_FOUND = 50
+"""So many of the documents that were retrieved are kept in the record, the best; all are shown that fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What should be in the prompt; whether it fits is seen to later.
+
+    Attributes:
+        documents: best first.
+        utterances: oldest first.
+        summary: in place of the utterances.
+        found: what was retrieved, best first.
+        exchanges: what choosing asked of the model.
+        most: tokens of utterances, and of documents, that may be shown; None: what the window holds.
+    """
+
+    documents: tuple[Piece, ...] = ()
+    utterances: tuple[Piece, ...] = ()
+    summary: str = ""
+    found: tuple[Found, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    most: int | None = None
+
+
+class Choice(Protocol):
+    """A way to choose."""
+
+    async def choose(self, material: Material, question: str) -> Chosen:
+        """What a prompt with this question should show."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Everything(Choice):
+    """The whole history and all documents; or of each the newest, the first `most` tokens."""
+
+    most: int | None = None
+
+    @override
+    async def choose(self, material: Material, question: str) -> Chosen:
+        return Chosen(
+            tuple(all_documents(material)), tuple(all_utterances(material)), most=self.most
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest(Choice):
+    """The pieces whose vectors are nearest to the question's: plain top-k, by one embedder."""
+
+    index: VectorIndex
+    top_k: int = 10
+
+    @override
+    async def choose(self, material: Material, question: str) -> Chosen:
+        documents = all_documents(material)
+        if material.reading is None and material.library is not None:
+            wanted = material.documents_shown or self.top_k
+            name = (material.library.name, len(documents))
+            documents = await self.index.nearest(name, documents, question, wanted)
+        utterances = all_utterances(material)
+        near = await self.index.nearest(None, utterances, question, self.top_k)
+        wanted_ids = {id(piece) for piece in near}
+        return Chosen(
+            tuple(documents),
+            tuple(piece for piece in utterances if id(piece) in wanted_ids),
+            found=tuple(piece.found for piece in [*documents[:MOST_FOUND], *near]),
+        )
+
+
+@dataclass
+class Summarised(Choice):
+    """The recursive summary alone, folded as memserver folds it: piece by piece, oldest first."""
+
+    speaker: Speaker
+    prompts: Prompts
+    tokens: int = 512
+    _made: dict[Hashable, "asyncio.Task[tuple[str, tuple[Exchange, ...]]]"] = field(
+        default_factory=dict
+    )
+
+    @override
+    async def choose(self, material: Material, question: str) -> Chosen:
+        summary, exchanges = await _once(
+            self._made, material.sessions, lambda: self._summarise(material)
+        )
+        return Chosen(summary=summary, exchanges=exchanges)
+
+    async def _summarise(self, material: Material) -> tuple[str, tuple[Exchange, ...]]:
+        model = _Recording(self.speaker.model)
+        pieces = [piece for piece in all_utterances(material) if piece.at is not None]
+        messages = [
+            Message(position, "user", piece.text, piece.at, 0)
+            for position, piece in enumerate(pieces, 1)
+            if piece.at is not None
+        ]
+        folded = await Summarizer(model, self.prompts).fold("", messages, self.tokens)
+        return folded.text, tuple(model.exchanges)
+
+
+class _Recording(ChatModel):
+    """A model whose texts are kept."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        self.name = inner.name
+        self.message_overhead = inner.message_overhead
+        self.exchanges: list[Exchange] = []
+        self._inner = inner
+
+    @property
+    @override
+    def expected_scale(self) -> float:
+        return self._inner.expected_scale
+
+    @override
+    async def context_window(self) -> int:
+        return await self._inner.context_window()
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self._inner.count_tokens(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        return self._inner.tools_text(tools)
+
+    @override
+    async def check(self) -> None:
+        await self._inner.check()
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        return await self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
+
+    @override
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        written = await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
+        answer = {"role": "assistant", "content": written.text}
+        self.exchanges.append(exchange(prompt, answer, written.usage, "summary"))
+        return written
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+
+async def _once(
+    made: "dict[Hashable, asyncio.Task[tuple[str, tuple[Exchange, ...]]]]",
+    key: Hashable,
+    make: Callable[[], Awaitable[tuple[str, tuple[Exchange, ...]]]],
+) -> tuple[str, tuple[Exchange, ...]]:
+    """What was made for this key, or is being made; a failure is forgotten."""
+    if key not in made:
+        made[key] = asyncio.ensure_future(make())
+    try:
+        return await asyncio.shield(made[key])
+    except BaseException:
+        if made[key].done():
+            made.pop(key)
+        raise

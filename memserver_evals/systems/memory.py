@@ -1,0 +1,330 @@
+"""memserver, through its HTTP API: an agent of its own for each example.
+
+Sessions become its history, with their own times; documents lie in a shared collection that is made once.
+The agent's clock is that of its messages, so the question is asked at its own time. In the mode `act` the
+agent takes part in every turn of the sessions instead, and so can act to remember.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from typing_extensions import override
+
+from memserver.client import AsyncClient
+from memserver.client.models import Answer
+from memserver.errors import Conflict, MemserverError
+from memserver.memory.text import snippet
+from memserver_evals.systems.failing import failed_reply
+from memserver_evals.systems.oracle import MOST_STEPS, tell
+from memserver_evals.systems.recording import NoRecorder, Recorder
+from memserver_evals.task import (
+    Conversation,
+    Document,
+    Found,
+    Library,
+    Material,
+    Reply,
+    Utterance,
+)
+
+Mode = Literal["import", "act"]
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+"""The time of documents, which have none of their own."""
+IMPORT_AT_ONCE, INSERT_AT_ONCE, MAKING_SECONDS = 10_000, 200, 0.5
+RESULT_CHARACTERS = 60
+"""By so much of a text a search result is recognised."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """How agents are made.
+
+    Attributes:
+        mode: how the sessions get into the memory.
+        options: more of the agent's options, such as context_window or embed_recall. Where they say that the
+            protocol is chat, the task's instructions are the system prompt, as a policy is trained with them.
+        model: the agents', by its name at the server's endpoint; None is the server's own.
+        keep: agents stay after their example, to be looked at.
+    """
+
+    mode: Mode = "import"
+    options: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    keep: bool = False
+
+
+class MemorySystem:
+    """A memserver at a URL; a `memserver_evals.task.System`."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        name: str = "memserver",
+        setup: AgentSetup | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Make it; nothing is asked yet.
+
+        Args:
+            client: of the server; closed by who made it.
+            name: in tables.
+            setup: of agents.
+            recorder: has the prompts, where there is one.
+        """
+        self.name = name
+        self.client = client
+        self.setup = setup or AgentSetup()
+        self.recorder = recorder or NoRecorder()
+        self._libraries: dict[str, asyncio.Task[UUID]] = {}
+
+    @asynccontextmanager
+    async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
+        """A conversation with a new agent, which is deleted at its end."""
+        library = material.library
+        collection = await self._collection(library) if library and library.shared else None
+        plain = self.setup.options.get("protocol") == "chat"
+        agent = await self.client.agents.create(
+            model=self.setup.model,
+            system_prompt=(material.instructions or None) if plain else None,
+            sections=_own_sections(material) if plain else _sections(material),
+            options={**self.setup.options, "clock": "messages"},
+            metadata={"example": example_id},
+        )
+        try:
+            if collection is not None:
+                await self.client.archival.attach(agent.id, collection)
+            elif library is not None:
+                for batch in _batches(library):
+                    await self.client.archival.insert(agent.id, batch)
+            conversation = await self.started(agent.id, material)
+            yield conversation
+        finally:
+            if not self.setup.keep:
+                await self.client.agents.delete(agent.id)
+
+    async def started(self, agent: UUID, material: Material) -> "MemoryConversation":
+        """The conversation, once the agent knows what it is to know of the past."""
+        conversation = MemoryConversation(self, agent, material)
+        said = [each for session in material.sessions for each in session.utterances]
+        await conversation.live_through([each for each in said if each.text.strip()])
+        return conversation
+
+    async def _collection(self, library: Library) -> UUID:
+        """The collection with these documents, made where it is not there; another process may be first."""
+        key = _collection_name(library)
+        if key not in self._libraries:
+            self._libraries[key] = asyncio.create_task(self._find_or_make(key, library))
+        making = self._libraries[key]
+        try:
+            return await asyncio.shield(making)
+        except BaseException:
+            if making.done() and self._libraries.get(key) is making:
+                del self._libraries[key]
+            raise
+
+    async def _find_or_make(self, name: str, library: Library) -> UUID:
+        found = await self._find(name)
+        if found is not None:
+            return found
+        # Under a name of its own until it is whole, so that nobody takes half of it.
+        made = await self.client.collections.create(f"{name}-{uuid4().hex[:8]}")
+        for batch in _batches(library):
+            await self.client.passages.insert(made.id, batch)
+        try:
+            await self.client.collections.update(made.id, name=name)
+        except Conflict:
+            await self.client.collections.delete(made.id)
+            theirs = await self._find(name)
+            assert theirs is not None, "the name is taken"
+            return theirs
+        return made.id
+
+    async def _find(self, name: str) -> UUID | None:
+        page = await self.client.collections.list(name=name, limit=1)
+        return page.items[0].id if page.items else None
+
+
+@dataclass
+class MemoryConversation(Conversation):
+    """A conversation with one agent."""
+
+    system: MemorySystem
+    agent: UUID
+    material: Material
+    now: datetime | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    async def live_through(self, said: Sequence[Utterance]) -> None:
+        """Let the agent know what was said, or be there when it is."""
+        if said:
+            self.now = said[-1].at
+        if self.system.setup.mode == "import":
+            await self._import(said)
+        else:
+            await self._act(said)
+        if self.system.setup.options.get("embed_recall"):
+            await self._wait_until_embedded()
+
+    @override
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:
+        self.now = at or (self.now + timedelta(minutes=1) if self.now else LONG_AGO)
+        try:
+            answer = await self.system.client.messages.send(self.agent, text, created_at=self.now)
+            self._count(answer)
+            reply = Reply(answer.text, found=await self._found(answer))
+        except MemserverError as error:
+            reply = failed_reply(error)
+        exchanges = await self.system.recorder.take(str(self.agent))
+        tokens_in, self.tokens_in = self.tokens_in, 0
+        tokens_out, self.tokens_out = self.tokens_out, 0
+        if exchanges:  # those of summaries are in no turn's usage
+            tokens_in = sum(each.tokens_in for each in exchanges)
+            tokens_out = sum(each.tokens_out for each in exchanges)
+        return Reply(reply.text, tokens_in, tokens_out, exchanges, reply.found, error=reply.error)
+
+    async def _import(self, said: Sequence[Utterance]) -> None:
+        past = [
+            {"role": each.role, "text": each.spoken, "created_at": each.at.isoformat()}
+            for each in said
+        ]
+        for start in range(0, len(past), IMPORT_AT_ONCE):
+            batch = past[start : start + IMPORT_AT_ONCE]
+            await self.system.client.messages.import_past(self.agent, batch)
+
+    async def _act(self, said: Sequence[Utterance]) -> None:
+        """What the other side said is said to the agent; what its own side said then is imported.
+
+        So the sessions stay as they were, whatever the agent answered, and it could act on each turn.
+        """
+        for utterance in said:
+            if utterance.role == "assistant":
+                await self._import([utterance])
+                continue
+            try:
+                answer = await self.system.client.messages.send(
+                    self.agent, utterance.spoken, created_at=utterance.at
+                )
+                self._count(answer)
+            except MemserverError as error:
+                failed_reply(error)  # the message is in the history; the turn came to nothing
+
+    def _count(self, answer: Answer) -> None:
+        self.tokens_in += answer.usage.prompt_tokens
+        self.tokens_out += answer.usage.completion_tokens
+
+    async def _wait_until_embedded(self) -> None:
+        while True:
+            page = await self.system.client.recall.search(self.agent, meaning="hello", limit=1)
+            if page.coverage is None or page.coverage.complete:
+                return
+            await asyncio.sleep(MAKING_SECONDS)
+
+    async def _found(self, answer: Answer) -> tuple[Found, ...]:
+        """What the turn's searches brought, each once."""
+        found: dict[tuple[str, str], Found] = {}
+        for message in answer.messages:
+            call = message.tool_call
+            if call is None or call.state != "done" or call.result is None:
+                continue
+            if call.name == "archival_memory_search":
+                for each in await self._documents(call.arguments):
+                    found.setdefault((each.kind, each.id), each)
+            elif call.name.startswith("recall_memory_search"):
+                for each in self._utterances(call.result):
+                    found.setdefault((each.kind, each.id), each)
+        return tuple(found.values())
+
+    async def _documents(self, arguments: dict[str, Any]) -> list[Found]:
+        """The search again, by the API, which gives the documents' ids."""
+        page = await self.system.client.archival.search(
+            self.agent, str(arguments["query"]), page=int(arguments.get("page") or 1)
+        )
+        return [
+            Found(str(item.metadata["document"]), "document", item.text)
+            for item in page.items
+            if "document" in item.metadata
+        ]
+
+    def _utterances(self, result: str) -> list[Found]:
+        """The utterances in a result, recognised by their texts."""
+        found: list[Found] = []
+        for line in result.splitlines()[1:]:
+            _, _, text = line.partition(": ")
+            said = self._by_text.get(text[:RESULT_CHARACTERS].rstrip("…"))
+            if said is not None:
+                found.append(Found(said.id, "utterance", said.text))
+        return found
+
+    @property
+    def _by_text(self) -> dict[str, Utterance]:
+        said = [each for session in self.material.sessions for each in session.utterances]
+        return {snippet(each.spoken, 10_000)[:RESULT_CHARACTERS]: each for each in reversed(said)}
+
+
+def _sections(material: Material) -> list[dict[str, Any]] | None:
+    """The working context that the task gives; None is the server's."""
+    texts = {
+        "persona": material.persona,
+        "human": material.human,
+        "task": material.instructions,
+    }
+    if not any(texts.values()):
+        return None
+    return [_section(name, text) for name, text in texts.items() if text or name != "task"]
+
+
+def _own_sections(material: Material) -> list[dict[str, Any]]:
+    """The working context of an agent whose system prompt is the instructions: what is said of the two."""
+    texts = {"persona": material.persona, "human": material.human}
+    return [_section(name, text) for name, text in texts.items() if text]
+
+
+def _section(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "text": text, "limit": max(2000, len(text) + 1000)}
+
+
+def _collection_name(library: Library) -> str:
+    digest = hashlib.sha256()
+    for document in library.documents:
+        digest.update(f"{document.id}\0{document.title}\0{document.text}\0".encode())
+    return f"evaluation-{library.name}-{digest.hexdigest()[:12]}"
+
+
+def _batches(library: Library) -> list[list[dict[str, Any]]]:
+    passages = [_passage(document) for document in library.documents]
+    return [
+        passages[start : start + INSERT_AT_ONCE]
+        for start in range(0, len(passages), INSERT_AT_ONCE)
+    ]
+
+
+def _passage(document: Document) -> dict[str, Any]:
+    return {
+        "text": document.shown,
+        "metadata": {"document": document.id},
+        "created_at": LONG_AGO.isoformat(),
+    }
+
+
+class OracleSystem(MemorySystem):
+    """A memserver whose model is the oracle of `memserver_evals.systems.oracle`, at `oracle_url`."""
+
+    def __init__(
+        self, client: AsyncClient, oracle_url: str, *, recorder: Recorder | None = None
+    ) -> None:
+        setup = AgentSetup(options={"max_steps": MOST_STEPS})
+        super().__init__(client, name="oracle-search", setup=setup, recorder=recorder)
+        self._oracle_url = oracle_url
+
+    @override
+    async def started(self, agent: UUID, material: Material) -> MemoryConversation:
+        await tell(self._oracle_url, str(agent), material.look_for)
+        return await super().started(agent, material)

@@ -1,0 +1,1 @@
+"""The evaluations' tasks, one file for each, and their catalogue."""

@@ -1,0 +1,102 @@
+"""Base models and LoRA adapters: loaded for training or scoring, begun, and saved in bf16."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, set_seed
+from transformers.utils import logging
+
+from memserver.errors import InvalidInput
+from sweet_rl.plans import Precision
+
+Model = Any
+WEIGHTS = "adapter_model.safetensors"
+TRAINED = "default"
+"""PEFT's name of the adapter that is trained."""
+
+
+def device() -> torch.device:
+    """The GPU of this process, or the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
+    """A causal language model; on a CPU always in float32.
+
+    Raises:
+        InvalidInput: the folder holds none.
+    """
+    if not (folder / "config.json").is_file():
+        raise InvalidInput(
+            f"{folder} holds no model.", hint="Name a folder in Hugging Face's form."
+        )
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    on_gpu = device().type == "cuda"
+    known = precision if on_gpu else "float32"
+    if on_gpu and known == "float32":
+        torch.set_float32_matmul_precision("high")  # TF32 on a GPU: finer than bf16, and fast
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, known))
+    return model.to(device())
+
+
+def to_train(base: Model, adapter: Path | None, *, rank: int, seed: int) -> Model:
+    """The base with an adapter on all linear layers (but the output's) that can be trained.
+
+    Args:
+        base: what `load_base` gave.
+        adapter: goes on being trained; None begins a new one, which changes nothing yet.
+        rank: of a new one; its alpha is twice that.
+        seed: of a new one's weights.
+
+    Raises:
+        InvalidInput: the folder holds no adapter.
+    """
+    if adapter is not None:
+        model = PeftModel.from_pretrained(base, str(checked(adapter)), is_trainable=True)
+        # PEFT looks the base's name up on the Hub when a checkpoint is saved, unless it is a folder
+        model.peft_config[TRAINED].base_model_name_or_path = base.config.name_or_path
+        return model
+    set_seed(seed)
+    lora = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    return get_peft_model(base, lora)
+
+
+def save(model: Model, folder: Path, *, base: str) -> None:
+    """Write the trained adapter in bf16, which halves it; it is served in bf16 anyway.
+
+    Args:
+        model: what `to_train` gave; its adapter is in bf16 afterwards.
+        folder: is made.
+        base: the name of the base, which the adapter's file says, in place of a path.
+    """
+    for name, parameter in model.named_parameters():
+        if f".{TRAINED}." in name:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    model.peft_config[TRAINED].base_model_name_or_path = base
+    model.save_pretrained(folder, selected_adapters=[TRAINED], save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's form of a model card, not filled in
+
+
+def check_size(folder: Path, most: int = 16 * 2**20) -> int:
+    """How many bytes an adapter's weights have.
+
+    Raises:
+        InvalidInput: they are more than `most`, or there are none.
+    """
+    size = (checked(folder) / WEIGHTS).stat().st_size
+    if size > most:
+        raise InvalidInput(f"{folder} has {size:,} bytes; {most:,} are allowed.")
+    return size
+
+
+def checked(folder: Path) -> Path:
+    """The folder. Raises InvalidInput if there is no adapter in it."""
+    if not (folder / WEIGHTS).is_file():
+        raise InvalidInput(
+            f"{folder} holds no adapter.", hint="Name a folder that a training made."
+        )
+    return folder

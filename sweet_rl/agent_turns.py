@@ -1,0 +1,139 @@
+"""Which tokens of a chat are the agent's, for any chat template.
+
+A loss, and a turn's worth, are taken on these alone: not on what the human said, nor on headers. Owns how
+messages are cleaned and rendered for training; serving does the same, so both see the same tokens.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from memserver.errors import InvalidInput
+from memserver.llm.control_tokens import defused
+from sweet_rl.trajectories import ChatMessage
+
+Tokenizer = Any
+"""Hugging Face's; it has a chat template."""
+IGNORED = -100
+"""The label of a token without a loss."""
+_PROBE: tuple[ChatMessage, ...] = (
+    {"role": "system", "content": "Ask."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "One?"},
+    {"role": "user", "content": "Yes"},
+    {"role": "assistant", "content": "Two!"},
+)
+
+
+def cleaned(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """The messages as a model sees them.
+
+    Look-alikes of control tokens are defused, whoever wrote them: a person's `<|im_end|>` would end a
+    turn, and a header in its text begin one of the agent. White space around what the agent said goes: a
+    line break at its start would merge with the header's into one token.
+    """
+    return [
+        {
+            "role": message["role"],
+            "content": text.strip() if message["role"] == "assistant" else text,
+        }
+        for message in messages
+        for text in (defused(message["content"]),)
+    ]
+
+
+def rendered(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, ready: bool = False
+) -> list[int]:
+    """The tokens of a chat that is cleaned already; `ready` for the agent's next message."""
+    return list(
+        tokenizer.apply_chat_template(
+            list(messages), tokenize=True, return_dict=True, add_generation_prompt=ready
+        )["input_ids"]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurns:
+    """How an agent's turn begins and ends in a template.
+
+    Attributes:
+        head: the tokens in front of it.
+        end: the token behind it, which the agent writes too.
+    """
+
+    head: tuple[int, ...]
+    end: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        """Read both off a tokenizer's chat template, and try them on a small chat.
+
+        Raises:
+            InvalidInput: there is no template, or it doesn't mark turns in this way.
+        """
+        if not tokenizer.chat_template:
+            raise InvalidInput(f"The tokenizer of {tokenizer.name_or_path} has no chat template.")
+        asked = rendered(tokenizer, _PROBE[:2])
+        ready = rendered(tokenizer, _PROBE[:2], ready=True)
+        said = rendered(tokenizer, _PROBE[:3])
+        special = set(tokenizer.all_special_ids)
+        head = tuple(ready[len(asked) :])
+        end = next((token for token in said[len(ready) :] if token in special), None)
+        wanted = [message["content"] for message in _PROBE if message["role"] == "assistant"]
+        if (
+            ready[: len(asked)] == asked
+            and said[: len(ready)] == ready
+            and head
+            and end is not None
+        ):
+            turns = cls(head, end)
+            ids = rendered(tokenizer, _PROBE)
+            if [tokenizer.decode(ids[a : b - 1]) for a, b in turns.spans(ids)] == wanted:
+                return turns
+        raise InvalidInput(
+            f"The chat template of {tokenizer.name_or_path} doesn't mark the agent's turns by a header "
+            "and a special token at their end."
+        )
+
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """For each turn of the agent its first token, and the place behind its last (the end token).
+
+        A turn that was cut off goes to the end.
+        """
+        found: list[tuple[int, int]] = []
+        place, length = 0, len(self.head)
+        while place + length <= len(ids):
+            if tuple(ids[place : place + length]) != self.head:
+                place += 1
+                continue
+            start = stop = place + length
+            while stop < len(ids) and ids[stop] != self.end:
+                stop += 1
+            place = min(stop + 1, len(ids))
+            found.append((start, place))
+        return found
+
+    def mask(self, ids: Sequence[int]) -> list[int]:
+        """1 for each token of the agent, 0 for all others."""
+        mask = [0] * len(ids)
+        for start, stop in self.spans(ids):
+            mask[start:stop] = [1] * (stop - start)
+        return mask
+
+    def labelled(
+        self, tokenizer: Tokenizer, messages: Iterable[ChatMessage]
+    ) -> dict[str, list[int]]:
+        """A chat's `input_ids`, and `labels` on the agent's tokens.
+
+        Raises:
+            InvalidInput: not every message of the agent was found among the tokens.
+        """
+        shown = cleaned(messages)
+        ids = rendered(tokenizer, shown)
+        said = sum(message["role"] == "assistant" for message in shown)
+        if len(self.spans(ids)) != said:
+            raise InvalidInput(f"{said} messages of the agent, but {len(self.spans(ids))} turns.")
+        mask = self.mask(ids)
+        labels = [token if own else IGNORED for token, own in zip(ids, mask, strict=True)]
+        return {"input_ids": ids, "labels": labels}

@@ -1,0 +1,102 @@
+"""A file of records that is made piece by piece: what a killed or timed-out run made is there for the next.
+
+Records go to a file beside the final one, in whatever order they come. When all are there they are put in
+order and the final file appears at once, so that whoever sees it sees all of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from memserver_evals.runs.run_folder import AppendOnly, read_lines
+from sweet_rl.deadline import Deadline
+from sweet_rl.plans import Progress
+from sweet_rl.trajectories import Record, write_file
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Record)
+
+
+class GrowingFile(Generic[K, R]):
+    """The records that there are, by their keys, and the ones that are missing."""
+
+    def __init__(self, path: Path, kind: type[R], key: Callable[[R], K]) -> None:
+        """Read what an earlier run left.
+
+        Args:
+            path: of the final file.
+            kind: of its records.
+            key: tells one record from another.
+
+        Raises:
+            InvalidInput: a line is damaged.
+        """
+        self._path, self._kind, self._key = path, kind, key
+        self._growing = path.with_suffix(".part.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.done: dict[K, R] = {}
+        if self._growing.exists():
+            AppendOnly(self._growing).close()  # half a line at the end is cut off
+            for record in read_lines(self._growing, kind.model_validate_json):
+                self.done[key(record)] = record
+
+    async def fill(
+        self,
+        keys: Sequence[K],
+        make: Callable[[K], Awaitable[R]],
+        *,
+        at_once: int,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> list[R]:
+        """Make the records that are missing, several at a time, and then the final file, in this order.
+
+        Args:
+            keys: of all records.
+            make: one record.
+            at_once: how many are made at a time.
+            deadline: after it none is begun, and OutOfTime raised once those that were begun are kept.
+            progress: is told how many there are.
+
+        Raises:
+            OutOfTime: with `deadline`.
+            MemserverError: the first that `make` raised; what was made until then is kept.
+        """
+        missing = [key for key in keys if key not in self.done]
+        progress(len(keys) - len(missing), len(keys))
+        waiting, made = iter(missing), 0
+        file = AppendOnly(self._growing, synced=False)
+        try:
+            running: set[asyncio.Task[R]] = set()
+            try:
+                while True:
+                    while (
+                        len(running) < at_once
+                        and not deadline.passed
+                        and (key := next(waiting, None)) is not None
+                    ):
+                        running.add(asyncio.ensure_future(make(key)))
+                    if not running:
+                        break
+                    ended, running = await asyncio.wait(
+                        running, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for task in ended:
+                        record = task.result()
+                        await file.append(record.model_dump_json())
+                        self.done[self._key(record)] = record
+                    made += len(ended)
+                    progress(len(keys) - len(missing) + made, len(keys))
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+        finally:
+            file.close()
+        if any(key not in self.done for key in keys):
+            deadline.check(f"{len(self.done)} of {len(keys)} are done in {self._path}")
+        records = [self.done[key] for key in keys]
+        write_file(self._path, records)
+        self._growing.unlink()
+        return records

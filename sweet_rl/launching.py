@@ -1,0 +1,77 @@
+"""Runs a training: in this process, or on several GPUs by accelerate in processes of their own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from memserver.errors import SetupError
+from memserver.messages import JsonObject
+from sweet_rl.plans import PreferencePlan, Progress, SftPlan, unseen
+
+Plan = SftPlan | PreferencePlan
+Train = Callable[[Plan, Progress], JsonObject]
+FIGURES = "figures.json"
+
+
+def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
+    """Do (or go on with) a training, and return its figures.
+
+    Args:
+        plan: of the training.
+        gpus: more than one: each has a process of its own.
+        progress: is told the steps, where they are in this process.
+
+    Raises:
+        SetupError: what training needs isn't installed, or a process failed.
+    """
+    if gpus > 1:
+        return _launched(plan, gpus)
+    return train_here(plan, progress)
+
+
+def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
+    """Train in this process."""
+    try:
+        from sweet_rl.preferences import train_preferences  # noqa: PLC0415 - torch
+        from sweet_rl.sft import train_sft  # noqa: PLC0415 - torch
+    except ImportError as error:
+        raise SetupError(
+            f"Training needs packages that aren't installed: {error}",
+            hint="pip install 'memserver[train]'",
+        ) from error
+    if isinstance(plan, SftPlan):
+        return train_sft(plan, progress)
+    return train_preferences(plan, progress)
+
+
+def _launched(plan: Plan, gpus: int) -> JsonObject:
+    file = plan.out / "plan.json"
+    plan.out.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(TypeAdapter(type(plan)).dump_json(plan, indent=1))
+    command = [
+        *(sys.executable, "-m", "accelerate.commands.launch"),
+        *("--multi_gpu", "--num_processes", str(gpus), "--mixed_precision", "no"),
+        *("-m", "sweet_rl.launching", type(plan).__name__, str(file)),
+    ]
+    ended = subprocess.run(command, check=False)
+    if ended.returncode:
+        raise SetupError(f"The training in {plan.out} failed with exit code {ended.returncode}.")
+    figures: dict[str, Any] = json.loads((plan.out / FIGURES).read_text(encoding="utf-8"))
+    return figures
+
+
+def main(arguments: list[str]) -> int:
+    """What accelerate starts, once for each GPU: `KIND PLAN`."""
+    kinds: dict[str, type[Plan]] = {kind.__name__: kind for kind in (SftPlan, PreferencePlan)}
+    kind, file = arguments
+    train_here(TypeAdapter(kinds[kind]).validate_json(Path(file).read_bytes()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

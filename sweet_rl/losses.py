@@ -1,0 +1,135 @@
+"""The preference losses as one subclass of TRL's DPOTrainer.
+
+What TRL does (tokens, the frozen copy of the adapter as reference, log-probabilities without the whole
+logits, the loop) is its own. Ours is how log-ratios become a trajectory's score: TRL has the sum and the
+mean over a completion ("sigmoid", "sigmoid_norm"), not the paper's sum over turns of means, and its metrics
+are of sums always. The three are one weight for each token here; a test holds two of them equal to TRL's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import DPOTrainer
+from trl.trainer.utils import use_adapter
+from typing_extensions import override
+
+from sweet_rl.adapters import Model
+from sweet_rl.pair_rows import by_side
+from sweet_rl.plans import Loss
+from sweet_rl.regression_head import load_head, save_head, token_values, turn_means
+from sweet_rl.score_rows import Batch, placed, seen
+
+
+def numbered(mask: torch.Tensor) -> torch.Tensor:
+    """For each token the number of its turn, from 1; 0 outside of turns. Turns never touch."""
+    before = torch.nn.functional.pad(mask, (1, 0))[:, :-1]
+    return ((mask - before).clamp(min=0).cumsum(1) * mask).long()
+
+
+def weights(mask: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """How much each token's log-ratio counts in its trajectory's score.
+
+    Args:
+        mask: (batch, tokens), 1 for the agent's.
+        loss: "sum", "trajectory_mean" or "turn_mean".
+    """
+    own = mask.float()
+    match loss:
+        case "trajectory_mean":
+            return own / own.sum(1, keepdim=True).clamp(min=1)
+        case "turn_mean":
+            turn = numbered(mask)
+            sizes = torch.zeros(len(turn), int(turn.max()) + 1, device=mask.device)
+            sizes.scatter_add_(1, turn, torch.ones_like(own))
+            return own / sizes.gather(1, turn)
+        case _:
+            return own
+
+
+class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
+    """Bradley-Terry over two trajectories' scores, and the chosen one's negative log-likelihood.
+
+    Set `loss` and `nll` before training; beta is the configuration's.
+    """
+
+    loss: Loss = "sum"
+    nll: float = 0.0
+
+    @override
+    def _send_telemetry(self) -> None:
+        """Nobody is told that somebody trains."""
+
+    @override
+    def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
+        policy, mask = by_side(log_probs(model, inputs), inputs)
+        with torch.no_grad():
+            reference, _ = by_side(self.reference_log_probs(inputs), inputs)
+        scores = ((policy - reference) * weights(mask, self.loss)).sum(1)
+        chosen, rejected = (self.beta * scores).chunk(2)
+        loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean()
+        own = mask.chunk(2)[0]
+        nll = -(policy.chunk(2)[0] * own).sum() / own.sum().clamp(min=1)
+        self._note(chosen, rejected, nll=nll)
+        return loss + self.nll * nll if self.nll else loss
+
+    def reference_log_probs(self, inputs: Batch) -> torch.Tensor:
+        """Of each token, under the frozen copy of the adapter, or the base where there is none."""
+        model = self.accelerator.unwrap_model(self.model)
+        with use_adapter(model, "ref" if "ref" in model.peft_config else None):
+            return log_probs(self.model, inputs)
+
+    @override
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Before 5.24, transformers leaves the trained adapter as it is where there is a second one."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        policy = self.accelerator.unwrap_model(self.model)
+        policy.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
+        policy.set_adapter("default")
+
+    def _note(self, chosen: torch.Tensor, rejected: torch.Tensor, **others: torch.Tensor) -> None:
+        """Keep each pair's figures until the next log, which gives their mean; ties count half."""
+        won = (chosen > rejected).float() + 0.5 * (chosen == rejected).float()
+        found = {
+            "rewards/chosen": chosen,
+            "rewards/rejected": rejected,
+            "rewards/margins": chosen - rejected,
+            "rewards/accuracies": won,
+            **others,
+        }
+        kept = self._metrics["train" if self.model.training else "eval"]
+        for name, value in found.items():
+            values = value.detach().float().reshape(-1)
+            kept[name] += self.accelerator.gather_for_metrics(values).tolist()
+
+
+class RegressionTrainer(PreferenceTrainer):
+    """Bradley-Terry over the sums of two trajectories' turn values; see `regression_head`."""
+
+    @override
+    def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+        inputs = placed(inputs, self.accelerator.unwrap_model(model))
+        values, mask = by_side(token_values(model, seen(inputs)), inputs)
+        chosen, rejected = turn_means(values, numbered(mask)).sum(1).chunk(2)
+        self._note(chosen, rejected)
+        return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
+
+    @override
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        save_head(self.model, Path(output_dir or self.args.output_dir))
+
+    @override
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        load_head(self.model, Path(resume_from_checkpoint))
+
+
+def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
+    """Of each token; 0 where the mask is."""
+    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
+    found: torch.Tensor = model(
+        **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True
+    ).log_probs
+    return torch.nn.functional.pad(found, (1, 0))  # nothing says how likely the first is

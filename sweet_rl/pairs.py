@@ -1,0 +1,116 @@
+"""What preferences are learnt from: pairs of whole collaborations, and pairs of single turns.
+
+Pure functions over records. Chance comes from a seed and the record's own key, so a longer file begins
+with the pairs of a shorter one.
+"""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from random import Random
+from statistics import pstdev
+
+from sweet_rl.trajectories import ChatMessage, Pair, Ranked, Trajectory
+
+PROMPT = 2
+"""Messages that all plays of a task have in common: the instructions and what the human says first."""
+
+
+def successes(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those that passed all tests: what rejection fine-tuning learns."""
+    return [trajectory for trajectory in trajectories if trajectory.reward == 1]
+
+
+def is_held_out(task: str, share: float) -> bool:
+    """Whether a critic doesn't learn from a task: by its name, so all variants and seeds hold out the same."""
+    return zlib.crc32(task.encode()) % 1000 < 1000 * share
+
+
+def trajectory_pairs(
+    trajectories: Iterable[Trajectory], *, every_success: bool = False
+) -> list[Pair]:
+    """For each task that was solved: a success against every play that earned less.
+
+    For multi-turn DPO and for the critic, as published (the first of several successes is the chosen one).
+
+    Args:
+        trajectories: several plays of each task.
+        every_success: pair each success, not only the first.
+    """
+    plays: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        plays[trajectory.task].append(trajectory)
+    return [
+        Pair(
+            task=task,
+            hidden=chosen.hidden,
+            prompt=chosen.messages[:PROMPT],
+            chosen=chosen.messages[PROMPT:],
+            rejected=rejected.messages[PROMPT:],
+        )
+        for task, played in plays.items()
+        for chosen in islice(successes(played), None if every_success else 1)
+        for rejected in played
+        if rejected.reward < 1
+    ]
+
+
+def turn_pairs(
+    ranked: Iterable[Ranked],
+    *,
+    count: int = 4,
+    margin: float = 0,
+    top: float = 0.5,
+    by_oracle: bool = False,
+    seed: int = 0,
+) -> list[Pair]:
+    """For each state: one of the best of its candidates against one from the worse half.
+
+    Drawn at random, as published; the same two texts are paired once, and equal texts never.
+
+    Args:
+        ranked: candidates with their advantages.
+        count: pairs for each state, at most.
+        margin: by how many standard deviations of the state's scores the better one must be ahead; 0 as
+            published.
+        top: share of the candidates that count as best (one at least); the better half as published.
+        by_oracle: rank by the oracle's scores; states without any are left out.
+        seed: of the draws.
+    """
+    pairs = []
+    for record in ranked:
+        texts = _comparable(record, margin, top, by_oracle=by_oracle)
+        chance = Random(f"{seed} {record.key}")
+        pairs += [
+            Pair(
+                task=record.task,
+                hidden=record.hidden,
+                prompt=record.messages,
+                chosen=(_said(better),),
+                rejected=(_said(worse),),
+            )
+            for better, worse in chance.sample(texts, min(count, len(texts)))
+        ]
+    return pairs
+
+
+def _comparable(
+    record: Ranked, margin: float, top: float, *, by_oracle: bool
+) -> list[tuple[str, str]]:
+    """All pairs of different texts of a state that its scores tell well enough apart."""
+    scores: Sequence[float] = (record.oracle or ()) if by_oracle else record.advantages
+    ahead = margin * pstdev(scores) if scores else 0
+    scored = sorted(zip(scores, record.candidates, strict=False), key=lambda one: -one[0])
+    half, best = len(scored) // 2, max(1, int(top * len(scored)))
+    texts = {
+        (better, worse): None
+        for high, better in scored[:best]
+        for low, worse in scored[len(scored) - half :]
+        if better != worse and high > low and high - low >= ahead
+    }
+    return list(texts)
+
+
+def _said(text: str) -> ChatMessage:
+    return {"role": "assistant", "content": text}

@@ -1,0 +1,425 @@
+"""What a run of SWEET-RL is to do: a YAML file, checked as a whole before anything runs."""
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from memserver_evals.colbench.backend.rules import MAX_TURNS
+from memserver_evals.colbench.backend.scripted import NOISY, Habits
+from sweet_rl.plans import Loss, Precision, Schedule
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
+MAIN = "sweet"
+"""The variant that is the recipe as it stands."""
+_OURS = (Path(), Path("recipes"))
+TAKEN = frozenset({"zero-shot", "single", "warm-start", "rft", "rft-matched", "mdpo", MAIN})
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+P = TypeVar("P", bound=_Part)
+
+
+class Generated(_Part):
+    """Tasks that are made, with a human who needs no model.
+
+    Attributes:
+        train: tasks that are played for training; the warm start has others.
+        validation: tasks to tune on, of combinations that training never sees.
+        test: tasks to report on, of others again.
+        seed: another one makes other tasks.
+        spare_turns: messages that the agent has beyond one for each hidden constant.
+    """
+
+    kind: Literal["generated"] = "generated"
+    train: PositiveInt = 1500
+    validation: PositiveInt = 200
+    test: PositiveInt = 1000
+    seed: NonNegativeInt = 0
+    spare_turns: NonNegativeInt | None = 2
+
+
+class Published(_Part):
+    """Task files of ColBench, with a human that a model plays.
+
+    Attributes:
+        train: a file under the data folder.
+        test: another one.
+        train_count: the first so many of `train`; None takes all that aren't for validation.
+        validation: so many from the end of `train`.
+        test_count: the first so many of `test`; None takes all.
+        human: the name of the model that plays the human, at the endpoint that the command names.
+        max_turns: messages of the agent.
+    """
+
+    kind: Literal["published"]
+    train: Path
+    test: Path
+    train_count: PositiveInt | None = None
+    validation: PositiveInt = 200
+    test_count: PositiveInt | None = 1000
+    human: str
+    max_turns: PositiveInt = MAX_TURNS
+
+
+class SamplingPart(_Part):
+    """How policies are asked.
+
+    Attributes:
+        temperature: of rollouts and candidates.
+        max_tokens: of one message.
+        window: tokens of a whole collaboration, for the servers that are started.
+        at_once: conversations (or states) at a time.
+        seeded: send a seed with each request; vLLM is faster without.
+        servers: of vLLM, for small models: one process can't keep a GPU busy with them. Of several GPUs
+            each has its share.
+        cache_gb: of keys and values that each server keeps.
+        server_options: further options of vLLM's servers.
+    """
+
+    temperature: PositiveFloat = 1.0
+    max_tokens: PositiveInt = 256
+    window: PositiveInt = 4096
+    at_once: PositiveInt = 128
+    seeded: bool = True
+    servers: Annotated[int, Field(ge=1, le=64)] = 1
+    cache_gb: PositiveFloat = 8
+    server_options: tuple[str, ...] = ()
+
+
+class Training(_Part):
+    """How long and how fast; see `plans.Schedule`."""
+
+    epochs: PositiveFloat = 1
+    steps: PositiveInt | None = None
+    batch: PositiveInt = 32
+    micro_batch: PositiveInt | None = None
+    rate: PositiveFloat = 1e-4
+    warmup: Share = 0.03
+    save_every: PositiveInt = 100
+    checkpointing: bool = False
+
+    def schedule(self, seed: int, seconds: float | None) -> Schedule:
+        """The same, for a training."""
+        parts = {name: getattr(self, name) for name in Training.model_fields}
+        return Schedule(seed=seed, seconds=seconds, **parts)
+
+
+class WarmStart(Training):
+    """Teaches a base model the form of a collaboration, by dialogues of a scripted agent that errs.
+
+    Attributes:
+        tasks: generated ones, other than those that are played later.
+        samples: dialogues of each.
+        early: the chance that the agent answers too early, at each message.
+        idle: that it asks what doesn't help.
+        miscopy: that its answer has a wrong constant.
+        only_solved: learn the dialogues that ended well alone.
+    """
+
+    tasks: PositiveInt = 2000
+    samples: PositiveInt = 2
+    early: Share = NOISY.early
+    idle: Share = NOISY.idle
+    miscopy: Share = NOISY.miscopy
+    only_solved: bool = False
+
+    @property
+    def habits(self) -> Habits:
+        """Of the scripted agent."""
+        return Habits(self.early, self.idle, self.miscopy)
+
+
+class Collect(_Part):
+    """What training learns from.
+
+    Attributes:
+        samples: times that each training task is played.
+        by: the policy that training starts from; the warm start's scripted agent; or nobody: they are
+            in a file of published trajectories.
+        file: that one, under the data folder.
+    """
+
+    samples: PositiveInt = 4
+    by: Literal["policy", "scripted", "file"] = "policy"
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _file_if_so(self) -> Self:
+        if (self.by == "file") != (self.file is not None):
+            raise ValueError("by: file and the file's name belong together")
+        return self
+
+
+class Preference(Training):
+    """A preference training; see `plans.PreferencePlan`."""
+
+    loss: Loss = "sum"
+    beta: PositiveFloat = 0.1
+    nll: Annotated[float, Field(ge=0)] = 0.01
+
+
+class Trajectories(Preference):
+    """One that learns from whole collaborations. `every_success`: pair each success, not the first alone."""
+
+    every_success: bool = False
+
+
+class Critic(Trajectories):
+    """The critic. `hidden`: it sees the reference code. `held_out`: share of the tasks kept for its accuracy."""
+
+    loss: Loss = "turn_mean"
+    hidden: bool = True
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+class CandidatesPart(_Part):
+    """What is ranked.
+
+    Attributes:
+        share: of the trajectories, the first of the file.
+        count: next messages that are drawn for each message of the agent.
+    """
+
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    count: Annotated[int, Field(ge=2)] = 16
+
+
+class Rank(_Part):
+    """How candidates are ranked.
+
+    Attributes:
+        by: the critic, or the oracle of generated tasks (a ceiling).
+        reference_hidden: the critic's reference sees the reference code too.
+        normalised: an advantage is a mean over tokens; else their sum.
+        batch_tokens: that go through the model at once.
+        precision: of the base model while it scores.
+    """
+
+    by: Literal["critic", "oracle"] = "critic"
+    reference_hidden: bool = True
+    normalised: bool = True
+    batch_tokens: PositiveInt = 32_768
+    precision: Precision = "float32"
+
+
+class Actor(Preference):
+    """The policy, from pairs of single messages.
+
+    Attributes:
+        pairs: of each state.
+        margin: how much more the better one must be worth, in standard deviations of the state's
+            advantages. 0 as published: then equally good messages are paired, too, by the critic's noise.
+        top: share of a state's candidates that the better one is drawn from. The better half as published:
+            where fewer are good, worse ones are then chosen, too.
+    """
+
+    pairs: PositiveInt = 4
+    margin: Annotated[float, Field(ge=0)] = 0
+    top: Annotated[float, Field(gt=0, le=0.5)] = 0.5
+
+
+class Evaluate(_Part):
+    """How policies are evaluated.
+
+    Attributes:
+        samples: times that each task is played as training plays, at its temperature.
+        greedy: play each task greedily, too.
+    """
+
+    samples: PositiveInt = 1
+    greedy: bool = True
+
+
+class Variant(_Part):
+    """One policy with other settings; what it doesn't say is as in the recipe.
+
+    SWEET-RL's has others for `critic`, `rank` and `actor`; multi-turn DPO's for `mdpo`; rejection
+    fine-tuning's for `rft`. `seeds`: None for all.
+    """
+
+    seeds: tuple[NonNegativeInt, ...] | None = None
+    critic: JsonObject = Field(default_factory=dict)
+    rank: JsonObject = Field(default_factory=dict)
+    actor: JsonObject = Field(default_factory=dict)
+    mdpo: JsonObject = Field(default_factory=dict)
+    rft: JsonObject = Field(default_factory=dict)
+
+    @property
+    def of(self) -> str:
+        """Whose variant it is."""
+        return "mdpo" if self.mdpo else "rft" if self.rft else MAIN
+
+    @model_validator(mode="after")
+    def _of_one(self) -> Self:
+        if sum(map(bool, (self.mdpo, self.rft, self.critic or self.rank or self.actor))) > 1:
+            raise ValueError(
+                "it can change one policy: mdpo, rft, or SWEET-RL's critic, rank and actor"
+            )
+        return self
+
+
+class Recipe(_Part):
+    """A whole run.
+
+    Attributes:
+        base: the folder of a causal language model, or the name of an installed one.
+        seeds: each is a run of its own from the collected trajectories on.
+        share_data: the warm start and what it plays are made once for all seeds; else once for each.
+        rank_of_adapters: of all LoRA adapters.
+        warm_start: None begins with the base as it is.
+        rft_matched: rejection fine-tuning that may also draw what SWEET-RL draws as candidates.
+        variants: ablations by name.
+    """
+
+    name: Name
+    base: str
+    seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (1, 2, 3)
+    share_data: bool = True
+    rank_of_adapters: Annotated[int, Field(ge=1, le=16)] = 16
+    tasks: Annotated[Generated | Published, Field(discriminator="kind")] = Generated()
+    sampling: SamplingPart = SamplingPart()
+    warm_start: WarmStart | None = WarmStart()
+    collect: Collect = Collect()
+    rft: Training = Training()
+    mdpo: Trajectories = Trajectories()
+    critic: Critic = Critic()
+    candidates: CandidatesPart = CandidatesPart()
+    rank: Rank = Rank()
+    actor: Actor = Actor()
+    rft_matched: Training | None = None
+    evaluate: Evaluate = Evaluate()
+    variants: Mapping[Name, Variant] = {}
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _generated_unless_said(cls, tasks: Any) -> Any:  # noqa: ANN401 - whatever stands there
+        return {"kind": "generated"} | tasks if isinstance(tasks, dict) else tasks
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("a seed stands in seeds twice")
+        if self.warm_start is not None and not isinstance(self.tasks, Generated):
+            raise ValueError("warm_start needs generated tasks; say `warm_start: null`")
+        scripted = self.collect.by == "scripted" or self.rank.by == "oracle"
+        if scripted and not isinstance(self.tasks, Generated):
+            raise ValueError("collect.by: scripted and rank.by: oracle need generated tasks")
+        if self.collect.by == "file" and isinstance(self.tasks, Generated):
+            raise ValueError("collect.by: file needs published tasks")
+        for name, variant in self.variants.items():
+            if name in TAKEN:
+                raise ValueError(f"variants: {name} is the name of something else")
+            if unknown := set(variant.seeds or ()) - set(self.seeds):
+                raise ValueError(f"variants.{name}.seeds: {sorted(unknown)} are not in seeds")
+            self.variant(name)
+        return self
+
+    def variant(self, name: str) -> "Recipe":
+        """The recipe as a variant has it."""
+        if name not in self.variants:
+            return self
+        changed = self.variants[name]
+        parts = {
+            part: _changed(getattr(self, part), getattr(changed, part), f"variants.{name}.{part}")
+            for part in ("critic", "rank", "actor", "mdpo", "rft")
+        }
+        return self.model_copy(update=parts)
+
+    def seeds_of(self, variant: str) -> tuple[int, ...]:
+        """The seeds with which a variant is trained."""
+        wanted = self.variants[variant].seeds if variant != MAIN else None
+        return self.seeds if wanted is None else wanted
+
+
+def _changed(part: P, changes: JsonObject, place: str) -> P:
+    try:
+        return part.model_validate(part.model_dump() | changes)
+    except ValidationError as error:
+        raise ValueError(f"{place}: {_told(error)}") from error
+
+
+def shipped_recipes() -> Path:
+    """Where ours lie: inside the package in a wheel, beside it in a checkout."""
+    packaged = Path(str(files("sweet_rl"))) / "_recipes"
+    return packaged if packaged.is_dir() else Path(__file__).parents[1] / "recipes"
+
+
+def find_recipe(told: Path) -> Path:
+    """A file, or one of ours by its name."""
+    ours = shipped_recipes() / f"{told.name.removesuffix('.yaml')}.yaml"
+    return ours if not told.is_file() and told.parent in _OURS and ours.exists() else told
+
+
+def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        path: of a YAML file.
+        changes: values by dotted names, as the command line gives them: `{"actor.rate": "2e-4"}`.
+
+    Raises:
+        InvalidInput: it can't be read, has keys that nobody knows, or values that can't be.
+    """
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"{path} can't be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is no YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path} holds no recipe: it must be a mapping.")
+    for name, value in (changes or {}).items():
+        _set(found, name, value)
+    try:
+        return Recipe.model_validate_json(json.dumps(found))
+    except (ValidationError, TypeError) as error:
+        raise InvalidInput(
+            f"{path}: {_told(error)}", hint="docs/sweet_rl.md has all keys."
+        ) from error
+
+
+def _set(found: dict[str, Any], name: str, value: str) -> None:
+    """Set a value by its dotted name."""
+    *outer, last = name.split(".")
+    place = found
+    for part in outer:
+        inner = place.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise InvalidInput(f"--set {name}: {part} has no parts.")
+        place = inner
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"--set {name}: {value!r} is no YAML.") from error
+
+
+def _told(error: ValidationError | TypeError) -> str:
+    """All that is wrong, each with its place."""
+    if isinstance(error, TypeError):
+        return str(error)
+    return "; ".join(
+        ": ".join(filter(None, [".".join(map(str, each["loc"])), each["msg"]]))
+        for each in error.errors()
+    )

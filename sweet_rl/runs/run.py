@@ -1,0 +1,132 @@
+"""Runs units in their order, those that aren't done; or says what is done."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from sweet_rl.recipe import Recipe
+from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.run_state import RunState
+from sweet_rl.runs.stages import STAGES, Stage, Unit
+from sweet_rl.runs.work import WORK
+
+Told = Callable[[Unit, JsonObject, float], None]
+"""Is told of a unit that was done now: its figures, and the seconds that it took in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which units are wanted.
+
+    Attributes:
+        stages: these; empty for all.
+        begin: all from this stage on, in the order of the stages.
+        seeds: these, and what all seeds share; empty for all.
+        parts: what makes and plays these policies alone, variants among them; empty for all.
+        only: these units, by their folders; empty for all.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    begin: Stage | None = None
+    seeds: tuple[int, ...] = ()
+    parts: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    def of(self, units: Sequence[Unit]) -> list[Unit]:
+        """Those that are wanted, in their order.
+
+        Raises:
+            InvalidInput: a part, or a folder, is in none of them.
+        """
+        if unknown := set(self.only) - {unit.path for unit in units}:
+            raise InvalidInput(f"The recipe has no {min(unknown)}.", hint="`list` names all units.")
+        needed = {unit.path for name in self.parts for unit in _made_for(name, units)}
+        return [unit for unit in units if self._has(unit) and (not needed or unit.path in needed)]
+
+    def _has(self, unit: Unit) -> bool:
+        order = list(STAGES)
+        return (
+            (not self.stages or unit.stage in self.stages)
+            and (self.begin is None or order.index(unit.stage) >= order.index(self.begin))
+            and (not self.seeds or unit.seed is None or unit.seed in self.seeds)
+            and (not self.only or unit.path in self.only)
+        )
+
+
+def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
+    """All that has this part, and what that needs."""
+    left = [unit for unit in units if unit.part == part]
+    if not left:
+        known = ", ".join(sorted({unit.part for unit in units if unit.part}))
+        raise InvalidInput(f"The recipe has no {part}.", hint=f"It has: {known}.")
+    while left:
+        unit = left.pop()
+        yield unit
+        left += unit.needs.values()
+
+
+def run_units(
+    units: Sequence[Unit], wanted: Selection, bench: Bench, told: Told, *, redo: bool = False
+) -> list[Unit]:
+    """Do what is wanted and not done yet; returns what was done now.
+
+    Args:
+        units: of the recipe, in their order.
+        wanted: of these.
+        bench: what they work with.
+        told: of each that was done.
+        redo: what was done with other settings is put aside and done anew.
+
+    Raises:
+        InvalidInput: nothing is wanted, or a unit needs one that is neither done nor wanted.
+        Conflict: a unit was done with other settings.
+        OutOfTime: with the deadline; what is done is kept.
+        MemserverError: what a stage raises.
+    """
+    state = RunState(bench.out)
+    to_do = left_of(units, wanted, state, redo=redo)
+    if any(samples(unit, bench.recipe) for unit in to_do):
+        bench.source.prepare()
+    for unit in to_do:
+        bench.deadline.check(f"{unit.path} has not begun")
+        with state.working_on(unit) as folder:
+            figures = WORK[unit.stage](unit, folder, bench)
+        state.finish(unit, figures)
+        told(unit, figures, state.seconds(unit))
+    return to_do
+
+
+def left_of(
+    units: Sequence[Unit], wanted: Selection, state: RunState, *, redo: bool = False
+) -> list[Unit]:
+    """What is wanted and not done yet, in its order. What it raises and `redo`: as `run_units`."""
+    chosen = wanted.of(units)
+    if not chosen:
+        raise InvalidInput("Nothing of this recipe is meant by these options.")
+    if redo:
+        for unit in chosen:
+            if state.is_outdated(unit):
+                state.forget(unit)
+    to_do = [unit for unit in chosen if state.figures(unit) is None]
+    _check_needs(to_do, state)
+    return to_do
+
+
+def samples(unit: Unit, recipe: Recipe) -> bool:
+    """Whether it asks a model for texts."""
+    if unit.stage == "collect":
+        return recipe.collect.by == "policy"
+    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}
+
+
+def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:
+    coming: set[str] = set()
+    for unit in to_do:
+        for needed in unit.needs.values():
+            if needed.path not in coming and state.figures(needed) is None:
+                raise InvalidInput(
+                    f"{unit.path} needs {needed.path}, which isn't done.",
+                    hint=f"Run `memserver train {needed.stage}` (or all) with the same recipe first.",
+                )
+        coming.add(unit.path)

@@ -1,0 +1,1 @@
+"""Where a policy's messages are sampled."""

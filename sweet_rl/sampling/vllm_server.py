@@ -1,0 +1,218 @@
+"""A vLLM server of our own for as long as policies are sampled: started, waited for, and ended with us.
+
+vLLM has its own environment, so this is a process that speaks HTTP. It serves the base and takes adapters
+while it runs.
+"""
+
+import http.client
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from memserver.errors import SetupError
+from memserver.local.engine import leash
+from sweet_rl.deadline import Deadline
+
+_HOST = "127.0.0.1"
+_GRACE = 10.0
+_POLL = 0.5
+_LAST_LINES = 15
+_ENVIRONMENT = (
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
+    "VLLM_NO_USAGE_STATS=1",
+    "DO_NOT_TRACK=1",
+    "HF_HUB_OFFLINE=1",
+)
+BASE = "base"
+"""What the server calls the model without an adapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How it is started.
+
+    Attributes:
+        command: that runs vLLM's API server, without its options.
+        window: tokens.
+        cache_gb: of the keys and values that it keeps, in GB. A fixed size, so that what else uses the GPU
+            while it starts doesn't matter.
+        rank: of the largest adapter.
+        more: further options.
+        start_seconds: that loading may take.
+    """
+
+    command: tuple[str, ...]
+    window: int = 4096
+    cache_gb: float = 8
+    rank: int = 16
+    more: tuple[str, ...] = ()
+    start_seconds: float = 600
+
+
+def vllm_command(told: str | None) -> tuple[str, ...] | None:
+    """The command of vLLM's API server: as told, or this Python's own if it has vLLM; else None."""
+    if told:
+        return tuple(shlex.split(told))
+    if find_spec("vllm") is None:
+        return None
+    return (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+
+
+class VllmServer:
+    """A context manager; it starts when it is told to, or first asked for its address."""
+
+    def __init__(
+        self, base: Path, log: Path, options: ServerOptions, gpu: str | None = None
+    ) -> None:
+        """Describe it.
+
+        Args:
+            base: the model's folder.
+            log: what the server writes; an older one is kept as .1.
+            options: how it is started.
+            gpu: that it uses, as CUDA_VISIBLE_DEVICES names it; None leaves that to vLLM.
+        """
+        self._base, self._log, self._options, self._gpu = base, log, options, gpu
+        self._port = _free_port()
+        self._url = f"http://{_HOST}:{self._port}/v1"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._begun = 0.0
+        self._ready = False
+
+    def __enter__(self) -> "VllmServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def address(self, deadline: Deadline | None = None) -> str:
+        """The endpoint's address, once it answers; starts the server if need be.
+
+        Raises:
+            SetupError: it can't be started, ended, or takes too long.
+            OutOfTime: the deadline was first.
+        """
+        while (url := self.address_if_ready()) is None:
+            if deadline is not None:
+                deadline.check("vLLM's server is still starting")
+            time.sleep(_POLL)
+        return url
+
+    def address_if_ready(self) -> str | None:
+        """The endpoint's address if it answers, else None; starts the server if need be.
+
+        Raises:
+            SetupError: as `address`.
+        """
+        if self._ready and self._child is not None and self._child.poll() is None:
+            return self._url
+        if self._ready or self._child is None:
+            self.begin()
+        if self._child is None or self._child.poll() is not None:
+            raise SetupError(
+                f"vLLM's server ended while it was starting:\n{self._last_lines()}",
+                hint=f"Its log is {self._log}.",
+            )
+        self._ready = _is_healthy(self._url)
+        if not self._ready and time.monotonic() > self._begun + self._options.start_seconds:
+            raise SetupError(
+                f"vLLM's server isn't ready after {self._options.start_seconds:g} seconds.",
+                hint=f"Its log is {self._log}.",
+            )
+        return self._url if self._ready else None
+
+    def begin(self) -> None:
+        """Start it, if it doesn't run, and don't wait for it.
+
+        Raises:
+            SetupError: it can't be started.
+        """
+        if self._child is None or self._child.poll() is not None:
+            self._ready = False
+            self._start()
+
+    def dismiss(self) -> None:
+        """Tell it to end, and don't wait for that: several end faster together."""
+        if self._child is not None:
+            self._child.terminate()
+
+    def stop(self) -> None:
+        """End it and all its processes."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.terminate()
+        try:
+            child.wait(_GRACE + 2)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # what the leash held ends with it
+            child.wait()
+
+    def _start(self) -> None:
+        if self._log.exists():
+            self._log.replace(self._log.with_name(f"{self._log.name}.1"))
+        held = (sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}")
+        self._begun = time.monotonic()
+        try:
+            with self._log.open("wb") as log:
+                self._child = subprocess.Popen(
+                    [*held, *self._command()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise SetupError(f"vLLM's server can't be started: {error}") from error
+
+    def _command(self) -> list[str]:
+        options = self._options
+        where = () if self._gpu is None else (f"CUDA_VISIBLE_DEVICES={self._gpu}",)
+        return [
+            *("env", *_ENVIRONMENT, *where, *options.command),
+            *("--model", str(self._base), "--served-model-name", BASE),
+            *("--host", _HOST, "--port", str(self._port)),
+            *("--max-model-len", str(options.window), "--dtype", "bfloat16"),
+            *("--enable-prefix-caching", "--uvicorn-log-level", "warning"),
+            *("--enable-lora", "--max-lora-rank", str(_served_rank(options.rank))),
+            *("--max-loras", "2", "--max-cpu-loras", "64"),
+            *("--kv-cache-memory-bytes", str(round(options.cache_gb * 1e9))),
+            *("--gpu-memory-utilization", "0.1"),  # is asked to be free when it starts, and no more
+            *options.more,
+        ]
+
+    def _last_lines(self) -> str:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-_LAST_LINES:])
+
+
+def _served_rank(rank: int) -> int:
+    """VLLM knows only some ranks."""
+    return next(each for each in (8, 16, 32, 64, 128, 256) if each >= rank)
+
+
+def _is_healthy(url: str) -> bool:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or _HOST, parts.port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,206 @@
+"""Per-turn advantages: what each message of an agent is worth by a critic (SWEET-RL, equation 2).
+
+The difference of two models' log-probabilities of a turn's tokens, as mean or sum; with a regression head
+the head's value. Two texts that differ only in white space around them have the same one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoTokenizer
+from trl.trainer.utils import add_fused_lm_head, use_adapter
+
+from memserver.prompts import Prompts
+from sweet_rl import adapters
+from sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
+from sweet_rl.forks import can_fork
+from sweet_rl.hidden_information import with_hidden
+from sweet_rl.losses import log_probs, numbered
+from sweet_rl.plans import Progress, ScorePlan, unseen
+from sweet_rl.regression_head import (
+    add_head,
+    has_head,
+    load_head,
+    token_values,
+    turn_means,
+)
+from sweet_rl.score_rows import Batch, Row, batch_of, batches, forked, placed, seen
+from sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
+
+Advantages = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What is to be scored.
+
+    Attributes:
+        messages: the whole chat; or, with `texts`, what comes before them.
+        hidden: the reference code.
+        first: how many messages of the agent come before those to be scored.
+        texts: several next messages of the agent, which are scored in place of `messages`.
+    """
+
+    messages: Sequence[ChatMessage]
+    hidden: str
+    first: int = 0
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """A loaded critic with its reference.
+
+    `shares` says whether the candidates of a state go through the model together (see `forks`).
+    """
+
+    plan: ScorePlan
+    model: adapters.Model
+    tokenizer: Tokenizer
+    turns: AgentTurns
+    prompts: Prompts
+    shares: bool = False
+
+    @classmethod
+    def load(cls, plan: ScorePlan) -> "Critic":
+        """Load what a plan names.
+
+        Raises:
+            InvalidInput: there is no such model or adapter.
+        """
+        base = adapters.load_base(plan.base, plan.precision)
+        add_fused_lm_head(base)
+        model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
+        if has_head(plan.critic):
+            add_head(model)
+            load_head(model, plan.critic)
+        elif plan.reference is not None:
+            model.load_adapter(str(adapters.checked(plan.reference)), "ref")
+        tokenizer = AutoTokenizer.from_pretrained(plan.base)
+        turns, shares = AgentTurns.of(tokenizer), can_fork(model.eval(), tokenizer)
+        return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
+
+    def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
+        """The advantages of each chat's turns, or of its texts."""
+        if has_head(self.plan.critic):
+            return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
+        steps = 2 * len(chats)
+        own = self._of_turns(
+            chats,
+            self._log_probs,
+            lambda done, _: progress(done, steps),
+            hidden=self.plan.hidden,
+        )
+        with use_adapter(self.model, "ref" if self.plan.reference is not None else None):
+            before = self._of_turns(
+                chats,
+                self._log_probs,
+                lambda done, _: progress(len(chats) + done, steps),
+                hidden=self.plan.hidden and self.plan.reference_hidden,
+            )
+        return [
+            tuple(a - b for a, b in zip(one, other, strict=True))
+            for one, other in zip(own, before, strict=True)
+        ]
+
+    def _of_turns(
+        self,
+        chats: Sequence[Chat],
+        of_batch: Callable[[Batch], torch.Tensor],
+        progress: Progress,
+        *,
+        hidden: bool,
+    ) -> list[Advantages]:
+        """What `of_batch` says of each chat's turns, in batches of rows of about one length."""
+        owners = [
+            (place, row) for place, chat in enumerate(chats) for row in self._rows(chat, hidden)
+        ]
+        found: dict[int, Advantages] = {}
+        for batch in batches([len(row.ids) for _, row in owners], self.plan.batch_tokens):
+            rows = [owners[number][1] for number in batch]
+            made = placed(batch_of(rows, self.tokenizer.pad_token_id), self.model)
+            with torch.inference_mode():
+                scored = of_batch(made).tolist()
+            for number, row, values in zip(batch, rows, scored, strict=True):
+                found[number] = tuple(values[: row.turns])
+            progress(len(found) * len(chats) // len(owners), len(chats))
+        merged: list[Advantages] = [()] * len(chats)
+        for number, (place, _) in enumerate(owners):
+            merged[place] += found[number]
+        return merged
+
+    def _rows(self, chat: Chat, hidden: bool) -> list[Row]:
+        start = with_hidden(chat.messages, chat.hidden, self.prompts) if hidden else chat.messages
+        if not chat.texts:
+            ids = rendered(self.tokenizer, cleaned(start))
+            return [self._row(ids, chat.first)]
+        said: list[ChatMessage] = [{"role": "assistant", "content": text} for text in chat.texts]
+        if not self.shares:
+            whole = [rendered(self.tokenizer, cleaned([*start, one])) for one in said]
+            return [self._row(ids, chat.first) for ids in whole]
+        before = rendered(self.tokenizer, cleaned(start), ready=True)
+        texts = [message["content"] for message in cleaned(said)]
+        tokens = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [forked(before, [[*ids, self.turns.end] for ids in tokens])]
+
+    def _row(self, ids: list[int], first: int) -> Row:
+        scored = [0] * len(ids)
+        for start, stop in self.turns.spans(ids)[first:]:
+            scored[start:stop] = [1] * (stop - start)
+        return Row(ids, scored)
+
+    def _log_probs(self, batch: Batch) -> torch.Tensor:
+        turn = numbered(batch["completion_mask"])
+        each = torch.nn.functional.one_hot(turn)[..., 1:].float()
+        sums = torch.einsum("bl,blt->bt", log_probs(self.model, batch).float(), each)
+        return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
+
+    def _values(self, batch: Batch) -> torch.Tensor:
+        return turn_means(token_values(self.model, seen(batch)), numbered(batch["completion_mask"]))
+
+
+def score_turns(
+    plan: ScorePlan, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
+) -> list[Advantages]:
+    """For each trajectory the advantage of each turn; for candidates that of each candidate."""
+    return scores_of(Critic.load(plan), records, progress)
+
+
+def scores_of(
+    critic: Critic, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
+) -> list[Advantages]:
+    """As `score_turns`, by a critic that is loaded already."""
+    return critic.score([_chat(record) for record in records], progress)
+
+
+def pair_accuracy(
+    plan: ScorePlan, pairs: Sequence[Pair], progress: Progress = unseen
+) -> dict[str, Any]:
+    """How often a critic's summed advantages put the chosen before the rejected.
+
+    Returns:
+        `pairs`, `accuracy` (ties count half) and `margin`, the mean difference.
+    """
+    chats = [
+        Chat([*pair.prompt, *said], pair.hidden, _said(pair.prompt))
+        for pair in pairs
+        for said in (pair.chosen, pair.rejected)
+    ]
+    sums = [sum(turns) for turns in Critic.load(plan).score(chats, progress)]
+    margins = [a - b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    won = sum((margin > 0) + 0.5 * (margin == 0) for margin in margins)
+    count = max(1, len(pairs))
+    return {"pairs": len(pairs), "accuracy": won / count, "margin": sum(margins) / count}
+
+
+def _chat(record: Trajectory | Candidates) -> Chat:
+    if isinstance(record, Trajectory):
+        return Chat(record.messages, record.hidden)
+    return Chat(record.messages, record.hidden, _said(record.messages), record.candidates)
+
+
+def _said(messages: Sequence[ChatMessage]) -> int:
+    return sum(message["role"] == "assistant" for message in messages)

@@ -1,0 +1,135 @@
+"""The tasks of a recipe: which there are in each split, who answers the agent, and where its code is run."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.prompts import Prompts
+from memserver_evals.colbench.backend.examples import BackendExample, load_backend
+from memserver_evals.colbench.backend.generator import SlotTask, generate
+from memserver_evals.colbench.backend.grading import Grader
+from memserver_evals.colbench.backend.humans import Human, ModelHuman
+from memserver_evals.colbench.backend.rules import MAX_TURNS
+from memserver_evals.colbench.backend.slot_human import SlotHuman
+from memserver_evals.colbench.backend.task import BackendTask
+from memserver_evals.colbench.chat import PartModel
+from memserver_evals.colbench.sandbox.pool import Sandbox
+from sweet_rl.recipe import Generated, Recipe
+
+Split = Literal["warm-start", "train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The tasks of one split; `slots` are generated ones with what they were made of, by id."""
+
+    examples: tuple[BackendExample, ...]
+    slots: Mapping[str, SlotTask]
+    human: str = ""
+    max_turns: int = MAX_TURNS
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What tasks need of the machine.
+
+    Attributes:
+        data: the folder with published task files.
+        human: the endpoint of the model that plays the human; None where no model does.
+        disposable: the machine is thrown away afterwards, so code runs where it can't be kept from files.
+        prompts: the texts of prompts.
+    """
+
+    data: Path | None = None
+    human: Endpoint | None = None
+    disposable: bool = False
+    prompts: Prompts = field(default_factory=Prompts)
+
+
+def make_tasks(recipe: Recipe, split: Split, data: Path | None = None) -> TaskSet:
+    """The tasks of a split.
+
+    Raises:
+        InvalidInput: a file can't be read, or has too few tasks.
+    """
+    tasks = recipe.tasks
+    if not isinstance(tasks, Generated):
+        return _published(recipe, split, data)
+    if split == "warm-start":
+        count = recipe.warm_start.tasks if recipe.warm_start else 0
+        made = generate(
+            "train", count, first=tasks.train, seed=tasks.seed, spare_turns=tasks.spare_turns
+        )
+    else:
+        count = {"train": tasks.train, "validation": tasks.validation, "test": tasks.test}[split]
+        made = generate(split, count, seed=tasks.seed, spare_turns=tasks.spare_turns)
+    return TaskSet(tuple(task.example for task in made), {task.example.id: task for task in made})
+
+
+def identity_of(recipe: Recipe, split: Split) -> JsonObject:
+    """What decides which tasks a split has."""
+    tasks = recipe.tasks
+    if not isinstance(tasks, Generated):
+        return tasks.model_dump(mode="json")
+    kept = {"kind": tasks.kind, "seed": tasks.seed, "spare_turns": tasks.spare_turns}
+    if split == "warm-start":
+        return kept | {"first": tasks.train}
+    return kept | {split: getattr(tasks, split)}
+
+
+@asynccontextmanager
+async def environment(
+    tasks: TaskSet, around: Surroundings, *, single: bool = False
+) -> AsyncIterator[BackendTask]:
+    """The tasks, ready to be played.
+
+    Args:
+        tasks: of one split.
+        around: what they need.
+        single: the single-turn row, in which the agent may ask nothing.
+
+    Raises:
+        InvalidInput: a model plays the human, and no endpoint is named.
+    """
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(disposable=around.disposable))
+        human: Human | None = None
+        if not single:
+            human = await _human(tasks, around, stack)
+        yield BackendTask(
+            tasks.examples, Grader(sandbox), human, around.prompts, max_turns=tasks.max_turns
+        )
+
+
+async def _human(tasks: TaskSet, around: Surroundings, stack: AsyncExitStack) -> Human:
+    if tasks.slots:
+        return SlotHuman(tasks.slots)
+    if around.human is None:
+        raise InvalidInput(
+            f"The model {tasks.human} plays the human, but its endpoint isn't named.",
+            hint="Name it by --human-url.",
+        )
+    client = EndpointClient(around.human)
+    stack.push_async_callback(client.aclose)
+    return ModelHuman(PartModel(client, tasks.human), around.prompts)
+
+
+def _published(recipe: Recipe, split: Split, data: Path | None) -> TaskSet:
+    tasks = recipe.tasks
+    assert not isinstance(tasks, Generated)
+    if data is None:
+        raise InvalidInput("The recipe's tasks are in files.", hint="Name their folder by --data.")
+    if split == "test":
+        examples = load_backend(data / tasks.test)[: tasks.test_count]
+    else:
+        every = load_backend(data / tasks.train)
+        kept = len(every) - tasks.validation
+        if kept < 1:
+            raise InvalidInput(f"{data / tasks.train} has no more tasks than validation takes.")
+        examples = every[:kept][: tasks.train_count] if split == "train" else every[kept:]
+    return TaskSet(examples, {}, tasks.human, tasks.max_turns)

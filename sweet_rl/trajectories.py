@@ -1,0 +1,183 @@
+"""The records that the stages of training hand to each other, and their files: JSON Lines, one a record.
+
+A trajectory is one collaboration that was played; candidates are several next messages for one state of
+one; ranked are candidates with what a critic thinks of them; a pair is what a preference loss learns from.
+Owns reading and writing, the published form of trajectories too. What is made of them is elsewhere.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
+
+from memserver_evals.colbench.records import read_records
+from memserver_evals.runs.run_folder import write_whole
+
+Role = Literal["system", "user", "assistant"]
+
+
+class ChatMessage(TypedDict):
+    """One message as chat templates, TRL and endpoints have it."""
+
+    role: Role
+    content: str
+
+
+Messages = tuple[ChatMessage, ...]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Record(BaseModel):
+    """A line of a file; what it doesn't know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Trajectory(Record):
+    """One collaboration.
+
+    Attributes:
+        task: the example's id.
+        kind: a generated task's family, or an empty string.
+        sample: which play of the task this is, from 0.
+        hidden: the reference code, which the agent never sees.
+        messages: system, user, assistant, user, …, assistant.
+        answer: the code that was graded.
+        passed: for each test, whether it passed.
+        reward: the share of tests passed.
+        tokens: that the agent generated, as far as it was counted.
+    """
+
+    task: str
+    kind: str = ""
+    sample: Annotated[int, Field(ge=0)] = 0
+    hidden: str
+    messages: Messages
+    answer: str
+    passed: tuple[bool, ...] = ()
+    reward: _Share
+    tokens: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _in_turns(self) -> Self:
+        roles = [message["role"] for message in self.messages]
+        turns = ["user", "assistant"] * (len(roles) // 2)
+        if len(roles) < 3 or roles != ["system", *turns]:
+            raise ValueError("the messages must be system, user, assistant, user, …, assistant")
+        return self
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Tells it from all others of the same file."""
+        return self.task, self.sample
+
+    @property
+    def turns(self) -> int:
+        """How many messages the agent wrote."""
+        return (len(self.messages) - 1) // 2
+
+    def before(self, turn: int) -> Messages:
+        """All up to the agent's message of a turn, from 0, that message excluded."""
+        return self.messages[: 2 + 2 * turn]
+
+    def said(self, turn: int) -> str:
+        """The agent's message of a turn, from 0."""
+        return self.messages[2 + 2 * turn]["content"]
+
+
+class Candidates(Record):
+    """Several next messages of the agent, for one state of one collaboration.
+
+    Attributes:
+        task: the example's id.
+        kind: a generated task's family, or an empty string.
+        hidden: the reference code.
+        sample: of the trajectory that the state is from.
+        turn: which message of the agent is next, from 0.
+        messages: the state; it ends with the user's message.
+        candidates: the texts.
+        tokens: that were generated for all of them.
+    """
+
+    task: str
+    kind: str = ""
+    hidden: str
+    sample: Annotated[int, Field(ge=0)] = 0
+    turn: Annotated[int, Field(ge=0)]
+    messages: Messages
+    candidates: Annotated[tuple[str, ...], Field(min_length=1)]
+    tokens: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _one_each(self) -> Self:
+        if not self.messages or self.messages[-1]["role"] != "user":
+            raise ValueError("the messages must end with one of the user")
+        return self
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Tells it from all others of the same file."""
+        return self.task, self.sample, self.turn
+
+
+class Ranked(Candidates):
+    """Candidates with a score for each.
+
+    Attributes:
+        advantages: by the critic; higher is better.
+        oracle: by who knows the hidden constants; None where nobody does.
+    """
+
+    advantages: tuple[float, ...]
+    oracle: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        _same_length(self.candidates, advantages=self.advantages, oracle=self.oracle)
+        return self
+
+
+class Pair(Record):
+    """Two ways to go on from one prompt, in TRL's conversational form.
+
+    Attributes:
+        task: the example's id.
+        hidden: the reference code.
+        prompt: what both go on from.
+        chosen: the better one: all messages that follow, the user's among them, or one of the agent.
+        rejected: the worse one.
+    """
+
+    task: str
+    hidden: str
+    prompt: Messages
+    chosen: Messages
+    rejected: Messages
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def write_file(path: Path, records: Iterable[Record]) -> int:
+    """Write a file at once, and say how many records it has."""
+    lines = [record.model_dump_json() for record in records]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+    return len(lines)
+
+
+def read_file(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
+    """All records of a file.
+
+    Raises:
+        InvalidInput: with file and line, before anything is used.
+    """
+    return read_records(path, kind)
+
+
+def _same_length(candidates: Sequence[str], **others: Sequence[float] | None) -> None:
+    for name, values in others.items():
+        if values is not None and len(values) != len(candidates):
+            raise ValueError(f"{len(candidates)} candidates, but {len(values)} {name}")

@@ -1,0 +1,151 @@
+"""What a message of a synthetic user is about, and the conversation that it is part of."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from memserver.agent.options import PromptOrder
+from sweet_rl.warm_start.facts import Fact
+from sweet_rl.warm_start.values import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Small talk."""
+
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """One or more lasting facts; `then` is asked in the same breath."""
+
+    facts: tuple[Fact, ...]
+    then: "Ask | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A fact has another value now."""
+
+    old: Fact
+    new: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A fact shall be forgotten."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question about a fact; the agent was never told it where `known` is false."""
+
+    fact: Fact
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AskAll:
+    """What the agent knows of the person."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskDay:
+    """What was said on a day."""
+
+    day: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A list with its topic."""
+
+    topic: str
+    title: str
+    items: str
+
+    def filled(self, form: str) -> str:
+        """A form of words with this note in it."""
+        upper = self.topic[:1].upper() + self.topic[1:]
+        return form.format(t=self.topic, T=upper, v=self.title, l=self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A note to be kept in archival storage."""
+
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A question for a note."""
+
+    note: Note
+
+
+Intent = Chat | Tell | Change | Forget | Ask | AskAll | AskDay | Keep | LookUp
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """One message of the user."""
+
+    text: str
+    intent: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A message from before the conversation."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    at: datetime
+    fact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A whole conversation, and the agent that it is held with."""
+
+    past: tuple[Past, ...]
+    sayings: tuple[Saying, ...]
+    window: int
+    order: PromptOrder
+    persona: str | None
+
+    @property
+    def memorable(self) -> frozenset[str]:
+        """What was said that no note holds and that is no small talk."""
+        return frozenset(each.text for each in self.past if each.fact)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """What a conversation is made of: its side of the values, kinds and wordings.
+
+    Attributes:
+        values: training or test.
+        kinds: the kinds that are held out, or the others.
+        wording: the sentences that are held out, or the others.
+    """
+
+    values: Split = "train"
+    kinds: bool = False
+    wording: bool = False
+
+
+TRAINING = Holdout()
+HELD_OUT = {
+    "values": Holdout("test"),
+    "wordings": Holdout("test", wording=True),
+    "kinds": Holdout("test", kinds=True),
+}
+"""Three tests, each harder by one thing than training."""

@@ -1,0 +1,365 @@
+"""The model that does the right thing, since it knows what each message is about.
+
+It stands in for a model behind the real server: it sees the real prompt and the real results of its tools,
+and decides by them, as a model must: what is in sight is answered, what is not is searched for, and what
+is not found is admitted.
+"""
+
+import re
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from typing_extensions import override
+
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.tokens import TokenCounter
+from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
+from sweet_rl.warm_start.facts import Fact
+from sweet_rl.warm_start.intents import (
+    Ask,
+    AskAll,
+    AskDay,
+    Change,
+    Chat,
+    Forget,
+    Intent,
+    Keep,
+    LookUp,
+    Note,
+    Tell,
+)
+
+SECTION = "human"
+LONGEST_QUOTE = 120
+MOST_LISTED = 5
+NOTHING = "(none)"
+ONLY_TALK = "Small talk only."
+
+Steps = Generator[ToolCall, Sequence[PromptMessage], None]
+"""The calls of one turn; each takes the prompt of the next step back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """One thing to learn: what is asked, and the right answer.
+
+    Attributes:
+        prompt: what the model saw.
+        call: the right call; None where a text is asked for.
+        text: the right text.
+        kind: of the user's message, for figures by kind.
+        goal: what a right call must hold, besides the right tool.
+    """
+
+    prompt: tuple[PromptMessage, ...]
+    call: ToolCall | None
+    text: str
+    kind: str
+    goal: str
+
+
+@dataclass
+class Teacher(ChatModel):
+    """The right answers of one conversation, written down as they are given.
+
+    Attributes:
+        counter: counts tokens as the student's tokenizer does.
+        window: tokens that the student can see.
+        random: chooses the words.
+        memorable: what the user says that a summary should keep.
+    """
+
+    counter: TokenCounter
+    window: int
+    random: Random
+    memorable: frozenset[str] = frozenset()
+    taught: list[Taught] = field(default_factory=list)
+    name: str = "teacher"
+    message_overhead: int = 16
+    _intent: Intent | None = None
+    _steps: Steps | None = None
+
+    def expect(self, intent: Intent) -> None:
+        """The next message of the user is about this."""
+        self._intent, self._steps = intent, None
+
+    @override
+    async def context_window(self) -> int:
+        return self.window
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self.counter.count(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        return ""
+
+    @override
+    async def check(self) -> None:
+        """Is always there."""
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        assert self._intent is not None
+        if self._steps is None:
+            self._steps = right_steps(self._intent, prompt, self.random)
+            call = next(self._steps)
+        else:
+            assert not _last_result(prompt).startswith("Failed"), _last_result(prompt)
+            call = self._steps.send(prompt)
+        kind = type(self._intent).__name__.lower()
+        self.taught.append(Taught(tuple(prompt), call, "", kind, _goal(self._intent, call)))
+        return Reply(call, Usage())
+
+    @override
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        text = right_summary(prompt[-1].text, self.memorable, most_words=int(max_tokens * 0.5))
+        self.taught.append(Taught(tuple(prompt), None, text, "summary", ""))
+        return Written(text, Usage())
+
+    @override
+    async def aclose(self) -> None:
+        """Holds nothing."""
+
+
+def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
+    """The calls that a message asks for, each decided by what the prompt then shows."""
+    match intent:
+        case Chat(reply=reply):
+            yield _say(reply)
+        case Tell(facts=facts, then=then):
+            yield from _tell(facts, then, prompt, random)
+        case Change(old=old, new=new):
+            yield from _change(old, new, prompt, random)
+        case Forget(fact=fact):
+            yield from _forget(fact, prompt, random)
+        case Ask(fact=fact, known=known):
+            yield from _ask(fact, prompt, random, known=known)
+        case AskAll(facts=facts):
+            yield _say(_list_all([fact for fact in facts if fact.note in _notes(prompt)]))
+        case AskDay(day=day, words=words):
+            yield from _ask_day(day, words)
+        case Keep(note=note) | LookUp(note=note):
+            yield from _archive(note, random, keep=isinstance(intent, Keep))
+
+
+def right_summary(request: str, memorable: Collection[str], *, most_words: int) -> str:
+    """New notes from the request for them: the old ones, then what happened in the new messages.
+
+    Small talk is dropped, and so is what stands in the working context: it would be out of date there
+    after the next change. The oldest lines go first where it gets too long.
+
+    Args:
+        request: the prompt's last message.
+        memorable: what the user says in this conversation that is worth a line.
+        most_words: of the summary.
+    """
+    before, _, after = request.partition("\n\nNew messages:\n")
+    old = before.removeprefix("Notes so far:\n").strip()
+    lines = [] if old in {NOTHING, ONLY_TALK} else old.splitlines()
+    for said in _SAID.findall(after):
+        text = said.removesuffix("…")
+        if any(each.startswith(text) for each in memorable):
+            lines.append(f"The user said: {said}")
+    while lines and sum(len(line.split()) for line in lines) > most_words:
+        lines.pop(0)
+    return "\n".join(lines) or ONLY_TALK
+
+
+_SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
+
+
+def _tell(
+    facts: Sequence[Fact], then: Ask | None, prompt: Sequence[PromptMessage], random: Random
+) -> Steps:
+    shown = prompt
+    new = [fact for fact in facts if fact.note not in _notes(prompt)]
+    for fact in new:
+        shown = yield _call(
+            "working_context_append", section=SECTION, content=fact.note, request_heartbeat=True
+        )
+    if then is not None:
+        yield from _ask(then.fact, shown, random, known=then.known)
+        return
+    told = random.choice(facts)
+    forms = _THANKS_FOR_HABIT if told.kind.value == "habit" else _THANKS
+    yield _say(random.choice(forms if new else _KNEW).format(v=told.value))
+
+
+def _archive(note: Note, random: Random, *, keep: bool) -> Steps:
+    if keep:
+        content = note.filled("{T} for {v}: {l}")
+        yield _call("archival_memory_insert", content=content, request_heartbeat=True)
+        yield _say(note.filled(random.choice(_KEPT)))
+        return
+    query = note.filled("{t} for {v}")
+    shown = yield _call("archival_memory_search", query=query, request_heartbeat=True)
+    found = note.items in _last_result(shown)
+    yield _say(note.filled(random.choice(_LOOKED_UP) if found else _NO_NOTE))
+
+
+def _forget(fact: Fact, prompt: Sequence[PromptMessage], random: Random) -> Steps:
+    if fact.note in _notes(prompt):
+        yield _replace(fact.note, "")
+    yield _say(random.choice(_FORGOTTEN))
+
+
+def _change(old: Fact, new: Fact, prompt: Sequence[PromptMessage], random: Random) -> Steps:
+    if old.note in _notes(prompt):
+        yield _replace(old.note, new.note)
+    else:
+        yield _call(
+            "working_context_append", section=SECTION, content=new.note, request_heartbeat=True
+        )
+    yield _say(random.choice(_UPDATED).format(v=new.value))
+
+
+def _ask(fact: Fact, prompt: Sequence[PromptMessage], random: Random, *, known: bool) -> Steps:
+    answer = fact.filled(random.choice(fact.kind.answer))
+    if known and _in_sight(fact, prompt):
+        yield _say(answer)
+        return
+    for tool in ("recall_memory_search", "recall_memory_search_ignore_case"):
+        shown = yield _call(tool, query=fact.kind.key, request_heartbeat=True)
+        if known and any(_tells(line, fact) for line in _last_result(shown).splitlines()):
+            yield _say(answer)
+            return
+    yield _say(fact.filled(random.choice(_UNKNOWN)))
+
+
+def _ask_day(day: str, words: str) -> Steps:
+    shown = yield _call(
+        "recall_memory_search_date", start_date=day, end_date=day, request_heartbeat=True
+    )
+    lines = re.findall(r"^\[[\d: -]+\] user: (.+)$", _last_result(shown), re.MULTILINE)
+    if not lines:
+        yield _say(f"I find nothing {words}.")
+        return
+    said = lines[0]
+    quote = said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rsplit(" ", 1)[0] + " …"
+    opening = words[:1].upper() + words[1:]
+    yield _say(f"{opening} you told me: {quote}")
+
+
+def _list_all(facts: Sequence[Fact]) -> str:
+    if not facts:
+        return "Not much yet. Tell me something about yourself!"
+    listed = "; ".join(fact.note for fact in facts[:MOST_LISTED])
+    more = " And some more." if len(facts) > MOST_LISTED else ""
+    return f"This is what I know: {listed}.{more}"
+
+
+def _in_sight(fact: Fact, prompt: Sequence[PromptMessage]) -> bool:
+    """Whether the prompt shows the fact: as a note, in the summary, or where the person said it."""
+    if fact.note in _notes(prompt):
+        return True
+    said = (str(part.call.arguments.get("message", "")) for part in prompt if part.call is not None)
+    texts = (*(part.text for part in prompt), *said)
+    return any(_tells(line, fact) for text in texts for line in text.splitlines())
+
+
+def _tells(line: str, fact: Fact) -> bool:
+    """Whether a line tells the fact: its value, and its thing where the value alone says little."""
+    text = _STAMP.sub("", line)
+    if not re.search(rf"(?<!\w){re.escape(fact.value)}(?!\w)", text, re.IGNORECASE):
+        return False
+    return fact.kind.value in _TELLING_VALUES or fact.kind.key.split()[-1].lower() in text.lower()
+
+
+_STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
+_TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
+
+
+def _notes(prompt: Sequence[PromptMessage]) -> set[str]:
+    """The lines of the working context, wherever it stands."""
+    systems = [part.text for part in prompt if part.role == "system"]
+    return {line.strip() for text in systems for line in text.splitlines()}
+
+
+def _last_result(prompt: Sequence[PromptMessage]) -> str:
+    return next((part.text for part in reversed(prompt) if part.role == "tool"), "")
+
+
+def _goal(intent: Intent, call: ToolCall) -> str:
+    """What a right call must hold, word for word; empty where any words will do."""
+    if call.name != "send_message":
+        texts = [value for value in call.arguments.values() if isinstance(value, str)]
+        return texts[-1] if texts[-1] else texts[-2]
+    said = str(call.arguments["message"])
+    match intent:
+        case Ask(fact=fact) | Tell(then=Ask(fact=fact)):
+            return fact.value if fact.value.lower() in said.lower() else "haven't"
+        case AskDay() | LookUp():
+            return said[-20:]
+        case AskAll(facts=facts):
+            return next((fact.value for fact in facts if fact.value in said), "")
+        case _:
+            return ""
+
+
+def _say(message: str) -> ToolCall:
+    return _call("send_message", message=message)
+
+
+def _replace(old: str, new: str) -> ToolCall:
+    return _call(
+        "working_context_replace",
+        section=SECTION,
+        old_content=old,
+        new_content=new,
+        request_heartbeat=True,
+    )
+
+
+def _call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - JSON
+    return ToolCall(f"call_{uuid4().hex[:12]}", name, dict(arguments))
+
+
+_THANKS = (
+    "Got it, {v}! I will remember that.", "Thanks for telling me. {v}, noted.", "{v}, I'll keep that in mind.",
+    "Good to know: {v}.", "Nice! I've noted {v}.", "{v}! I won't forget it.", "I'll remember {v}, thank you.",
+)  # fmt: skip
+_THANKS_FOR_HABIT = (
+    "I'll remember that.",
+    "Good to know!",
+    "Nice, I've noted that.",
+    "That sounds nice. Noted!",
+)
+_KNEW = ("Yes, you told me: {v}.", "I remember, {v}.", "{v}, I have that already.", "Right, {v}.")
+_UPDATED = (
+    "Okay, I've updated that: {v}.", "Thanks, it's {v} now.", "Noted, {v} it is.", "I've changed it to {v}.",
+)  # fmt: skip
+_FORGOTTEN = (
+    "It's forgotten.",
+    "Done, I've removed that.",
+    "I've deleted it.",
+    "Okay, that's gone.",
+)
+_UNKNOWN = (
+    "You haven't told me that yet.", "I can't find that. You haven't told me, I think.",
+    "I don't know, you haven't mentioned it.", "You haven't said anything about that so far.",
+)  # fmt: skip
+_KEPT = (
+    "I've stored your {t} for {v}.",
+    "Done, I keep the {t} for {v}.",
+    "Saved: the {t} for {v}.",
+)
+_LOOKED_UP = ("Your {t} for {v}: {l}.", "Here is the {t} for {v}: {l}.", "The {t} for {v}: {l}.")
+_NO_NOTE = "I find no {t} for {v}."

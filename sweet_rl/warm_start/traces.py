@@ -1,0 +1,193 @@
+"""Traces: synthetic users talk with agents of the real server, and what the teacher did is written down.
+
+The prompt, the tools and their results are the server's own. One line of a traces file is a chain: a
+prompt, and the agent's turns that went on from it, until an edit or an eviction changed its beginning.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+from typing_extensions import override
+
+from memserver.agent.faculties import ModelSource
+from memserver.llm.base import ChatModel
+from memserver.llm.tokens import TokenCounter
+from memserver.llm.wire import call_as_json, json_messages
+from memserver.memory.working_context import default_sections
+from memserver.storage import agents
+from memserver.storage.agents import NewAgent
+from memserver.storage.inbox import NewMessage
+from memserver.wiring.services import Services
+from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
+from sweet_rl.warm_start.intents import Holdout, User
+from sweet_rl.warm_start.progress import Progress
+from sweet_rl.warm_start.small_talk import SmallTalk
+from sweet_rl.warm_start.teacher import Taught, Teacher
+from sweet_rl.warm_start.users import make_user
+
+TENANT = "warm-start"
+AT_ONCE = 16
+MAX_OUTPUT_TOKENS = 256
+
+
+class SimulatedClock:
+    """The time in the agents' world."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        """The time."""
+        return self.now
+
+
+class Teachers(ModelSource):
+    """A teacher for each agent, by the name of its model."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._known: dict[str, Teacher] = {}
+        self._default = Teacher(counter, 8192, Random(0))
+
+    def add(self, name: str, user: User, random: Random) -> Teacher:
+        """A new one, for this user."""
+        self._known[name] = Teacher(self._counter, user.window, random, user.memorable)
+        return self._known[name]
+
+    def remove(self, name: str) -> None:
+        """Its conversation is over."""
+        del self._known[name]
+
+    @override
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        """The one of this name; None is one that only counts."""
+        return self._default if name is None else self._known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Plays conversations on a running server.
+
+    Attributes:
+        services: the server's, whose models are `teachers` and whose clock is `clock`; jobs run
+            only when the recorder says so, so that the same seed gives the same traces.
+        teachers: the models.
+        clock: what the server takes for the time.
+    """
+
+    services: Services
+    teachers: Teachers
+    clock: SimulatedClock
+
+    async def record_made_up(
+        self, path: Path, side: Holdout, talk: Sequence[SmallTalk], *, count: int, seed: int
+    ) -> int:
+        """Play made-up users and write their chains; what they say is given by the seed.
+
+        Returns:
+            How many chains were written.
+        """
+        played: list[Chain] = []
+        with Progress("users", count) as progress:
+            for start in range(0, count, AT_ONCE):
+                random = Random(f"{seed} {start}")
+                self.clock.now = _some_time(random)
+                batch = [
+                    make_user(random, side, list(talk), self.clock.now)
+                    for _ in range(min(AT_ONCE, count - start))
+                ]
+                played.extend(await self._play(batch, f"{path.stem}-{seed}-{start}", random))
+                progress.step(len(batch))
+        return write_chains(path, played)
+
+    async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
+        """Play these users, all at once, and write their chains; returns how many."""
+        return write_chains(path, await self._play(users, f"{path.stem}-{seed}", Random(seed)))
+
+    async def _play(self, users: Sequence[User], name: str, random: Random) -> list[Chain]:
+        """The conversations of a batch side by side, message by message."""
+        players = [
+            await self._player(f"{name}-{number}", user, random)
+            for number, user in enumerate(users)
+        ]
+        await asyncio.gather(*(self._import(player) for player in players))
+        for index in range(max(len(user.sayings) for user in users)):
+            self.clock.now += timedelta(minutes=random.randint(1, 9))
+            speaking = [player for player in players if index < len(player.user.sayings)]
+            await asyncio.gather(*(self._say(player, index) for player in speaking))
+            await self.services.jobs.run_until_idle()  # compaction, always at this point
+        for player in players:
+            self.teachers.remove(player.name)
+        return [chain for player in players for chain in chains(player.teacher.taught)]
+
+    async def _player(self, name: str, user: User, random: Random) -> "_Player":
+        teacher = self.teachers.add(name, user, Random(random.random()))
+        archival = self.services.archival
+        async with self.services.database.tenant(TENANT) as tx:
+            agent = await agents.create(
+                tx,
+                TENANT,
+                NewAgent(
+                    name=name,
+                    sections=default_sections(),
+                    embedding_model=archival.embedder.model,
+                    dimension=await archival.dimension(),
+                    model=name,
+                    system_prompt=user.persona,
+                    options={
+                        "prompt_order": user.order,
+                        "max_output_tokens": MAX_OUTPUT_TOKENS,
+                    },
+                ),
+            )
+        return _Player(name, user, teacher, agent.id)
+
+    async def _import(self, player: "_Player") -> None:
+        past = [NewMessage(each.text, 0, each.role, each.at) for each in player.user.past]
+        if past:
+            conversation = self.services.conversation
+            turn = await conversation.import_messages(TENANT, player.agent, past)
+            await conversation.result(TENANT, turn)
+
+    async def _say(self, player: "_Player", index: int) -> None:
+        saying = player.user.sayings[index]
+        player.teacher.expect(saying.intent)
+        turn = await self.services.conversation.post(TENANT, player.agent, saying.text)
+        result = await self.services.conversation.result(TENANT, turn)
+        if result.ended.stop_reason != "message_sent":
+            raise AssertionError(f"A teacher's turn ended otherwise: {result.ended}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Player:
+    name: str
+    user: User
+    teacher: Teacher
+    agent: UUID
+
+
+def chains(taught: Iterable[Taught]) -> Iterator[Chain]:
+    """Put turns together whose prompts only grew."""
+    messages: list[dict[str, str]] = []
+    lessons: list[Lesson] = []
+    for each in taught:
+        prompt = json_messages(each.prompt)
+        if prompt[: len(messages)] != messages and messages:
+            yield Chain(tuple(messages), tuple(lessons))
+            lessons = []
+        lessons.append(Lesson(len(prompt), each.kind, each.goal))
+        text = call_as_json(each.call) if each.call is not None else each.text
+        messages = [*prompt, {"role": "assistant", "content": text}]
+    if messages:
+        yield Chain(tuple(messages), tuple(lessons))
+
+
+def _some_time(random: Random) -> datetime:
+    """When a batch of conversations begins: any day of some years, by day."""
+    day = datetime(2024, 1, 1, 8, tzinfo=UTC) + timedelta(days=random.randrange(1400))
+    return day + timedelta(minutes=random.randrange(600))

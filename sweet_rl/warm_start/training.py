@@ -1,0 +1,268 @@
+"""Training a LoRA adapter on traces: `python -m sweet_rl.warm_start.training --help`.
+
+TRL's SFTTrainer with PEFT. A loss is taken on the agent's turns alone. A run times its first steps and
+fits itself into the time it may take; it saves as it goes and resumes where it broke off.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+from trl import SFTConfig
+
+from sweet_rl import adapters
+from sweet_rl.sft import AgentTurnTrainer
+from sweet_rl.warm_start.chains import Chain, Lesson, read_chains
+from sweet_rl.warm_start.lessons import chatml, dataset_rows
+from sweet_rl.warm_start.scoring import (
+    TransformersModel,
+    TransformersTokenizer,
+    generate,
+    nats_per_token,
+    questions,
+    score,
+)
+
+TESTS = ("values", "wordings", "kinds")
+PLAIN_CHATS = {
+    "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
+    "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
+}
+"""Files of the untrained model's answers, with their system messages; the first one is the template's."""
+DATA = Path(__file__).parent / "data"
+TIMED_STEPS = 20
+SEED = 1
+LONGEST_CHAIN = 3072
+"""Tokens; longer ones are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How it is trained.
+
+    Attributes:
+        seconds: that training may take; None: as long as the epochs do.
+        epochs: at most.
+        steps: at most; None leaves it to the epochs.
+        batch: chains in a step.
+        rate: the highest learning rate.
+        rank: of the adapter.
+        plain_share: plain chats for each chain, so that ordinary chat stays.
+        adapter: is trained on; None begins a new one.
+    """
+
+    seconds: float | None = None
+    epochs: float = 3
+    steps: int | None = None
+    batch: int = 32
+    rate: float = 4e-4
+    rank: int = 16
+    plain_share: float = 0.15
+    adapter: Path | None = None
+
+
+def plain_chats(*, held_out: bool) -> list[Chain]:
+    """The untrained model's own chats without tools, as chains of one turn."""
+    return [
+        Chain(
+            (
+                {"role": "system", "content": system},
+                {"role": "user", "content": each["text"]},
+                {"role": "assistant", "content": each["reply"]},
+            ),
+            (Lesson(2, "plain", ""),),
+        )
+        for name, system in PLAIN_CHATS.items()
+        for each in map(json.loads, (DATA / name).read_text(encoding="utf-8").splitlines())
+        if each["held_out"] == held_out
+    ]
+
+
+def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str, Any]:
+    """Train an adapter and write it, in bf16, to `out`/adapter; returns the figures of the run."""
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    chains = list(read_chains(traces / "train.jsonl.gz"))
+    plain = list(
+        islice(cycle(plain_chats(held_out=False)), round(recipe.plain_share * len(chains)))
+    )
+    rows = dataset_rows([*chains, *plain], tokenizer, longest=LONGEST_CHAIN)
+    tokens = sum(len(row["input_ids"]) for row in rows)
+    data = Dataset.from_list(rows)
+    per_epoch = len(rows) / recipe.batch
+    wanted = int(min(per_epoch * recipe.epochs, recipe.steps or float("inf")))
+    start = time.monotonic()
+    steps = max(1, wanted)
+    if recipe.seconds is not None:
+        timed = _seconds_per_step(model_path, tokenizer, data, out, recipe)
+        left = recipe.seconds - (time.monotonic() - start)
+        steps = max(1, min(wanted, int(left / timed)))
+    trainer = _trainer(model_path, tokenizer, data, out / "checkpoints", recipe, steps)
+    resumed = any((out / "checkpoints").glob("checkpoint-*"))
+    result = trainer.train(resume_from_checkpoint=resumed or None)
+    adapters.save(trainer.model, out / "adapter", base=model_path.name)
+    return {
+        "chains": len(chains),
+        "plain_chats": len(plain),
+        "tokens_an_epoch": tokens,
+        "steps": steps,
+        "epochs": round(steps / per_epoch, 2),
+        "seconds": round(time.monotonic() - start, 1),
+        "loss": round(result.training_loss, 4),
+        "losses": [
+            [entry["step"], round(entry["loss"], 4)]
+            for entry in trainer.state.log_history
+            if "loss" in entry
+        ],
+        "recipe": {"batch": recipe.batch, "rate": recipe.rate, "rank": recipe.rank},
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+
+
+def examine(
+    model: TransformersModel, tokenizer: TransformersTokenizer, traces: Path, most: int
+) -> dict[str, Any]:
+    """Every figure of a model: the three tests, and what became of plain chat."""
+    model.eval()
+    figures: dict[str, Any] = {
+        name: score(model, tokenizer, questions(read_chains(traces / f"{name}.jsonl.gz"), most))
+        for name in TESTS
+    }
+    plain = plain_chats(held_out=True)
+    answers = generate(
+        model, tokenizer, [chatml(chain.messages[:2]) for chain in plain], longest=60
+    )
+    figures["plain_chat"] = {
+        "chats": len(plain),
+        "nats_per_token": round(nats_per_token(model, tokenizer, plain), 4),
+        "json_instead_of_text": sum(answer.lstrip().startswith("{") for answer in answers),
+        "distinct_answers": len(set(answers)),
+        "answers": [
+            [chain.messages[1]["content"], answer]
+            for chain, answer in islice(zip(plain, answers, strict=True), 12)
+        ],
+    }
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("traces", type=Path, help="the folder of the traces")
+    parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
+    parser.add_argument("--out", type=Path, required=True, help="where adapter and figures go")
+    parser.add_argument("--seconds", type=float, help="that training may take")
+    parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--steps", type=int, help="at most")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=4e-4)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
+    parser.add_argument(
+        "--questions", type=int, default=400, help="turns in each test; 0: no tests"
+    )
+    options = parser.parse_args(arguments)
+    if options.questions < 0:
+        parser.error("--questions must be 0 or more")
+    recipe = Recipe(
+        seconds=options.seconds,
+        epochs=options.epochs,
+        steps=options.steps,
+        batch=options.batch,
+        rate=options.rate,
+        rank=options.rank,
+        adapter=options.adapter,
+    )
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {
+        "training": train(options.model, options.traces, options.out, recipe)
+    }
+    _write(options.out / "figures.json", figures)
+    if options.questions:
+        tokenizer = AutoTokenizer.from_pretrained(options.model)
+        model = adapters.load_base(options.model)
+        fewer = max(1, options.questions // 2)
+        figures["untrained"] = examine(model, tokenizer, options.traces, fewer)
+        model.load_adapter(str(options.out / "adapter"))
+        figures["trained"] = examine(model, tokenizer, options.traces, options.questions)
+        _write(options.out / "figures.json", figures)
+    sys.stdout.write(json.dumps(_short(figures)) + "\n")
+    return 0
+
+
+def _trainer(
+    model_path: Path,
+    tokenizer: TransformersTokenizer,
+    data: Dataset,
+    out: Path,
+    recipe: Recipe,
+    steps: int,
+) -> AgentTurnTrainer:
+    config = SFTConfig(
+        output_dir=str(out),
+        max_steps=steps,
+        per_device_train_batch_size=recipe.batch,
+        learning_rate=recipe.rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=min(30, steps // 5),
+        max_grad_norm=1.0,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=False,
+        max_length=None,
+        train_sampling_strategy="group_by_length",
+        logging_steps=min(25, max(1, steps // 4)),
+        save_steps=200,
+        save_total_limit=1,
+        report_to="none",
+        seed=SEED,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    return AgentTurnTrainer(
+        model=adapters.to_train(
+            adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
+        ),
+        args=config,
+        train_dataset=data,
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
+    )
+
+
+def _seconds_per_step(
+    model_path: Path,
+    tokenizer: TransformersTokenizer,
+    data: Dataset,
+    out: Path,
+    recipe: Recipe,
+) -> float:
+    """Train a few steps, only to time them."""
+    steps = min(TIMED_STEPS, recipe.steps or TIMED_STEPS)
+    trainer = _trainer(model_path, tokenizer, data, out / "timing", recipe, steps)
+    start = time.monotonic()
+    trainer.train()
+    return (time.monotonic() - start) / steps
+
+
+def _write(path: Path, figures: dict[str, Any]) -> None:
+    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _short(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures without the texts."""
+    dropped = {"wrong", "answers", "losses"}
+    if not isinstance(figures, dict):
+        return figures
+    return {name: _short(value) for name, value in figures.items() if name not in dropped}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

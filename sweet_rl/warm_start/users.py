@@ -1,0 +1,376 @@
+"""Synthetic users: what a person says in a conversation, and what it asks of the agent.
+
+A user tells facts among small talk, changes and takes back some, asks about them, has notes kept, and
+comes back to what was said weeks ago. What the right thing to do is in each
+case belongs to `teacher`.
+"""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache, partial
+from random import Random
+from typing import Any
+
+from sweet_rl.warm_start.facts import (
+    DATA,
+    Fact,
+    Kind,
+    dressed,
+    lasting,
+    new_fact,
+    passing,
+)
+from sweet_rl.warm_start.intents import (
+    Ask,
+    AskAll,
+    AskDay,
+    Change,
+    Chat,
+    Forget,
+    Holdout,
+    Keep,
+    LookUp,
+    Note,
+    Past,
+    Saying,
+    Tell,
+    User,
+)
+from sweet_rl.warm_start.small_talk import SmallTalk
+from sweet_rl.warm_start.values import MONTHS, draw
+
+
+@dataclass
+class _Making:
+    """A conversation while it is made up."""
+
+    random: Random
+    side: Holdout
+    talk: list[SmallTalk]
+    now: datetime
+    sayings: list[Saying] = field(default_factory=list)
+    known: dict[str, Fact] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    unknown: dict[str, Fact] = field(default_factory=dict)
+    told_before: list[Fact] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    past: list[Past] = field(default_factory=list)
+
+
+PERSONAS = (
+    "You are Max, who loves a good conversation.",
+    "You are a patient helper with a good memory.",
+    "You are Iris. You talk with one person and remember what matters.",
+    "You are a cheerful companion on a long journey.",
+    "You are Bo, the assistant of a small shop.",
+    "You are a calm listener.",
+)
+ASK_AFTER_A_CHANGE = 0.4
+"""While the old value is still in sight among the messages, and wrong."""
+WINDOWS = (1280, 1280, 1536, 1536, 2048)
+"""Tokens of the agents: small ones, so that conversations of this length are evicted."""
+
+
+def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetime) -> User:
+    """Make up a conversation.
+
+    Args:
+        random: the source of chance.
+        side: what it may be made of.
+        talk: small talk with its answers.
+        now: when it takes place.
+    """
+    making = _Making(random, side, talk, now)
+    if random.random() < 0.4:
+        _make_past(making)
+    opening = random.choices((_introduce, _ask_for_the_name, _ask_all, None), (50, 8, 12, 30))[0]
+    if opening is not None:
+        opening(making)
+    for _ in range(random.randint(6, 26)):
+        action = random.choices(list(_ACTIONS), weights=list(_ACTIONS.values()))[0]
+        action(making)
+    return User(
+        past=tuple(making.past),
+        sayings=tuple(making.sayings),
+        window=random.choice(WINDOWS),
+        order="working_context_first" if random.random() < 0.65 else "working_context_last",
+        persona=random.choice(PERSONAS) if random.random() < 0.3 else None,
+    )
+
+
+def _chat(making: _Making) -> None:
+    talk = making.random.choice(making.talk)
+    making.sayings.append(Saying(talk.text, Chat(talk.reply)))
+
+
+def _introduce(making: _Making) -> None:
+    """The user begins with their name, and often with something else in the same message."""
+    _tell(making, count=making.random.choice((1, 2, 2)), first=_names())
+
+
+def _ask_for_the_name(making: _Making) -> None:
+    """The user asks for their own name, which the agent can't know: its own stands in its instructions."""
+    _ask_unknown(making, _names())
+
+
+def _names() -> list[Kind]:
+    return [kind for kind in lasting() if kind.word == "name"]
+
+
+def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
+    facts: list[Fact] = []
+    for _ in range(count):
+        kinds = lasting() if making.random.random() < 0.75 else passing()
+        fact = _fresh(making, first if first and not facts else kinds)
+        if fact is not None:
+            facts.append(fact)
+            making.known[fact.kind.label] = fact
+    if facts:
+        text = _joined([_told(making, fact) for fact in facts], making.random)
+        making.sayings.append(Saying(text, Tell(tuple(facts))))
+
+
+def _tell_and_ask(making: _Making) -> None:
+    asked = _some_known(making)
+    fact = _fresh(making, lasting())
+    if asked is None or fact is None:
+        return _tell(making)
+    making.known[fact.kind.label] = fact
+    text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
+    making.sayings.append(Saying(text, Tell((fact,), Ask(asked))))
+    return None
+
+
+def _tell_again(making: _Making) -> None:
+    fact = _some_known(making)
+    if fact is not None:
+        making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
+
+
+def _change(making: _Making) -> None:
+    old = _some_known(making)
+    if old is None:
+        return _tell(making)
+    try:
+        new = new_fact(old.kind, making.side.values, making.random, but=old.value)
+    except ValueError:
+        return _chat(making)
+    making.known[new.kind.label] = new
+    opening = making.random.choice(_CHANGED)
+    making.sayings.append(Saying(opening + new.filled(_form(making, new.kind)), Change(old, new)))
+    if making.random.random() < ASK_AFTER_A_CHANGE:
+        making.sayings.append(Saying(_question(making, new), Ask(new)))
+    return None
+
+
+def _forget(making: _Making) -> None:
+    fact = _some_known(making)
+    if fact is None:
+        return _tell(making)
+    del making.known[fact.kind.label]
+    making.gone.add(fact.kind.label)
+    form = making.random.choice(_FORGOTTEN)
+    making.sayings.append(Saying(form.format(label=fact.kind.label.lower()), Forget(fact)))
+    return None
+
+
+def _ask(making: _Making) -> None:
+    fact = _some_known(making)
+    if fact is None:
+        return _ask_unknown(making)
+    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
+    return None
+
+
+def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
+    fact = _fresh(making, kinds or lasting())
+    if fact is not None:
+        making.unknown[fact.kind.label] = fact
+        making.sayings.append(Saying(_question(making, fact), Ask(fact, known=False)))
+
+
+def _tell_what_was_asked(making: _Making) -> None:
+    """The user tells what the agent did not know."""
+    if not making.unknown:
+        return _tell(making)
+    label = making.random.choice(list(making.unknown))
+    fact = making.known[label] = making.unknown.pop(label)
+    making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
+    return None
+
+
+def _ask_past(making: _Making) -> None:
+    if not making.told_before:
+        return _tell(making)
+    fact = making.random.choice(making.told_before)
+    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
+    return None
+
+
+def _ask_all(making: _Making) -> None:
+    form = making.random.choice(_ALL[-1:] if making.side.wording else _ALL[:-1])
+    making.sayings.append(Saying(form, AskAll(tuple(making.known.values()))))
+
+
+def _keep(making: _Making) -> None:
+    texts = _notes()
+    topic = making.random.choice(texts["held_out"] if making.side.kinds else texts["topics"])
+    things = making.random.sample(texts["things"], making.random.randint(3, 6))
+    title = draw("town", "", making.side.values, making.random)
+    note = Note(topic, title, ", ".join(things))
+    making.notes.append(note)
+    making.sayings.append(Saying(note.filled(_pick(making, texts["tell"])), Keep(note)))
+
+
+def _look_up(making: _Making) -> None:
+    if not making.notes:
+        return _keep(making)
+    note = making.random.choice(making.notes)
+    making.sayings.append(Saying(note.filled(_pick(making, _notes()["ask"])), LookUp(note)))
+    return None
+
+
+def _ask_day(making: _Making) -> None:
+    days = {past.at.date() for past in making.past if past.role == "user"}
+    if not days:
+        return _chat(making)
+    day = making.random.choice(sorted(days))
+    yesterday = day == making.now.date() - timedelta(days=1)
+    words = (
+        "yesterday"
+        if yesterday
+        else making.random.choice(
+            (
+                f"on {day.isoformat()}",
+                f"on {MONTHS[day.month - 1]} {day.day}, {day.year}",
+                f"on {day.day} {MONTHS[day.month - 1]} {day.year}",
+            )
+        )
+    )
+    form = _pick(making, _DAYS)
+    making.sayings.append(Saying(form.format(day=words), AskDay(day.isoformat(), words)))
+    return None
+
+
+_ACTIONS: dict[Callable[[_Making], None], float] = {
+    _chat: 34,
+    _tell: 20,
+    partial(_tell, count=2): 9,
+    _tell_and_ask: 2,
+    _tell_again: 2,
+    _change: 7,
+    _forget: 3,
+    _ask: 14,
+    _ask_unknown: 9,
+    _tell_what_was_asked: 4,
+    _ask_past: 8,
+    _ask_all: 4,
+    _keep: 3,
+    _look_up: 4,
+    _ask_day: 4,
+}
+"""What a user does next, with its weight."""
+_CHANGED = (
+    "Actually, that changed. ", "Update: ", "Not any more. ", "Things have changed. ", "Correction: ",
+    "That's no longer right. ", "I was wrong. ", "News: ", "It's different now. ",
+)  # fmt: skip
+_FORGOTTEN = (
+    "Please forget about this: {label}.", "Forget what I said about this: {label}.",
+    "Delete this about me: {label}.", "Please remove this from your memory: {label}.",
+)  # fmt: skip
+_ALL = (
+    "What do you know about me?", "What have I told you so far?", "Tell me what you know of me.",
+    "What do you remember about me?", "Can you sum up what you know about me?",
+)  # fmt: skip
+_DAYS = (
+    "What did we talk about {day}?", "What did I tell you {day}?", "Do you know what I said {day}?",
+    "Can you look up what I said {day}?",
+)  # fmt: skip
+
+
+def _make_past(making: _Making) -> None:
+    """Messages of the last weeks, which no agent has taken notes of."""
+    random = making.random
+    at = making.now - timedelta(days=random.randint(3, 60), minutes=random.randint(0, 900))
+    for _ in range(random.randint(4, 30)):
+        text, answer, fact = _past_saying(making)
+        making.past.append(Past("user", text, at, fact))
+        making.past.append(Past("assistant", answer, at + timedelta(seconds=20)))
+        at = min(at + _pause(random), making.now - timedelta(hours=20))
+
+
+def _past_saying(making: _Making) -> tuple[str, str, bool]:
+    """What was said, its answer, and whether it tells something."""
+    random = making.random
+    chance = random.random()
+    kinds, found = (lasting(), None) if chance < 0.2 else (passing(), None)
+    if chance < 0.35:
+        found = _fresh(making, kinds)
+    if found is None:
+        talk = random.choice(making.talk)
+        return talk.text, talk.reply, False
+    making.told_before.append(found)
+    return _told(making, found), random.choice(found.kind.comment or _NOTED), True
+
+
+def _pause(random: Random) -> timedelta:
+    if random.random() < 0.7:
+        return timedelta(minutes=random.randint(1, 30))
+    return timedelta(days=random.randint(1, 4), minutes=random.randint(0, 300))
+
+
+def _fresh(making: _Making, kinds: Sequence[Kind]) -> Fact | None:
+    """A fact of a kind that has not come up yet."""
+    used = {fact.kind.label for fact in making.told_before}
+    used |= making.known.keys() | making.gone | making.unknown.keys()
+    fitting = [
+        kind for kind in kinds if kind.held_out == making.side.kinds and kind.label not in used
+    ]
+    if not fitting:
+        return None
+    families: dict[tuple[str, ...], list[Kind]] = {}
+    for kind in fitting:
+        families.setdefault(kind.tell.forms, []).append(kind)
+    weights = [len(family) ** 0.5 for family in families.values()]
+    [family] = making.random.choices(list(families.values()), weights=weights)
+    return new_fact(making.random.choice(family), making.side.values, making.random)
+
+
+def _some_known(making: _Making) -> Fact | None:
+    return making.random.choice(list(making.known.values())) if making.known else None
+
+
+def _joined(told: Sequence[str], random: Random) -> str:
+    """Several things said at once, in sentences of their own or in one."""
+    if len(told) == 1 or random.random() < 0.4:
+        return " ".join(told)
+    first, second = told[0].rstrip(".:) "), told[1]
+    if second.split()[0] not in {"I", "I'm", "I've"}:
+        second = second[:1].lower() + second[1:]
+    return f"{first}, and {second}" if random.random() < 0.7 else f"{first} and {second}"
+
+
+def _form(making: _Making, kind: Kind) -> str:
+    return kind.tell.pick(making.side.wording, making.random)
+
+
+def _told(making: _Making, fact: Fact) -> str:
+    return dressed(_form(making, fact.kind), fact, making.random)
+
+
+def _question(making: _Making, fact: Fact) -> str:
+    return dressed(fact.kind.ask.pick(making.side.wording, making.random), fact, making.random)
+
+
+def _pick(making: _Making, forms: Sequence[str]) -> str:
+    return forms[-1] if making.side.wording else making.random.choice(forms[:-1])
+
+
+@cache
+def _notes() -> dict[str, Any]:
+    return tomllib.loads((DATA / "notes.toml").read_text(encoding="utf-8"))
+
+
+_NOTED = ("I see, thank you.", "Good to know.", "Thanks for telling me.", "Nice!")

@@ -1,0 +1,540 @@
+"""Agents move out as files and in again."""
+
+import asyncio
+import re
+import tracemalloc
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from memserver.agent_files.export import Contents, Export
+from memserver.agent_files.records import LISTS, AgentRecord, State
+from memserver.errors import NotFound
+from memserver.storage.api_keys import DEFAULT_TENANT
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted import Call, Held, ScriptedModel, say
+from tests.support.agent_files import closed, members, opened, packed, smallest, with_messages
+from tests.support.server import OneDatabase, Server, serving
+
+TABLES = ("agents", "agent_state", "collections", "sections", "section_edits", "messages", "turns",
+          "tool_calls", "summaries", "passages", "agent_tools")  # fmt: skip
+
+
+async def export(server: Server, agent: str, **query: Any) -> bytes:
+    answer = await server.http.get(f"/v1/agents/{agent}/export", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+async def take_in(server: Server, content: bytes, **query: Any) -> httpx2.Response:
+    return await server.http.post("/v1/agents/import", content=content, params=query)
+
+
+def rows(server: Server) -> dict[str, int]:
+    return {table: server.rows(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES}
+
+
+def comparable(content: bytes) -> dict[str, Any]:
+    """What two exports of the same agent have in common: all but ids, name and times of the export."""
+    values = opened(content)
+    del values["manifest.json"]["exported_at"]
+    for name in ("id", "name"):
+        del values["agent.json"][name]
+    for passage in values["passages.jsonl"]:
+        del passage["id"]
+    return values
+
+
+async def lived(server: Server) -> str:
+    """An agent that has one of everything."""
+    agent = await server.create_agent(
+        name="sam", options={"timezone": "Europe/Berlin", "max_steps": 7}
+    )
+    url = f"/v1/agents/{agent}"
+    for text in ("Name: Ada", "Name: Ada. Likes tea."):
+        await server.http.patch(f"{url}/working-context/human", json={"text": text})
+    shared = await server.http.post("/v1/collections", json={"name": "rules"})
+    await server.http.put(f"{url}/collections/{shared.json()['id']}")
+    passages = [
+        {
+            "text": f"passage {n}",
+            "tags": ["a", f"t{n}"],
+            "metadata": {"n": n, "deep": {"x": [1.5, None]}},
+        }
+        for n in range(3)
+    ]
+    await server.http.post(f"{url}/archival", json={"passages": passages})
+    tool = {"kind": "client", "name": "look_up", "description": "Looks up.",
+            "parameters": {"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "integer"}}}}  # fmt: skip
+    assert (await server.http.post("/v1/tools", json=tool)).status_code == 201
+    put = await server.http.put(f"{url}/tools/look_up", json={"max_calls": 2})
+    assert put.status_code == 200, put.text
+    await server.say(agent, "Good morning, 👩‍🔬!", **{"Idempotency-Key": "first"})
+    past = [{"role": "user", "text": "long ago", "created_at": "2020-01-01T00:00:00Z"}]
+    answer = await server.http.post(f"{url}/messages/import", json={"messages": past})
+    assert answer.status_code == 200, answer.text
+    return agent
+
+
+def talkative() -> ScriptedModel:
+    calls = iter(
+        [
+            Call("archival_memory_insert", {"content": "noted", "request_heartbeat": True}),
+            say("hello"),
+        ]
+    )
+    return ScriptedModel(lambda _prompt, _tools: next(calls, say("again")))
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+async def test_what_is_exported_imported_and_exported_again_is_the_same(
+    database: OneDatabase, vectors: bool
+) -> None:
+    async with serving(database, talkative()) as server:
+        agent = await lived(server)
+        first = await export(server, agent, history=True, vectors=vectors)
+        answer = await take_in(server, first, name="sam again")
+        assert answer.status_code == 201, answer.text
+        second = await export(server, answer.json()["agent"]["id"], history=True, vectors=vectors)
+        assert comparable(second) == comparable(first)
+        values = opened(first)
+        names = {name: len(value) for name, value in values.items() if name.endswith("l")}
+        assert all(
+            names[f"{name}.jsonl"] for name in ("sections", "edits", "tools", "turns", "messages")
+        )
+        assert len(values["passages.jsonl"]) == 4
+        assert any("call" in message for message in values["messages.jsonl"])
+        assert answer.json()["not_carried"] == []
+        assert answer.json()["embedded"] is not vectors
+        assert answer.json()["agent"]["id"] != agent
+
+
+async def test_an_agent_that_moved_to_another_server_goes_on_where_it_was(
+    database: OneDatabase, other_database: OneDatabase
+) -> None:
+    async with serving(database, talkative()) as server:
+        agent = await lived(server)
+        content = await export(server, agent)
+        prompt = await server.get(f"{agent}/context")
+        found = await server.get(f"{agent}/archival/search", query="passage 1")
+    async with serving(
+        other_database, ScriptedModel(lambda _prompt, _tools: say("still here"))
+    ) as server:
+        answer = (await take_in(server, content, keep_ids=True)).json()
+        assert answer["agent"]["id"] == agent
+        assert [each["kind"] for each in answer["not_carried"]] == ["collection"]
+        assert (await server.get(f"{agent}/context"))["parts"] == prompt["parts"]
+        again = await server.get(f"{agent}/archival/search", query="passage 1")
+        assert [each["id"] for each in again["items"]] == [each["id"] for each in found["items"]]
+        said = await server.say(agent, "Are you there?")
+        assert said["messages"][-1]["text"] == "still here"
+        history = await server.get(f"{agent}/messages", limit=100)
+        assert {"long ago", "hello", "still here"} <= {each["text"] for each in history["items"]}
+        repeated = await server.say(agent, "Good morning, 👩‍🔬!", **{"Idempotency-Key": "first"})
+        assert repeated["turn"] == 1
+        searched = await server.get(f"{agent}/recall/search", query="long ago")
+        assert searched["total"] == 1
+
+
+async def test_without_history_the_last_version_of_a_section_is_all_there_is(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, talkative()) as server:
+        agent = await lived(server)
+        content = await export(server, agent)
+        made = (await take_in(server, content, name="b")).json()["agent"]["id"]
+        history = await server.get(f"{made}/working-context/human/history")
+        assert [(each["version"], each["text"]) for each in history["items"]] == [
+            (3, "Name: Ada. Likes tea.")
+        ]
+        edit = {"text": "Name: Ada Lovelace", "expected_version": 3}
+        url = f"/v1/agents/{made}/working-context/human"
+        assert (await server.http.patch(url, json=edit)).status_code == 200
+
+
+async def test_passages_of_another_embedding_model_are_embedded_anew(
+    database: OneDatabase, other_database: OneDatabase
+) -> None:
+    async with serving(database, talkative()) as server:
+        content = await export(server, await lived(server), vectors=True)
+    async with serving(
+        other_database, talkative(), embedder=HashingEmbedder(model="another")
+    ) as server:
+        answer = (await take_in(server, content)).json()
+        assert answer["embedded"] is True
+        agent = answer["agent"]["id"]
+        query = {"query": "passage 2", "mode": "vector"}
+        found = await server.get(f"{agent}/archival/search", **query)
+        assert found["items"][0]["text"] == "passage 2"
+        assert found["items"][0]["score"] == pytest.approx(1, abs=1e-3)
+
+
+def changed(path: str, *keys: Any, to: Any) -> bytes:
+    values = with_messages(30, 3)
+    values["sections.jsonl"] = [{"name": "human", "text": "x", "limit": 10}]
+    values["edits.jsonl"] = [
+        {
+            "section": "human",
+            "version": 1,
+            "text": "x",
+            "actor": "api",
+            "created_at": "2026-01-01T00:00:00Z",
+        }
+    ]
+    place = values[path]
+    for each in keys[:-1]:
+        place = place[each]
+    place[keys[-1]] = to
+    return closed(values)
+
+
+def without_a_line() -> bytes:
+    parts = members(closed(with_messages(30)))
+    parts["messages.jsonl"] = parts["messages.jsonl"][
+        : parts["messages.jsonl"].rindex(b'{"position')
+    ]
+    return packed(parts)
+
+
+def flipped() -> bytes:
+    content = bytearray(closed(with_messages(300)))
+    content[len(content) // 3] ^= 0xFF
+    return bytes(content)
+
+
+CORRUPT: dict[str, bytes] = {
+    "cut off": closed(with_messages(30))[:-40],
+    "cut off early": closed(with_messages(30))[:50],
+    "a flipped bit": flipped(),
+    "a line too few": without_a_line(),
+    "no agent": packed({"manifest.json": b'{"format": "memserver-agent", "version": 1}'}),
+    "no manifest": packed({"a.txt": b"x"}),
+    "no JSON": packed({**members(closed(smallest())), "agent.json": b"{"}),
+    "no number": packed(
+        {**members(closed(smallest())), "agent.json": b'{"name": "a", "state": {"done_turn": NaN}}'}
+    ),
+    "deep": packed({**members(closed(smallest())), "agent.json": b"[" * 100_000}),
+    "version 0": changed("manifest.json", "version", to=0),
+    "another format": changed("manifest.json", "format", to="other"),
+    "unknown field": changed("agent.json", "colour", to="red"),
+    "unknown option": changed("agent.json", "options", to={"colour": "red"}),
+    "bad zone": changed("agent.json", "options", to={"timezone": "Moon"}),
+    "same position": changed("messages.jsonl", 5, "position", to=1000),
+    "a position behind all": changed("messages.jsonl", 5, "position", to=9_000_000),
+    "a position before all": changed("messages.jsonl", 5, "position", to=1),
+    "a role": changed("messages.jsonl", 5, "role", to="tool"),
+    "a time without zone": changed("messages.jsonl", 5, "created_at", to="2026-01-01"),
+    "an open call": changed(
+        "messages.jsonl", 5, "call",
+        to={"id": "c", "name": "n", "arguments": {}, "state": "pending", "result": "",
+            "created_at": "2026-01-01T00:00:00Z"},
+    ),
+    "a turn behind all": changed("turns.jsonl", 0, "turn", to=77),
+    "a turn twice": changed("turns.jsonl", 0, "turn", to=2),
+    "a section too long": changed("sections.jsonl", 0, "limit", to=0),
+    "a text over the limit": changed("sections.jsonl", 0, "text", to="x" * 11),
+    "an edit of no section": changed("edits.jsonl", 0, "section", to="other"),
+    "another last version": changed("edits.jsonl", 0, "text", to="y"),
+    "infinite": packed(
+        {
+            **members(changed("agent.json", "name", to="a")),
+            "tools.jsonl": b'{"name": "recall_memory_search", "max_calls": 1e999}\n',
+        }
+    ),
+    "an infinite number in metadata": packed(
+        {**members(closed(smallest())),
+         "agent.json": b'{"name": "a", "state": {"done_turn": 0}, "metadata": {"x": 1e999}}'}
+    ),
+    "an empty passage": changed("passages.jsonl", 0, "text", to=""),
+    "a tool of no name": changed(
+        "tools.jsonl", slice(0, 0), to=[{"name": "no name", "definition": {"kind": "client", "description": "d",
+                                                    "parameters": {"type": "object", "properties": {}}}}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CORRUPT)
+async def test_a_corrupt_file_is_an_error_and_leaves_nothing(
+    database: OneDatabase, case: str
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        before = rows(server)
+        answer = await take_in(server, CORRUPT[case])
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["error"]["code"] == "agent_file_corrupt"
+        assert rows(server) == before
+
+
+async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
+    database: OneDatabase,
+) -> None:
+    newer = smallest()
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 2, "colour": "red"}
+    newer["agent.json"] = {"what": "ever"}
+    bomb = with_messages(1)
+    bomb["messages.jsonl"][0]["text"] = "x" * 200_000
+    async with serving(database, ScriptedModel(), import_max_bytes=100_000) as server:
+        answers = [
+            await take_in(server, closed(newer)),
+            await take_in(server, b"A text."),
+            await take_in(server, b""),
+            await take_in(server, closed(bomb)),
+            await server.http.post("/v1/agents/import", content=b"PK" + bytes(200_000)),
+        ]
+        assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [
+            (422, "agent_file_newer"),
+            (415, "agent_file_unsupported"),
+            (415, "agent_file_unsupported"),
+            (413, "agent_file_too_large"),
+            (413, "request_too_large"),
+        ]
+        assert rows(server)["agents"] == 0
+
+
+async def test_names_and_ids_that_are_taken_are_conflicts(database: OneDatabase) -> None:
+    async with serving(database, talkative()) as server:
+        content = await export(server, await lived(server))
+        before = rows(server)
+        name = await take_in(server, content)
+        ids = await take_in(server, content, keep_ids=True, name="b")
+        assert (name.status_code, ids.status_code) == (409, 409)
+        assert "name" in name.json()["error"]["message"]
+        assert "id" in ids.json()["error"]["message"]
+        assert rows(server) == before
+
+
+async def test_an_import_that_is_repeated_under_its_key_is_done_once(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+
+        async def post(values: dict[str, Any], **query: Any) -> httpx2.Response:
+            return await server.http.post(
+                "/v1/agents/import",
+                content=closed(values),
+                params=query,
+                headers={"Idempotency-Key": "k"},
+            )
+
+        failed = await post({**smallest(), "agent.json": {}})
+        first = await post(with_messages(20))
+        second = await post(with_messages(20))
+        other = await post(with_messages(21))
+        asked = await post(with_messages(20), name="b")
+        assert failed.status_code == 422  # and the key is free again
+        assert (first.status_code, second.status_code) == (201, 201)
+        assert second.content == first.content
+        assert second.headers["Idempotent-Replayed"] == "true"
+        assert (other.status_code, asked.status_code) == (409, 409)
+        assert rows(server)["agents"] == 1
+
+
+async def test_another_tenants_agent_is_not_exported_and_its_things_are_not_attached(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, talkative()) as server:
+        await server.operate()
+        agent = await lived(server)
+        content = await export(server, agent, vectors=True)
+        other = await server.create_tenant("other")
+        refused = await server.http.get(f"/v1/agents/{agent}/export", headers=other)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")
+        taken = await server.http.post(
+            "/v1/agents/import?keep_ids=true", content=content, headers=other
+        )
+        assert taken.status_code == 409
+        made = await server.http.post("/v1/agents/import", content=content, headers=other)
+        assert made.status_code == 201, made.text
+        assert [(each["kind"], each["name"]) for each in made.json()["not_carried"]] == [
+            ("collection", "rules")
+        ]
+        assert server.rows("SELECT tenant, count(*) FROM tools GROUP BY tenant ORDER BY 1") == [
+            ("default", 1),
+            ("other", 1),
+        ]
+        reader = await server.create_key(scopes=["read"])
+        may_not = await server.http.post("/v1/agents/import", content=content, headers=reader)
+        assert may_not.status_code == 403
+
+
+async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: OneDatabase) -> None:
+    values = smallest()
+    schema = {"type": "object", "properties": {}}
+    values["tools.jsonl"] = [
+        {"name": "archival_memory_insert", "attached": False},
+        {"name": "gone", "max_calls": 3},
+        {"name": "hook", "approval": True,
+         "definition": {"kind": "webhook", "description": "d", "parameters": schema,
+                        "url": "https://example.org/x", "retries": 1, "timeout": 5}},
+        {"name": "inside",
+         "definition": {"kind": "webhook", "description": "d", "parameters": schema,
+                        "url": "http://127.0.0.1/x"}},
+        {"name": "wiki_find",
+         "definition": {"kind": "mcp", "description": "d", "parameters": schema, "mcp_server": "wiki"}},
+    ]  # fmt: skip
+    async with serving(database, ScriptedModel()) as server:
+        made = (await take_in(server, closed(values))).json()
+        told = {each["name"]: each["reason"] for each in made["not_carried"]}
+        assert told.keys() == {"gone", "hook", "inside", "wiki_find"}
+        assert "secret" in told["hook"]
+        grants = server.rows(
+            "SELECT name, attached, approval, max_calls FROM agent_tools ORDER BY 1"
+        )
+        assert grants == [
+            ("archival_memory_insert", False, False, None),
+            ("gone", True, False, 3),
+            ("hook", True, True, None),
+        ]
+        again = opened(await export(server, made["agent"]["id"]))["tools.jsonl"]
+        assert again == [
+            each for each in values["tools.jsonl"] if each["name"] in {g[0] for g in grants}
+        ]
+
+
+async def test_what_waits_in_the_inbox_is_left_out_and_the_rest_is_whole(
+    database: OneDatabase,
+) -> None:
+    held = Held(say("late"), asyncio.Event())
+    answers = iter([say("first"), held])
+    async with serving(database, ScriptedModel(lambda _prompt, _tools: next(answers))) as server:
+        agent = await server.create_agent(name="sam")
+        await server.say(agent, "one")
+        waiting = asyncio.create_task(server.say(agent, "two"))
+        await held.reached.wait()
+        content = await export(server, agent)
+        held.release.set()
+        await waiting
+        texts = [each["text"] for each in opened(content)["messages.jsonl"]]
+        assert texts == ["one", "first"]
+        made = (await take_in(server, content, name="b")).json()
+        assert made["messages"] == 2
+
+
+async def test_twenty_thousand_messages_move_in_bounded_memory(database: OneDatabase) -> None:
+    values = with_messages(20_000)
+    for number, message in enumerate(values["messages.jsonl"]):
+        message["text"] = f"{number} " + "words " * 400
+    content = closed(values)
+    whole = sum(len(message["text"]) for message in values["messages.jsonl"])
+    assert whole > 48_000_000
+    assert len(content) < 4_000_000
+    del values
+    async with serving(database, ScriptedModel()) as server:
+        tracemalloc.start()
+        try:
+            made = await take_in(server, content)
+            assert made.status_code == 201, made.text
+            imported = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            out = await export(server, made.json()["agent"]["id"])
+            exported = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert made.json()["messages"] == 20_000
+        queue = (await server.get(f"{made.json()['agent']['id']}/context"))["queue"]
+        assert len(queue) == 10
+        assert len(opened(out)["messages.jsonl"]) == 20_000
+    assert imported < 10_000_000
+    assert exported < 10_000_000
+
+
+async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, talkative()) as server:
+        agent = await lived(server)
+        export_ = await Export.begin(
+            server.services.database, DEFAULT_TENANT, UUID(agent), Contents()
+        )
+        pieces = export_.pieces()
+        got = await anext(pieces)
+        await server.http.delete(f"/v1/agents/{agent}")
+
+        async def read_on() -> None:
+            nonlocal got
+            async for piece in pieces:
+                got += piece
+
+        with pytest.raises(NotFound):
+            await read_on()
+        answer = await take_in(server, got)
+        assert answer.json()["error"]["code"] == "agent_file_corrupt"
+
+
+async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        made = (await take_in(server, closed(with_messages(1, 5_100)))).json()
+        assert made["passages"] == 5_100
+        assert server.rows("SELECT passage_count FROM collections") == [(5_100,)]
+        waiting = server.rows("SELECT task_name FROM procrastinate_jobs WHERE status = 'todo'")
+        assert waiting == [("collection_upkeep",)]
+        listed = await server.get(f"{made['agent']['id']}/archival", limit=100)
+        assert [each["text"] for each in listed["items"]] == [f"passage {n}" for n in range(100)]
+
+
+async def test_every_field_of_the_format_survives_an_import_and_an_export(
+    database: OneDatabase,
+) -> None:
+    at = [f"2025-0{month}-02T03:04:05.678901Z" for month in range(1, 10)]
+    values = with_messages(40, 2)
+    values["agent.json"] = {
+        "id": "019b0000-0000-7000-8000-000000000001", "name": "all", "model": "m", "system_prompt": "Be.",
+        "options": {"must_reply": False, "timezone": "Asia/Tokyo"}, "metadata": {"a": [1, None]},
+        "language": "german", "collection_description": "d", "collection_metadata": {"b": 2},
+        "collections": [], "created_at": at[0], "updated_at": at[1],
+        "state": {"done_turn": 4, "queue_start": 3000, "pressure_warned": True, "token_scale": 1.25,
+                  "token_scale_model": "m", "memory_edited_at": at[2], "stats_messages": 30,
+                  "stats_edited_at": at[3]},
+    }  # fmt: skip
+    values["sections.jsonl"] = [
+        {"name": "b", "text": "two", "limit": 9, "description": "x", "read_only": True, "version": 2,
+         "updated_at": at[4]},
+        {"name": "a", "text": "", "limit": 5, "updated_at": at[5]},
+    ]  # fmt: skip
+    values["edits.jsonl"] = [
+        {"section": "b", "version": 1, "text": "one", "actor": "api", "created_at": at[1]},
+        {"section": "b", "version": 2, "text": "two", "actor": "tool", "own": True, "position": 1001,
+         "restores": 1, "created_at": at[2]},
+        {"section": "a", "version": 1, "text": "", "actor": "import", "created_at": at[3]},
+    ]  # fmt: skip
+    values["summaries.jsonl"] = [
+        {"until": 2000, "text": "s", "tokens": 1, "evicted": 10, "method": "model", "created_at": at[4]},
+        {"until": 3000, "text": "It was about tea.", "tokens": 5, "evicted": 10, "method": "extractive",
+         "failure": "f", "created_at": at[5]},
+    ]  # fmt: skip
+    values["turns.jsonl"][1] = {
+        "turn": 2, "kind": "message", "state": "failed", "steps": 3, "attempts": 2, "stop_reason": "error",
+        "error": {"code": "model_error"}, "prompt_tokens": 1, "completion_tokens": 2, "cached_tokens": 3,
+        "idempotency_key": "k", "fingerprint": "f", "created_at": at[0], "started_at": at[1],
+        "finished_at": at[2],
+    }  # fmt: skip
+    values["messages.jsonl"][1] |= {
+        "thought": "hm",
+        "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
+                 "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
+                 "finished_at": at[4]},
+    }  # fmt: skip
+    values["passages.jsonl"][0] = {
+        "id": "019b0000-0000-7000-8000-000000000002", "text": "p", "tags": ["t", "ü"],
+        "metadata": {"deep": {"x": 1.5}}, "created_at": at[0], "updated_at": at[6],
+    }  # fmt: skip
+    values["passages.jsonl"][1] |= {
+        "id": "019b0000-0000-7000-8000-000000000003",
+        "updated_at": at[7],
+    }
+    async with serving(database, ScriptedModel()) as server:
+        made = await take_in(server, closed(values), keep_ids=True)
+        assert made.status_code == 201, made.text
+        agent = made.json()["agent"]["id"]
+        out = opened(await export(server, agent, history=True))
+        parts = (await server.get(f"{agent}/context"))["parts"]
+    assert list(out["messages.jsonl"][1]["call"]["arguments"]) == ["z", "a"]
+    for name in values.keys() - {"manifest.json"}:
+        assert out[name] == values[name], name
+    assert any("It was about tea." in part["text"] for part in parts)
+    used = {
+        name for record in (*LISTS.values(), AgentRecord, State) for name in record.model_fields
+    }
+    written = set(re.findall(r"'(\w+)': ", repr(out)))
+    assert used - written <= {"attached", "approval", "first", "terminal", "required", "max_calls",
+                              "definition", "vector"}  # fmt: skip

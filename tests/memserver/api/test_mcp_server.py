@@ -1,0 +1,160 @@
+"""memserver as an MCP server: another agent uses the memories of ours."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from memserver.api.mcp_server import Memories, always, make_server
+from memserver.memory.archival import ArchivalStorage
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted import ScriptedModel, say
+from tests.support.server import OneDatabase, Server, serving
+from tests.support.servers import (
+    free_port,
+    memserver_command,
+    plain_environment,
+    settings_for,
+    started,
+    wait_for,
+)
+
+
+@asynccontextmanager
+async def offered(
+    server: Server, *, only: str | None = None, tenant: str = "default"
+) -> AsyncIterator[Client]:
+    archival = ArchivalStorage(HashingEmbedder())
+    memories = Memories(server.services.database, archival, always(tenant), only)
+    async with Client(make_server(memories)) as client:
+        yield client
+
+
+async def told(client: Client, name: str, **arguments: Any) -> tuple[bool, str]:
+    """Whether the call failed, and its text."""
+    result = await client.call_tool(name, arguments)
+    texts = [block.text for block in result.content if block.type == "text"]
+    text = "\n".join(texts).removeprefix(f"Error executing tool {name}: ")
+    return bool(result.is_error), text
+
+
+async def test_another_agent_reads_searches_and_writes_the_memories(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel([say("Hello Ada.")])) as server:
+        agent = await server.create_agent(name="sam")
+        await server.say(agent, "I am Ada and I like ferns.")
+        async with offered(server) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            agents = await client.call_tool("list_agents", {})
+            _, appended = await told(
+                client, "working_context_append", agent="sam", section="human", content="Ada"
+            )
+            _, replaced = await told(
+                client,
+                "working_context_replace",
+                agent=agent,
+                section="human",
+                old_content="Ada",
+                new_content="Ada Lovelace",
+            )
+            read = await client.call_tool("working_context_read", {"agent": "sam"})
+            _, recalled = await told(client, "recall_memory_search", agent="sam", query="FERNS")
+            await told(
+                client, "archival_memory_insert", agent="sam", content="Ferns are old.", tags=["x"]
+            )
+            _, found = await told(client, "archival_memory_search", agent="sam", query="ferns")
+        passages = await server.get(f"{agent}/archival")
+    assert "agent" not in tools["recall_memory_search"].input_schema["required"]
+    assert agents.structured_content == {"result": [{"name": "sam", "id": agent}]}
+    assert (appended, replaced) == ("Ada", "Ada Lovelace")
+    assert read.structured_content["result"][1]["text"] == "Ada Lovelace"
+    assert recalled.startswith("Showing 1 of 1 results")
+    assert "user: I am Ada and I like ferns." in recalled
+    assert "Ferns are old." in found
+    assert [(item["text"], item["tags"]) for item in passages["items"]] == [
+        ("Ferns are old.", ["x"])
+    ]
+
+
+async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.create_agent(name="sam")
+        eve = await server.create_agent(name="eve")
+        async with offered(server) as client:
+            no_name = await told(client, "working_context_read")
+            unknown = await told(client, "working_context_read", agent="nobody")
+            section = await told(
+                client, "working_context_append", agent="sam", section="no", content="x"
+            )
+            empty = await told(client, "recall_memory_search", agent="sam", query=" ")
+        async with offered(server, only="sam") as client:
+            mine = await told(client, "working_context_read")
+            other = await told(client, "working_context_read", agent=eve)
+            listed = await client.call_tool("list_agents", {})
+        async with offered(server, tenant="another") as client:
+            foreign = await told(client, "working_context_read", agent=eve)
+    assert no_name == (True, "Name the agent whose memory is meant; list_agents lists them.")
+    assert unknown == (True, "There is no agent 'nobody'.")
+    assert section[0]
+    assert "has no section 'no'; there are: persona, human" in section[1]
+    assert empty[0]
+    assert not mine[0]
+    assert other == (True, "This server is for the agent 'sam' only.")
+    assert [each["name"] for each in listed.structured_content["result"]] == ["sam"]
+    assert foreign[0]
+    assert "There is no agent" in foreign[1]
+
+
+@pytest.mark.slow
+async def test_the_command_speaks_mcp_on_stdio(database: OneDatabase, tmp_path: Path) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.create_agent(name="sam")
+    settings = settings_for(
+        "http://127.0.0.1:9",
+        home=tmp_path,
+        database_url=database.owner,
+        database_app_url=database.app,
+    )
+    environment = plain_environment(tmp_path, settings)
+    command = StdioServerParameters(
+        command=str(memserver_command()), args=["mcp", "--agent", "sam"], env=environment
+    )
+    async with Client(command) as client:
+        failed, text = await told(
+            client, "working_context_append", section="human", content="Name: Ada"
+        )
+    assert (failed, text) == (False, "Name: Ada")
+
+
+@pytest.mark.slow
+async def test_the_command_speaks_mcp_over_http_on_the_loopback(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.create_agent(name="sam")
+    settings = settings_for(
+        "http://127.0.0.1:9",
+        home=tmp_path,
+        database_url=database.owner,
+        database_app_url=database.app,
+    )
+    port = free_port()
+
+    def listens() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    command = [str(memserver_command()), "mcp", "--http-port", str(port)]
+    with started(command, port, tmp_path, settings):
+        assert await asyncio.to_thread(wait_for, listens, 60)
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            agents = await client.call_tool("list_agents", {})
+    assert [each["name"] for each in agents.structured_content["result"]] == ["sam"]

@@ -1,0 +1,82 @@
+"""What is JSON to Python and to nobody else, or beyond what is stored, is refused and no fault of the server."""
+
+from typing import Any
+
+import pytest
+
+from memserver.testing.scripted import ScriptedModel
+from tests.support.server import OneDatabase, serving
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+BODIES = {
+    "a number that is none": '{"metadata": {"a": NaN}}',
+    "a number that is too large": '{"metadata": {"a": 1e999}}',
+    "lists that nest deep": f'{{"metadata": {{"a": {nested(200)}}}}}',
+    "lists that nest deeper than a call stack": f'{{"metadata": {{"a": {nested(900)}}}}}',
+    "a time zone that is a folder": '{"options": {"timezone": "America"}}',
+    "a time zone that is no file's name": f'{{"options": {{"timezone": "{"a" * 5000}"}}}}',
+    "a window beyond all models": f'{{"options": {{"context_window": {"9" * 400}}}}}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_odd_json_is_invalid_input(database: OneDatabase, body: str) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        answer = await server.http.post(
+            "/v1/agents", content=body, headers={"Content-Type": "application/json"}
+        )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_input")
+
+
+async def test_json_that_nests_beyond_the_parser_is_no_json(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        answer = await server.http.post(
+            "/v1/agents",
+            content=f'{{"metadata": {{"a": {nested(100_000)}}}}}',
+            headers={"Content-Type": "application/json"},
+        )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+
+
+async def test_odd_filters_places_and_times_are_invalid_input(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        url = f"/v1/agents/{agent}"
+
+        async def statuses(method: str, path: str, *requests: dict[str, Any]) -> list[int]:
+            return [
+                (await server.http.request(method, url + path, **each)).status_code
+                for each in requests
+            ]
+
+        filters = ['{"a": NaN}', '{"a": 1e999}', '{"a": ' + nested(200) + "}", nested(4000), "[]"]
+        asked = [{"params": {"query": "x", "metadata": each}} for each in filters]
+        for path in ("/archival", "/archival/search"):
+            assert await statuses("GET", path, *asked) == [422] * len(filters)
+        section = {"name": "new", "place": 10**30}
+        assert await statuses("POST", "/working-context", {"json": section}) == [422]
+        times = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+        passages = [{"json": {"passages": [{"text": "x", "created_at": each}]}} for each in times]
+        assert await statuses("POST", "/archival", *passages) == [422, 422]
+        past = [
+            {"json": {"messages": [{"role": "user", "text": "x", "created_at": each}]}}
+            for each in times
+        ]
+        assert await statuses("POST", "/messages/import", *past) == [422, 422]
+
+
+async def test_times_next_to_the_ends_of_the_calendar_are_kept(database: OneDatabase) -> None:
+    times = ["0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"]
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        stored = await server.http.post(
+            f"/v1/agents/{agent}/archival",
+            json={"passages": [{"text": "x", "created_at": each} for each in times]},
+        )
+        listed = await server.get(f"{agent}/archival")
+    assert stored.status_code == 201
+    assert [each["created_at"] for each in listed["items"]] == times

@@ -1,0 +1,148 @@
+"""Models of every family behind vLLM's real parsers: whatever they write, a call or a violation.
+
+Needs the engine's environment, no model runs: `-m model`, half a minute.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from memserver.errors import ModelRejected, ProtocolViolation
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.local.engine.paths import BASE_NAME, EnginePaths
+from memserver.openai_http.client import Endpoint
+from tests.memserver.local.engine.model_outputs import (
+    CASES,
+    FAMILIES,
+    TOOLS,
+    Called,
+    Case,
+    Family,
+    Violation,
+)
+from tests.support.http_app import serving
+from tests.support.model_contract import PROMPT
+from tests.support.real_engine import engine_home
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
+
+ANSWERS = Path(__file__).with_name("vllm_answers.py")
+Answer = dict[str, Any]
+
+
+class Served:
+    """An endpoint that gives the answer which is set, whole or streamed as it is asked."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = {}
+        self.asked: Answer = {}
+
+    async def complete(self, request: Request) -> Response:
+        self.asked = await request.json()
+        if not self.asked.get("stream"):
+            answer = self.answer["whole"]
+            return Response(answer["text"], answer["status"], media_type="application/json")
+        lines = [f"data: {event}\n\n" for event in self.answer["streamed"]]
+        return StreamingResponse(iter(lines), media_type="text/event-stream")
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    return Served()
+
+
+@pytest.fixture(scope="module")
+def url(served: Served) -> Iterator[str]:
+    route = Route("/v1/chat/completions", served.complete, methods=["POST"])
+    with serving(Starlette(routes=[route])) as base:
+        yield f"{base}/v1"
+
+
+@pytest.fixture
+async def model(url: str) -> AsyncIterator[OpenAICompatible]:
+    model = OpenAICompatible(Endpoint(url, max_retries=0), model="m", mode="tools")
+    yield model
+    await model.aclose()
+
+
+@pytest.fixture(scope="module")
+def answers(
+    url: str, served: Served, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Any, Answer]:
+    """What vLLM answers, for each family and case, to the request that memserver sends."""
+    folder = tmp_path_factory.mktemp("answers")
+    paths = EnginePaths(engine_home())
+    keys = [(family, case) for family in FAMILIES for case in CASES]
+    asked = {
+        "body": _body(url, served),
+        "families": [family.described for family in FAMILIES],
+        "outputs": [
+            {"family": family.name, "text": case.output(family), "finish": case.finish}
+            for family, case in keys
+        ],
+    }
+    (folder / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
+    command = [
+        paths.python,
+        ANSWERS,
+        paths.of(BASE_NAME),
+        folder / "asked.json",
+        folder / "made.json",
+    ]
+    offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CACHE_ROOT": str(folder)}
+    done = subprocess.run(
+        command, env=os.environ | offline, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    return {
+        (family.name, case.name): answer for (family, case), answer in zip(keys, made, strict=True)
+    }
+
+
+def _body(url: str, served: Served) -> Answer:
+    """The body of memserver's request for a call of one of the tools."""
+
+    async def ask() -> None:
+        model = OpenAICompatible(Endpoint(url, max_retries=0), model="m", mode="tools")
+        served.answer = {"whole": {"status": 200, "text": '{"choices": [{"message": {}}]}'}}
+        with pytest.raises(ProtocolViolation):
+            await model.call_tool(PROMPT, TOOLS, max_tokens=50)
+        await model.aclose()
+
+    asyncio.run(ask())
+    return served.asked
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("kind", ["whole", "streamed"])
+async def test_an_output_becomes_the_call_that_was_meant_or_a_violation_that_says_why(
+    answers: dict[Any, Answer],
+    served: Served,
+    model: OpenAICompatible,
+    kind: str,
+    family: Family,
+    case: Case,
+) -> None:
+    served.answer = answers[family.name, case.name]
+    listener = (lambda _: None) if kind == "streamed" else None
+    outcome = case.outcome_for(family.name, kind)
+    if isinstance(outcome, Called):
+        reply = await model.call_tool(PROMPT, TOOLS, max_tokens=50, on_text=listener)
+        assert (reply.call.name, reply.call.arguments) == (outcome.name, outcome.arguments)
+    else:
+        error = ProtocolViolation if isinstance(outcome, Violation) else ModelRejected
+        with pytest.raises(error) as caught:
+            await model.call_tool(PROMPT, TOOLS, max_tokens=50, on_text=listener)
+        assert outcome.saying in caught.value.message

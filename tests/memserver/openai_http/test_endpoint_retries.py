@@ -1,0 +1,257 @@
+"""What is tried again, and what never is: against a server that follows a script, byte by byte."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+
+import pytest
+
+from memserver.errors import (
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint, EndpointClient, EventParser
+
+OK = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CLOSE = b""
+
+
+def status(code: int, retry_after: str = "0", body: str = "{}") -> bytes:
+    head = f"HTTP/1.1 {code} Status\r\nRetry-After: {retry_after}\r\nContent-Length: {len(body)}"
+    return f"{head}\r\n\r\n{body}".encode()
+
+
+def chunked(text: bytes) -> bytes:
+    return f"{len(text):x}\r\n".encode() + text + b"\r\n"
+
+
+class Scripted:
+    """Answers each request with the next bytes; none, or bytes that end early, close the connection."""
+
+    def __init__(self, *answers: bytes | tuple[bytes, ...]) -> None:
+        self.answers = list(answers)
+        self.requests = 0
+        self.connections = 0
+        self.serving: list[asyncio.Task[None] | None] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.serving.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await self.answer_one(reader, writer):
+                pass
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if b"content-length: " in head:
+            length = head.partition(b"content-length: ")[2].partition(b"\r")[0]
+            await reader.readexactly(int(length))
+        self.requests += 1
+        answer = self.answers.pop(0)
+        for part in (answer,) if isinstance(answer, bytes) else answer:
+            if not part:
+                return False
+            writer.write(part)
+            await writer.drain()
+        return True
+
+    async def ended(self) -> None:
+        """Wait until the clients have gone."""
+        await asyncio.gather(*filter(None, self.serving))
+
+
+@asynccontextmanager
+async def asking(
+    server: Scripted, *, retries: int = 1, within: float = 5, circuit: Circuit | None = None
+) -> AsyncIterator[EndpointClient]:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    client = EndpointClient(
+        Endpoint(f"http://127.0.0.1:{port}/v1", max_retries=retries, timeout=within), circuit
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        listening.close()
+        await server.ended()
+
+
+async def listened(client: EndpointClient) -> list[object]:
+    return [event async for event in client.stream("/x", b"{}")]
+
+
+async def test_a_connection_is_used_again():
+    server = Scripted(OK, OK, (STREAM + chunked(b"data: [DONE]\n\n"), b"0\r\n\r\n"), OK)
+    async with asking(server) as client:
+        await client.post("/x", b"{}")
+        await client.post("/x", b"{}")
+        assert await listened(client) == []
+        await client.post("/x", b"{}")
+    assert (server.requests, server.connections) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        CLOSE,
+        status(500),
+        status(503),
+        status(429),
+        status(408),
+        (b"HTTP/1.1 200 OK\r\nCont", CLOSE),
+    ],
+    ids=["closed", "500", "503", "429", "408", "half a head"],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_was_not_answered_is_asked_again(failed: bytes, streamed: bool):
+    answer = (STREAM + chunked(b'data: {"a": 1}\n\n') + b"0\r\n\r\n") if streamed else OK
+    server = Scripted(OK, failed, answer)
+    async with asking(server) as client:
+        await client.post("/x", b"{}")
+        if streamed:
+            assert await listened(client) == [{"a": 1}]
+        else:
+            assert await client.post("/x", b"{}") == {"a": 1}
+    assert server.requests == 3
+
+
+async def test_an_endpoint_that_refuses_first_is_asked_again(monkeypatch: pytest.MonkeyPatch):
+    server = Scripted(OK)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    listening: list[asyncio.Server] = []
+
+    async def start_meanwhile(seconds: float) -> None:
+        assert 0 < seconds <= 0.5
+        listening.append(await asyncio.start_server(server.serve, "127.0.0.1", port))
+
+    monkeypatch.setattr("memserver.openai_http.client.asyncio.sleep", start_meanwhile)
+    client = EndpointClient(Endpoint(f"http://127.0.0.1:{port}/v1"))
+    assert await client.post("/x", b"{}") == {"a": 1}
+    await client.aclose()
+    listening[0].close()
+    await server.ended()
+
+
+@pytest.mark.parametrize(("failed", "retries"), [(status(503), 0), (CLOSE, 0), (status(503), 2)])
+async def test_it_is_tried_no_more_often_than_is_set(failed: bytes, retries: int):
+    server = Scripted(*[failed] * 5)
+    async with asking(server, retries=retries) as client:
+        with pytest.raises(ModelUnavailable):
+            await client.post("/x", b"{}")
+    assert server.requests == retries + 1
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind"),
+    [
+        (status(400), ModelRejected),
+        (status(404), ModelRejected),
+        (status(409), ModelRejected),
+        (status(500, body='{"error": {"message": "Context window exceeded"}}'), ContextOverflow),
+        (status(429, body='{"error": {"code": "insufficient_quota"}}'), ModelRejected),
+        ((OK[:-3], CLOSE), ModelUnavailable),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", ModelUnavailable),
+    ],
+    ids=["400", "404", "409", "overflow", "quota", "half an answer", "no HTTP"],
+)
+async def test_what_would_fail_again_or_was_answered_is_not_asked_again(
+    failed: bytes, kind: type[ModelError]
+):
+    server = Scripted(failed)
+    async with asking(server) as client:
+        with pytest.raises(ModelError) as caught:
+            await client.post("/x", b"{}")
+    assert type(caught.value) is kind
+    assert server.requests == 1
+
+
+async def test_a_stream_that_breaks_off_is_not_asked_again():
+    server = Scripted((STREAM, chunked(b'data: {"a": 1}\n\n'), CLOSE))
+    async with asking(server) as client:
+        events = client.stream("/x", b"{}")
+        assert await anext(events) == {"a": 1}
+        with pytest.raises(ModelUnavailable):
+            await anext(events)
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize(
+    "retry_after", ["60", formatdate(time.time() + 86_400, usegmt=True)], ids=["seconds", "date"]
+)
+async def test_a_wait_beyond_the_time_limit_is_not_begun(retry_after: str):
+    server = Scripted(status(429, retry_after))
+    async with asking(server) as client:
+        with pytest.raises(ModelUnavailable, match="429"):
+            await client.post("/x", b"{}")
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize("retry_after", ["-3", formatdate(0, usegmt=True)])
+async def test_a_time_that_has_passed_is_now(retry_after: str):
+    async with asking(Scripted(status(503, retry_after), OK)) as client:
+        assert await client.post("/x", b"{}") == {"a": 1}
+
+
+@pytest.mark.parametrize("retry_after", ["soon", "nan", "inf", ""])
+async def test_a_retry_after_that_says_nothing_is_a_short_pause(
+    retry_after: str, monkeypatch: pytest.MonkeyPatch
+):
+    paused: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr("memserver.openai_http.client.asyncio.sleep", noted)
+    async with asking(
+        Scripted(status(503, retry_after), status(503, "soon"), OK), retries=2
+    ) as client:
+        await client.post("/x", b"{}")
+    assert 0 < paused[0] <= 0.5
+    assert 0 < paused[1] <= 1
+
+
+async def test_the_time_limit_covers_all_tries():
+    silent = (b"HTTP/1.1 200 OK\r\n",)
+    async with asking(Scripted(status(503), silent), within=0.2) as client:
+        with pytest.raises(ModelTimeout, match=r"within 0\.2 seconds"):
+            await client.post("/x", b"{}")
+
+
+async def test_the_list_of_models_has_a_shorter_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("memserver.openai_http.client._LIST_SECONDS", 0.2)
+    async with asking(Scripted((b"HTTP/1.1 200 OK\r\n",))) as client:
+        with pytest.raises(ModelTimeout, match=r"within 0\.2 seconds"):
+            await client.check()
+
+
+EVENTS = b': hello\ndata: {"a": 1}\n\nevent: x\nid: 3\ndata:{"b":\ndata: 2}\n\nretry: 9\n\ndata\n\ndata: [DONE]\n\n'
+DATA = [b'{"a": 1}', b'{"b":\n2}', b"[DONE]"]
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    "cut", [lambda text: [text], lambda text: [bytes([byte]) for byte in text]], ids=["one", "many"]
+)
+def test_events_are_the_same_however_they_come(ending: bytes, cut: Callable[[bytes], list[bytes]]):
+    parser = EventParser()
+    text = b"\xef\xbb\xbf" + EVENTS.replace(b"\n", ending)
+    assert [data for piece in cut(text) for data in parser.feed(piece)] == DATA
+
+
+def test_an_event_that_has_not_ended_is_none():
+    assert EventParser().feed(b'data: {"a": 1}\n') == []

@@ -1,0 +1,217 @@
+"""memserver as a system of an evaluation: over HTTP, on a real database, each prompt kept by a proxy."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memserver.client import AsyncClient
+from memserver.errors import ModelUnavailable
+from memserver.messages import PromptMessage, ToolSpec
+from memserver.settings import Settings
+from memserver.testing.scripted import Call, Rule, Step, say
+from memserver.testing.scripted_rules import last_user_text
+from memserver_evals.systems.memory import AgentSetup, MemorySystem, OracleSystem
+from memserver_evals.systems.oracle import tell
+from memserver_evals.systems.recording import RemoteRecorder
+from memserver_evals.task import Document, Library, Material, Session, Utterance
+from memserver_evals.wiring import own_servers
+from tests.memserver_evals.support import endpoints
+from tests.support.server import OneDatabase
+
+BEGAN = datetime(2021, 5, 3, 9, 0, tzinfo=UTC)
+ASKED = BEGAN + timedelta(days=30)
+SESSIONS = (
+    Session(
+        BEGAN,
+        (
+            Utterance("user", "I have a cat named Tom.", BEGAN, "Ada", "s1.1"),
+            Utterance("assistant", "What a nice name!", BEGAN, "Bob", "s1.2"),
+        ),
+    ),
+    Session(
+        BEGAN + timedelta(days=2),
+        (Utterance("user", "I moved to Bergen.", BEGAN + timedelta(days=2), "Ada", "s2.1"),),
+    ),
+)
+LIBRARY = Library(
+    "harbours",
+    (Document("d1", "Its harbour is deep.", "Bergen"), Document("d2", "It has no harbour.", "Ulm")),
+)
+
+
+def searching(tool: str, query: str) -> Rule:
+    """Searches once, and then says what came of it."""
+
+    def rule(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        if prompt[-1].role == "tool":
+            return say(prompt[-1].text, inner_thought="I tell.")
+        arguments = {"query": query, "page": 1, "request_heartbeat": True, "inner_thought": "?"}
+        return Call(tool, arguments)
+
+    return rule
+
+
+@asynccontextmanager
+async def memory(
+    rule: Rule,
+    database: OneDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    home: Path,
+    *,
+    oracle: bool = False,
+    served: Mapping[str, Any] | None = None,
+    **setup: Any,
+) -> AsyncIterator[MemorySystem]:
+    with ExitStack() as stack:
+        stack.enter_context(endpoints(rule, monkeypatch, home, **(served or {})))
+        name = "oracle-search" if oracle else "memserver"
+        found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
+        if oracle:
+            async with AsyncClient(found.oracle_memserver) as client:
+                recorder = RemoteRecorder(found.oracle_recorder)
+                yield OracleSystem(client, found.oracle, recorder=recorder)
+        else:
+            async with AsyncClient(found.memserver) as client:
+                recorder = RemoteRecorder(found.recorder)
+                yield MemorySystem(client, setup=AgentSetup(**setup), recorder=recorder)
+
+
+async def test_sessions_are_history_with_their_own_times_and_agents_go_with_their_example(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("recall_memory_search", "cat")
+    async with memory(rule, database, monkeypatch, tmp_path) as system:
+        material = Material(SESSIONS, instructions="Say where.", persona="I am Bob.")
+        async with system.begin("e1", material) as conversation:
+            reply = await conversation.say("What is my cat's name?", at=ASKED)
+            [agent] = (await system.client.agents.list()).items
+            assert agent.metadata == {"example": "e1"}
+        assert not (await system.client.agents.list()).items
+    assert "[2021-05-03 09:00] user: Ada: I have a cat named Tom." in reply.text
+    assert [(each.kind, each.id) for each in reply.found] == [("utterance", "s1.1")]
+    assert len(reply.exchanges) == 2
+    told = str(reply.exchanges[0].prompt)
+    for text in (
+        "I am Bob.",
+        "Say where.",
+        "[2021-05-05 09:00] Ada: I moved to Bergen.",
+        "[2021-06-02",
+    ):
+        assert text in told
+    assert str(datetime.now(UTC).year) not in told
+    assert reply.tokens_in == sum(each.tokens_in for each in reply.exchanges) > 0
+    assert reply.tokens_out > 0
+    assert "call_1" in str(reply.exchanges[1].prompt)
+
+
+async def test_documents_are_found_by_their_ids_and_stored_once(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("archival_memory_search", "harbour Bergen")
+    async with memory(rule, database, monkeypatch, tmp_path) as system:
+        for example in ("e1", "e2"):
+            async with system.begin(example, Material(library=LIBRARY)) as conversation:
+                reply = await conversation.say("How deep is it?")
+            assert (reply.found[0].kind, reply.found[0].id) == ("document", "d1")
+        [collection] = (await system.client.collections.list()).items
+        assert collection.passage_count == 2
+        again = MemorySystem(system.client)
+        async with again.begin("e3", Material(library=LIBRARY)):
+            pass
+        assert len((await system.client.collections.list()).items) == 1
+
+
+async def test_an_example_s_own_documents_go_with_it(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("archival_memory_search", "harbour")
+    own = Library(LIBRARY.name, LIBRARY.documents, shared=False)
+    async with memory(rule, database, monkeypatch, tmp_path) as system:
+        async with system.begin("e1", Material(library=own)) as conversation:
+            reply = await conversation.say("Where?")
+        assert {each.id for each in reply.found} == {"d1", "d2"}
+        assert not (await system.client.collections.list()).items
+
+
+async def test_in_the_mode_act_the_agent_takes_part_in_every_turn(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keeps(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        said = last_user_text(prompt)
+        if prompt[-1].role == "tool" or said.endswith("?"):
+            return say(f"I know: {prompt[0].text.rpartition('Tom')[1]}", inner_thought="I tell.")
+        arguments = {"section": "human", "content": said, "request_heartbeat": True}
+        return Call("working_context_append", {**arguments, "inner_thought": "Keep."})
+
+    async with (
+        memory(keeps, database, monkeypatch, tmp_path, mode="act") as system,
+        system.begin("e1", Material(SESSIONS)) as conversation,
+    ):
+        reply = await conversation.say("What is my cat's name?", at=ASKED)
+        [agent] = (await system.client.agents.list()).items
+        said = [each async for each in system.client.messages.all(agent.id, order="asc")]
+    assert reply.text == "I know: Tom"
+    assert len(reply.exchanges) == 2 + 2 + 1
+    texts = [(each.created_at, each.text) for each in said if each.text]
+    assert (BEGAN, "Bob: What a nice name!") in texts
+    assert (BEGAN + timedelta(days=2), "Ada: I moved to Bergen.") in texts
+
+
+async def test_a_model_that_breaks_the_protocol_has_answered_and_one_that_is_down_has_not(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_question(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        return ModelUnavailable("down") if "down" in last_user_text(prompt) else "no call at all"
+
+    async with memory(by_question, database, monkeypatch, tmp_path) as system:
+        async with system.begin("e1", Material()) as conversation:
+            reply = await conversation.say("Hello?")
+        assert (reply.text, reply.error) == ("", "model_protocol_violation")
+        assert reply.exchanges
+        async with system.begin("e2", Material()) as conversation:
+            with pytest.raises(ModelUnavailable):
+                await conversation.say("Are you down?")
+
+
+async def test_the_oracle_finds_what_it_is_told_to_look_for_and_otherwise_the_question_s_words(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with memory(say_nothing, database, monkeypatch, tmp_path, oracle=True) as system:
+        async with system.begin("e1", Material(SESSIONS, LIBRARY)) as conversation:
+            reply = await conversation.say("Do you remember what my cat was called?", at=ASKED)
+        assert "I have a cat named Tom." in reply.text
+        async with system.begin("e2", Material(SESSIONS, look_for=("Bergen",))) as conversation:
+            reply = await conversation.say("Where do I live?", at=ASKED)
+        assert "I moved to Bergen." in reply.text
+        assert "Tom" not in reply.text
+
+
+def say_nothing(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+    raise AssertionError("the oracle asks no model")
+
+
+async def test_messages_are_embedded_before_the_question_where_that_is_wanted(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("recall_memory_search_meaning", "a cat named Tom")
+    options = {"embed_recall": True}
+    async with (
+        memory(rule, database, monkeypatch, tmp_path, options=options) as system,
+        system.begin("e1", Material(SESSIONS)) as conversation,
+    ):
+        reply = await conversation.say("What is my cat's name?", at=ASKED)
+    assert reply.found[0].id == "s1.1"
+    assert len(reply.found) == 3
+
+
+async def test_a_recorder_or_an_oracle_that_is_down_is_an_outage_to_try_again_after() -> None:
+    url = "http://127.0.0.1:9"
+    with pytest.raises(ModelUnavailable, match="doesn't answer"):
+        await RemoteRecorder(url).take("agent")
+    for hints in (("blue",), ()):
+        with pytest.raises(ModelUnavailable, match="doesn't answer"):
+            await tell(url, "agent", hints)

@@ -1,0 +1,122 @@
+"""A server on a real socket, a way to break its connections, and both clients behind one face."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memserver.api.app import create_app
+from memserver.client import Client
+from memserver.client.blocking import Items, Resource, Stream
+from memserver.settings import Settings
+from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted import ScriptedModel
+from memserver.wiring.services import assemble
+from tests.support.http_app import serving
+from tests.support.server import FixedModels, OneDatabase
+
+STREAMS = {"stream", "events", "stream_decision", "stream_result"}
+
+
+@dataclass
+class Line:
+    """What lies between a client and the server: keeps a log, and cuts what `cut` says.
+
+    `cut` gets each request's method and path, and says after how many pieces of the answer's body the
+    connection breaks; 0 breaks it before the first one, None leaves it whole.
+    """
+
+    app: ASGIApp
+    cut: Callable[[str, str], int | None] = lambda *_: None
+    log: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        self.log.append((scope["method"], scope["path"]))
+        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        left = self.cut(scope["method"], scope["path"])
+
+        async def cutting(message: Message) -> None:
+            nonlocal left
+            if left is not None and message["type"] == "http.response.start":
+                kept = [each for each in message["headers"] if each[0] != b"content-length"]
+                message = {**message, "headers": kept}
+            if left is not None and message["type"] == "http.response.body":
+                if left == 0:
+                    raise ConnectionResetError("cut")
+                left -= 1
+            await send(message)
+
+        await self.app(scope, receive, cutting)
+
+
+@dataclass
+class Served:
+    url: str
+    line: Line
+    model: ScriptedModel
+
+
+@contextmanager
+def served(database: OneDatabase, model: ScriptedModel, **settings: Any) -> Iterator[Served]:
+    """The whole server over a test's database, with a scripted model, on a real socket."""
+    options = Settings(_env_file=None, lease_seconds=2, jobs_at_once=0, **settings)
+    app = create_app(
+        assemble(database.app, FixedModels(model), HashingEmbedder(), options), options
+    )
+    line = Line(app)
+    with serving(line, lifespan="on") as url:
+        yield Served(url, line, model)
+
+
+class Awaitable:
+    """The waiting client as one whose methods are awaited: each runs in a thread."""
+
+    def __init__(self, inner: Client | Resource) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if isinstance(value, Resource):
+            return Awaitable(value)
+        if isinstance(type(self._inner).__dict__.get(name), Items):
+            return lambda *args, **kwargs: _stepped(value(*args, **kwargs))
+        if name in STREAMS:
+            return lambda *args, **kwargs: AwaitableStream(value(*args, **kwargs))
+
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(value, *args, **kwargs)
+
+        return method
+
+
+class AwaitableStream:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def resumed(self) -> "AwaitableStream":
+        return AwaitableStream(self._stream.resumed())
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _stepped(self._stream)
+
+    async def __aenter__(self) -> "AwaitableStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._stream.close)
+
+
+async def _stepped(items: Iterator[Any]) -> AsyncIterator[Any]:
+    end = object()
+    while (item := await asyncio.to_thread(next, items, end)) is not end:
+        yield item
