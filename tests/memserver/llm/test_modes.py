@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from memserver.cli.doctor import examine_model
+from memserver.cli.examination import examine_model
 from memserver.errors import ModelNotFound, ModelRejected, ModelTimeout, ModelUnavailable
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
 from memserver.llm.tool_schema import native_tools_json, tools_as_text

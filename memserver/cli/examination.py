@@ -1,0 +1,99 @@
+"""What is wrong with an installation, and how to mend it. Asks every part for real; changes nothing."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from memserver.embeddings.base import Embedder
+from memserver.errors import MemserverError
+from memserver.llm.base import ChatModel
+from memserver.messages import PromptMessage, ToolSpec
+from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
+from memserver.storage.inspect import inspect
+from memserver.storage.migrate import newest_revision
+
+SEND = ToolSpec(
+    "send_message",
+    "Say something to the person.",
+    {
+        "type": "object",
+        "properties": {"message": {"type": "string", "maxLength": 60}},
+        "required": ["message"],
+        "additionalProperties": False,
+    },
+)
+PROMPT = (
+    PromptMessage("system", "You act only by calling tools."),
+    PromptMessage("user", "Say hello."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `mend` says what to do where it is not well."""
+
+    name: str
+    well: bool
+    detail: str
+    mend: str = ""
+
+
+def examine_database(owner_url: str) -> list[Finding]:
+    """Server version, pgvector version and migrations."""
+    try:
+        report = inspect(owner_url)
+    except MemserverError as error:
+        mend = "Check MEMSERVER_DATABASE_URL and that the server runs."
+        return [Finding("database", False, error.message, mend)]
+    vector = report.pgvector
+    fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
+    newest = newest_revision()
+    return [
+        Finding(
+            "database",
+            report.server_number >= MIN_POSTGRES,
+            f"PostgreSQL {report.server}",
+            "memserver needs PostgreSQL 15 or newer.",
+        ),
+        Finding(
+            "pgvector",
+            fits,
+            vector or "missing",
+            "Install pgvector 0.8 or newer; then, as a superuser: CREATE EXTENSION vector;",
+        ),
+        Finding(
+            "migrations",
+            report.revision == newest,
+            f"at {report.revision or 'nothing'}, newest is {newest}",
+            "Run `memserver migrate`.",
+        ),
+    ]
+
+
+async def examine_embedder(embedder: Embedder) -> Finding:
+    """Embed a text."""
+    start = time.monotonic()
+    try:
+        [vector] = await embedder.embed(["hello"])
+    except MemserverError as error:
+        mend = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
+        return Finding("embedder", False, error.message, mend)
+    took = time.monotonic() - start
+    return Finding("embedder", True, f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s")
+
+
+async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
+    """Ask for the window, and for one call of a tool."""
+    try:
+        window = await model.context_window()
+        yield Finding("context window", True, f"{window} tokens")
+        start = time.monotonic()
+        reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)
+    except MemserverError as error:
+        mend = error.hint or "Check MEMSERVER_LLM_BASE_URL, _MODEL and _MODE."
+        yield Finding("model", False, ": ".join(filter(None, [model.name, error.message])), mend)
+        return
+    took = time.monotonic() - start
+    said = str(reply.call.arguments.get("message", ""))[:60]
+    called = f"{model.name} called {reply.call.name}({said!r}) in {took:.1f} s"
+    yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)

@@ -1,0 +1,76 @@
+"""The command `serve`."""
+
+import logging.config
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+from threading import Thread
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from memserver import __version__
+from memserver.cli.console import console
+from memserver.cli.keys import check_keys
+from memserver.cli.local_engine import local_engine, watch
+from memserver.cli.options import LOGGING, read_settings
+from memserver.errors import SetupError
+from memserver.local.engine.address import told_in
+from memserver.local.engine.paths import EnginePaths
+from memserver.wiring.database import database_urls
+from memserver.wiring.services import check_settings
+
+GRACE_SECONDS = 5
+"""What running requests get when the server is told to end; their turns go on elsewhere."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep an idle connection, so that none sends on one that we just closed."""
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve.")] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option(help="A Python module with tools; may be given again.")
+    ] = None,
+) -> None:
+    """Serve agents over HTTP, with the embedded Postgres and the local model unless others are set."""
+    named = ",".join(tools) if tools else None
+    settings = read_settings(host=host, port=port, workers=workers, tools=named)
+    check_settings(settings)
+    _check_address(settings.host, settings.port)
+    logging.config.dictConfig(LOGGING)
+    # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with ExitStack() as stack:
+        urls = stack.enter_context(database_urls(settings))
+        check_keys(urls.app, settings.host)
+        if settings.llm_base_url is None:
+            local = stack.enter_context(local_engine(settings))
+            stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
+            Thread(target=watch, args=[local], daemon=True).start()
+        console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
+        uvicorn.run(
+            "memserver.api.app:create_app",
+            factory=True,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            log_config=LOGGING,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+
+
+def _check_address(host: str, port: int) -> None:
+    """Find out whether we can listen there, before anything is started for it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise SetupError(
+            f"Can't listen on {host}, port {port}: {error.strerror}.",
+            hint="End what uses it, or choose another one: memserver serve --port 8284.",
+        ) from error
