@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.memserver.api.test_alike import lists
-from tests.memserver.api.test_tenants_apart import furnish, model, names_for
+from tests.memserver.api.furnished import furnish, model, names_for
+from tests.memserver.api.openapi import lists
 from tests.memserver.api.walk import operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, serving
 
 PAGES = 100
