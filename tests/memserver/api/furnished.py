@@ -91,8 +91,8 @@ async def furnish(
     ids = {
         "document_id": document.json()["id"],
         "section_id": section,
-        "agent_id": agent,
-        "collection_id": collection,
+        "agent": agent,
+        "collection": collection,
         "passage_id": shared["items"][0]["id"],
         "key_id": (await post("keys", {"name": "spare"}))["id"],
         "tenant": tenant,
@@ -111,7 +111,7 @@ def names_for(operation: Operation, ids: Ids) -> Ids:
         ids = {**ids, "passage_id": ids["own_passage_id"]}
     for end, kind in WAITING.items():
         if operation.path.endswith(end):
-            ids = {**ids, "agent_id": ids[f"{kind}_agent_id"], "call_id": ids[f"{kind}_call_id"]}
+            ids = {**ids, "agent": ids[f"{kind}_agent_id"], "call_id": ids[f"{kind}_call_id"]}
     return NUMBERS_AND_NAMES | ids
 
 

@@ -227,11 +227,11 @@ BREAKS: dict[str, Callable[[Json], Any]] = {
     ].update(total={}),
     "a_list_is_called_one": lambda d: spec_of(d, "get", "/keys").update(operationId="get_keys"),
     "searches_are_alike": lambda d: drop(
-        spec_of(d, "get", "/agents/{agent_id}/recall/search"), "page"
+        spec_of(d, "get", "/agents/{agent}/recall/search"), "page"
     ),
     "the_same_parameter_is_the_same_everywhere": lambda d: parameters(
-        spec_of(d, "get", "/agents/{agent_id}/export"), "path"
-    )["agent_id"].update(schema={"type": "string"}),
+        spec_of(d, "get", "/agents/{agent}/export"), "path"
+    )["agent"].update(schema={"type": "integer"}),
     "ids_are_uuids": lambda d: parameters(spec_of(d, "get", "/keys/{key_id}"), "path")[
         "key_id"
     ].update(schema={"type": "string"}),

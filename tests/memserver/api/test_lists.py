@@ -13,13 +13,13 @@ SEVERAL = {
     "GET /v1/agents",
     "GET /v1/tenants",
     "GET /v1/tools",
-    "GET /v1/agents/{agent_id}/tools",
-    "GET /v1/agents/{agent_id}/collections",
-    "GET /v1/agents/{agent_id}/messages",
-    "GET /v1/agents/{agent_id}/working-context/{section}/history",
+    "GET /v1/agents/{agent}/tools",
+    "GET /v1/agents/{agent}/collections",
+    "GET /v1/agents/{agent}/messages",
+    "GET /v1/agents/{agent}/working-context/{section}/history",
     "GET /v1/sections/{section_id}/history",
     "GET /v1/calls/waiting",
-    "GET /v1/collections/{collection_id}/passages",
+    "GET /v1/collections/{collection}/passages",
     "GET /v1/keys",
 }
 """Lists that have more than one item here, so that their order shows."""
