@@ -4,34 +4,37 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig, LlamaConfig
 
 from memserver.errors import InvalidInput
-from sweet_rl.estimate import ARCHITECTURES, Estimator, Load, dry_run, estimate
 from sweet_rl.recipe import load_recipe
-from sweet_rl.tiny import TEMPLATE, write_tiny
-from tests.sweet_rl.tiny_model import CHATML
+from tests.support.lazy import lazy
+from tests.sweet_rl.templates import CHATML, LLAMA
+
+estimate = lazy("sweet_rl.estimate")
+tiny = lazy("sweet_rl.tiny")
+transformers = lazy("transformers")
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
-LLAMA = ARCHITECTURES / "llama-3.1-8b"
 PAPER = Path(__file__).parents[2] / "recipes" / "paper-8b.yaml"
 
 
 @pytest.fixture(scope="module")
-def estimator() -> Estimator:
-    return Estimator(LLAMA, rank=16)
+def estimator() -> "estimate.Estimator":
+    return estimate.Estimator(LLAMA, rank=16)
 
 
-def test_the_published_model_has_its_known_number_of_parameters(estimator: Estimator) -> None:
+def test_the_published_model_has_its_known_number_of_parameters(
+    estimator: "estimate.Estimator",
+) -> None:
     assert estimator.parameters == 8_030_261_248
     assert estimator.adapter_parameters == 41_943_040
 
 
-def test_memory_grows_with_what_goes_through_at_once(estimator: Estimator) -> None:
-    load = Load("mdpo", 2, 2048)
+def test_memory_grows_with_what_goes_through_at_once(estimator: "estimate.Estimator") -> None:
+    load = estimate.Load("mdpo", 2, 2048)
     one = estimator.memory(load)
     assert one.weights == 2 * 8_030_261_248
     assert one.adapter == 4 * 5 * 41_943_040, "weights, gradients, two moments, the reference"
@@ -47,7 +50,7 @@ def test_memory_grows_with_what_goes_through_at_once(estimator: Estimator) -> No
 
 
 def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
-    found = {one.load.stage: one for one in estimate(load_recipe(PAPER), LLAMA)}
+    found = {one.load.stage: one for one in estimate.estimate(load_recipe(PAPER), LLAMA)}
     assert list(found) == ["rft", "mdpo", "critic", "actor", "rank"]
     assert all(17e9 < one.total < 80e9 for one in found.values())
     assert found["critic"].load.tokens == 2 * found["rft"].load.tokens, "both sides of a pair"
@@ -57,7 +60,7 @@ def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
 def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_small(
     tmp_path: Path,
 ) -> None:
-    figures = dry_run(load_recipe(PAPER), LLAMA, tmp_path)
+    figures = estimate.dry_run(load_recipe(PAPER), LLAMA, tmp_path)
     assert list(figures) == ["rft", "mdpo", "critic", "rank", "actor"]
     assert all(each["finished"] for each in figures.values())
     assert figures["rank"]["states"] == 12
@@ -68,11 +71,11 @@ def test_every_stage_of_our_recipe_takes_a_step_on_its_architecture_in_small(
     tmp_path: Path,
 ) -> None:
     architecture = tmp_path / "architecture"
-    LlamaConfig(num_attention_heads=9, num_key_value_heads=3, hidden_size=576).save_pretrained(
-        architecture
-    )
-    (architecture / TEMPLATE).write_text(CHATML, encoding="utf-8")
-    figures = dry_run(load_recipe(PAPER.with_name("tiny.yaml")), architecture, tmp_path)
+    transformers.LlamaConfig(
+        num_attention_heads=9, num_key_value_heads=3, hidden_size=576
+    ).save_pretrained(architecture)
+    (architecture / tiny.TEMPLATE).write_text(CHATML, encoding="utf-8")
+    figures = estimate.dry_run(load_recipe(PAPER.with_name("tiny.yaml")), architecture, tmp_path)
     assert all(each["finished"] for each in figures.values())
     assert figures["actor"]["pairs"] > 0, "the critic has learnt, and tells candidates apart"
 
@@ -80,16 +83,18 @@ def test_every_stage_of_our_recipe_takes_a_step_on_its_architecture_in_small(
 @pytest.mark.parametrize(("heads", "keys"), [(9, 3), (14, 2), (16, 16), (32, 4)])
 def test_a_dry_run_takes_any_number_of_heads(tmp_path: Path, heads: int, keys: int) -> None:
     architecture = tmp_path / "architecture"
-    LlamaConfig(
+    transformers.LlamaConfig(
         hidden_size=64 * heads, num_attention_heads=heads, num_key_value_heads=keys
     ).save_pretrained(architecture)
-    (architecture / TEMPLATE).write_text(CHATML, encoding="utf-8")
-    small = AutoConfig.from_pretrained(write_tiny(architecture, tmp_path / "small"))
+    (architecture / tiny.TEMPLATE).write_text(CHATML, encoding="utf-8")
+    small = transformers.AutoConfig.from_pretrained(
+        tiny.write_tiny(architecture, tmp_path / "small")
+    )
     assert small.num_attention_heads / small.num_key_value_heads == heads / keys
 
 
 def test_a_folder_without_an_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="describes no architecture"):
-        Estimator(tmp_path, rank=4)
+        estimate.Estimator(tmp_path, rank=4)
     with pytest.raises(InvalidInput, match="describes no architecture"):
-        dry_run(load_recipe(PAPER), tmp_path, tmp_path)
+        estimate.dry_run(load_recipe(PAPER), tmp_path, tmp_path)

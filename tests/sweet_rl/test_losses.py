@@ -1,23 +1,27 @@
 """The losses, computed once more by hand from whole logits, by TRL where it has them, and in two rows a pair."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
-import torch
-from trl import DPOTrainer
 
 from memserver.prompts import Prompts
-from sweet_rl import adapters
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.hidden_information import with_hidden
-from sweet_rl.losses import PreferenceTrainer, numbered, weights
 from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import Loss, PreferencePlan, Schedule
-from sweet_rl.preferences import make_trainer
 from sweet_rl.trajectories import Messages, Pair
+from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
+
+adapters = lazy("sweet_rl.adapters")
+losses = lazy("sweet_rl.losses")
+preferences = lazy("sweet_rl.preferences")
+torch = lazy("torch")
+trl = lazy("trl")
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PAIRS = trajectory_pairs(some_trajectories(3))
@@ -32,12 +36,12 @@ THEIRS = {"sum": "sigmoid", "trajectory_mean": "sigmoid_norm"}
 
 def trainer_of(
     base: Path, out: Path, loss: Loss, *, left: float = 0.3, **values: object
-) -> PreferenceTrainer:
+) -> losses.PreferenceTrainer:
     """A trainer whose policy has left its reference, and all pairs in one batch."""
     plan = PreferencePlan(
         base, out, out, loss=loss, beta=BETA, nll=NLL, schedule=Schedule(batch=len(PAIRS)), **values
     )
-    trainer = make_trainer(plan, PAIRS)
+    trainer = preferences.make_trainer(plan, PAIRS)
     torch.manual_seed(1)
     for name, parameter in trainer.model.named_parameters():
         if ".lora_B.default." in name:
@@ -46,7 +50,7 @@ def trainer_of(
 
 
 def loss_of(
-    trainer: PreferenceTrainer, compute: Callable[..., torch.Tensor] | None = None
+    trainer: losses.PreferenceTrainer, compute: Callable[..., torch.Tensor] | None = None
 ) -> float:
     batch = next(iter(trainer.get_train_dataloader()))
     with torch.no_grad():
@@ -54,7 +58,7 @@ def loss_of(
 
 
 def turns_of(
-    trainer: PreferenceTrainer, messages: Messages, first: int
+    trainer: losses.PreferenceTrainer, messages: Messages, first: int
 ) -> tuple[list[list[float]], list[list[float]]]:
     """For each of the agent's turns from `first` on, log-probabilities of policy and of reference."""
     tokenizer, model = trainer.processing_class, trainer.model
@@ -77,7 +81,9 @@ def turns_of(
     return policy, reference
 
 
-def by_hand(trainer: PreferenceTrainer, loss: Loss, prompt: Callable[[Pair], Messages]) -> float:
+def by_hand(
+    trainer: losses.PreferenceTrainer, loss: Loss, prompt: Callable[[Pair], Messages]
+) -> float:
     losses, chosen_tokens = [], []
     for pair in PAIRS:
         scores = []
@@ -109,7 +115,7 @@ def test_two_of_the_losses_are_those_of_trl(tiny_base: Path, tmp_path: Path, los
     trainer.loss_types, trainer.loss_weights = [THEIRS[loss], "sft"], [1.0, NLL]
     ours = loss_of(trainer)
     trainer.data_collator.shares = False
-    theirs = loss_of(trainer, lambda *args: DPOTrainer._compute_loss(trainer, *args, False))
+    theirs = loss_of(trainer, lambda *args: trl.DPOTrainer._compute_loss(trainer, *args, False))
     assert abs(ours - theirs) < 1e-5
 
 
@@ -145,7 +151,7 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
 
 
 def shared_or_not(
-    trainer: PreferenceTrainer, *, shares: bool
+    trainer: losses.PreferenceTrainer, *, shares: bool
 ) -> tuple[torch.Size, float, dict[str, list[float]], dict[str, torch.Tensor]]:
     """Rows and tokens, loss, what is noted for the log, and gradients of a batch of all pairs."""
     trainer.data_collator.shares = shares
@@ -214,14 +220,14 @@ def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
 
 def test_turns_are_numbered_and_weighed() -> None:
     mask = torch.tensor([[0, 1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 1, 0, 0]])
-    assert numbered(mask).tolist() == [[0, 1, 1, 0, 0, 2, 0], [0, 0, 1, 1, 1, 0, 0]]
+    assert losses.numbered(mask).tolist() == [[0, 1, 1, 0, 0, 2, 0], [0, 0, 1, 1, 1, 0, 0]]
     third = pytest.approx(1 / 3)
-    assert weights(mask, "sum").tolist() == mask.tolist()
-    assert weights(mask, "turn_mean").tolist() == [
+    assert losses.weights(mask, "sum").tolist() == mask.tolist()
+    assert losses.weights(mask, "turn_mean").tolist() == [
         [0, 0.5, 0.5, 0, 0, 1, 0],
         [0, 0, third, third, third, 0, 0],
     ]
-    assert weights(mask, "trajectory_mean").tolist() == [
+    assert losses.weights(mask, "trajectory_mean").tolist() == [
         [0, third, third, 0, 0, third, 0],
         [0, 0, third, third, third, 0, 0],
     ]

@@ -3,11 +3,12 @@
 from random import Random
 
 import pytest
-import torch
 
-from sweet_rl import pair_rows
-from sweet_rl.pair_rows import batch_of_pairs, by_side
-from sweet_rl.score_rows import _mask, forked
+from tests.support.lazy import lazy
+
+pair_rows = lazy("sweet_rl.pair_rows")
+score_rows = lazy("sweet_rl.score_rows")
+torch = lazy("torch")
 
 FILLER = 0
 Pair = tuple[list[int], list[list[int]], list[list[int]]]
@@ -34,13 +35,13 @@ def some_pairs(count: int, seed: int) -> list[Pair]:
 def test_each_side_has_its_tokens_and_sees_its_prompt_and_itself(
     monkeypatch: pytest.MonkeyPatch, seed: int, room: int
 ) -> None:
-    monkeypatch.setattr(pair_rows, "ROOMS", (room,))
+    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
     pairs = some_pairs(9, seed)
-    batch = batch_of_pairs([forked(*pair) for pair in pairs], FILLER)
+    batch = pair_rows.batch_of_pairs([score_rows.forked(*pair) for pair in pairs], FILLER)
     ids, positions = batch["input_ids"], batch["position_ids"]
     rows, length = ids.shape
-    seen = _mask(batch["branches"], batch["parents"], torch.float32)[:, 0] == 0
-    found, marks = by_side(torch.arange(rows * length).view(rows, length), batch)
+    seen = score_rows._mask(batch["branches"], batch["parents"], torch.float32)[:, 0] == 0
+    found, marks = pair_rows.by_side(torch.arange(rows * length).view(rows, length), batch)
     wanted = [
         (prompt, sides[one], scored[one]) for one in (0, 1) for prompt, sides, scored in pairs
     ]
@@ -57,11 +58,13 @@ def test_each_side_has_its_tokens_and_sees_its_prompt_and_itself(
 
 
 def test_pairs_share_rows_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [forked([1, 2, 3, 4], [[5, 6], [7]]) for _ in range(4)]
+    pairs = [score_rows.forked([1, 2, 3, 4], [[5, 6], [7]]) for _ in range(4)]
     sizes = {}
     for room in (1, 13, 1000):
-        monkeypatch.setattr(pair_rows, "ROOMS", (room,))
-        sizes[room] = tuple(batch_of_pairs(pairs, FILLER)["input_ids"].shape)
+        monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
+        sizes[room] = tuple(pair_rows.batch_of_pairs(pairs, FILLER)["input_ids"].shape)
     assert sizes == {1: (4, 8), 13: (2, 13), 1000: (1, 23)}
-    monkeypatch.setattr(pair_rows, "ROOMS", (1, 13, 1000))
-    assert tuple(batch_of_pairs(pairs, FILLER)["input_ids"].shape) == (1, 23), "the cheapest"
+    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (1, 13, 1000))
+    assert tuple(pair_rows.batch_of_pairs(pairs, FILLER)["input_ids"].shape) == (1, 23), (
+        "the cheapest"
+    )

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from memserver.errors import ContextOverflow, ModelUnavailable
 from memserver.openai_http.client import Endpoint, EndpointClient
@@ -15,11 +13,15 @@ from memserver_evals.systems.serving import served
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler
 from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling, ScriptedSampler
 from sweet_rl.sampling.sources import EndpointSource
-from sweet_rl.sampling.transformers_sampler import TransformersSampler
 from sweet_rl.trajectories import Messages
+from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
-from tests.sweet_rl.tiny_model import write_model
+
+tiny_model = lazy("tests.sweet_rl.tiny_model")
+torch = lazy("torch")
+transformers = lazy("transformers")
+transformers_sampler = lazy("sweet_rl.sampling.transformers_sampler")
 
 HELLO, BYE = chat("Hello there"), chat("Good bye", "No?", "Yes.")
 
@@ -31,7 +33,7 @@ def words(messages: Messages, seed: int) -> str:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
-    return write_model(tmp_path_factory.mktemp("base"))
+    return tiny_model.write_model(tmp_path_factory.mktemp("base"))
 
 
 @asynccontextmanager
@@ -39,7 +41,7 @@ async def open_sampler(kind: str, base: Path) -> AsyncIterator[Sampler]:
     if kind == "scripted":
         yield ScriptedSampler(words)
     elif kind == "transformers":
-        sampler = TransformersSampler(base, most_at_once=4)
+        sampler = transformers_sampler.TransformersSampler(base, most_at_once=4)
         yield sampler
         await sampler.aclose()
     else:
@@ -91,10 +93,10 @@ async def test_a_text_is_no_longer_than_it_may_be_and_its_tokens_are_counted(
 
 
 async def test_texts_are_as_frequent_as_the_model_has_them_at_the_temperature(base: Path) -> None:
-    sampler = TransformersSampler(base, most_at_once=512)
+    sampler = transformers_sampler.TransformersSampler(base, most_at_once=512)
     tokenizer, model = (
-        AutoTokenizer.from_pretrained(base),
-        AutoModelForCausalLM.from_pretrained(base),
+        transformers.AutoTokenizer.from_pretrained(base),
+        transformers.AutoModelForCausalLM.from_pretrained(base),
     )
     prompt = tokenizer.apply_chat_template(list(HELLO), tokenize=False, add_generation_prompt=True)
     ids = tokenizer.encode(prompt, add_special_tokens=False)
@@ -109,7 +111,7 @@ async def test_texts_are_as_frequent_as_the_model_has_them_at_the_temperature(ba
 
 
 async def test_a_chat_longer_than_the_models_window_is_an_error_of_its_own(base: Path) -> None:
-    sampler = TransformersSampler(base)
+    sampler = transformers_sampler.TransformersSampler(base)
     with pytest.raises(ContextOverflow):
         await sampler.sample(chat("word " * 1000), 1, DRAWN, seed=0)
     assert await sampler.sample(HELLO, 1, DRAWN, seed=0)

@@ -5,23 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from peft import PeftModel
-from transformers import AutoTokenizer
 
 from memserver.errors import InvalidInput
 from memserver.prompts import Prompts
-from sweet_rl import adapters
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.hidden_information import with_hidden
 from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
-from sweet_rl.preferences import train_preferences
-from sweet_rl.ranking import rank
-from sweet_rl.score_rows import batches, forked
-from sweet_rl.scores import Critic, pair_accuracy, score_turns, scores_of
 from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
+from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import chat, some_trajectories
+
+adapters = lazy("sweet_rl.adapters")
+peft = lazy("peft")
+preferences = lazy("sweet_rl.preferences")
+ranking = lazy("sweet_rl.ranking")
+score_rows = lazy("sweet_rl.score_rows")
+scores = lazy("sweet_rl.scores")
+torch = lazy("torch")
+transformers = lazy("transformers")
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PLAYED = some_trajectories(3)
@@ -67,8 +69,8 @@ def log_probs(
     """For each turn its tokens' log-probabilities, from whole logits."""
     model = adapters.load_base(plan.base)
     if adapter is not None:
-        model = PeftModel.from_pretrained(model, str(adapter))
-    tokenizer = AutoTokenizer.from_pretrained(plan.base)
+        model = peft.PeftModel.from_pretrained(model, str(adapter))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(plan.base)
     messages = played.messages
     if hidden:
         messages = with_hidden(messages, played.hidden, Prompts())
@@ -92,7 +94,7 @@ def log_probs(
 )
 def test_advantages_are_what_the_formula_gives(plan: ScorePlan, changed: dict[str, None]) -> None:
     used = replace(plan, **changed)
-    for played, advantages in zip(PLAYED[:2], score_turns(used, PLAYED[:2]), strict=True):
+    for played, advantages in zip(PLAYED[:2], scores.score_turns(used, PLAYED[:2]), strict=True):
         own = log_probs(used, used.critic, played, hidden=used.hidden)
         before = log_probs(
             used, used.reference, played, hidden=used.hidden and used.reference_hidden
@@ -106,22 +108,24 @@ def test_advantages_are_what_the_formula_gives(plan: ScorePlan, changed: dict[st
 
 
 def test_batches_and_order_change_nothing(plan: ScorePlan) -> None:
-    whole = score_turns(plan, PLAYED)
-    one_by_one = score_turns(replace(plan, batch_tokens=1), PLAYED)
-    backwards = score_turns(plan, PLAYED[::-1])[::-1]
+    whole = scores.score_turns(plan, PLAYED)
+    one_by_one = scores.score_turns(replace(plan, batch_tokens=1), PLAYED)
+    backwards = scores.score_turns(plan, PLAYED[::-1])[::-1]
     for a, b, c in zip(whole, one_by_one, backwards, strict=True):
         assert a == pytest.approx(b, abs=1e-4)
         assert a == pytest.approx(c, abs=1e-4)
-    assert list(batches([5, 9, 1, 4], 10)) == [[1], [0, 3], [2]]
+    assert list(score_rows.batches([5, 9, 1, 4], 10)) == [[1], [0, 3], [2]]
 
 
 def test_a_candidate_has_the_advantage_that_it_would_have_as_a_turn(plan: ScorePlan) -> None:
-    for played, state, scored in zip(PLAYED, states(), score_turns(plan, states()), strict=True):
+    for played, state, scored in zip(
+        PLAYED, states(), scores.score_turns(plan, states()), strict=True
+    ):
         assert len(scored) == len(TEXTS)
         again = played.model_copy(
             update={"messages": (*state.messages, {"role": "assistant", "content": TEXTS[2]})}
         )
-        [advantages] = score_turns(plan, [again])
+        [advantages] = scores.score_turns(plan, [again])
         assert scored[2] == pytest.approx(advantages[-1], abs=1e-4)
 
 
@@ -129,10 +133,10 @@ def test_a_candidate_has_the_advantage_that_it_would_have_as_a_turn(plan: ScoreP
 def test_candidates_have_the_same_advantages_together_as_alone(
     plan: ScorePlan, changed: dict[str, bool]
 ) -> None:
-    critic = Critic.load(replace(plan, **changed))
+    critic = scores.Critic.load(replace(plan, **changed))
     assert critic.shares
-    together = scores_of(critic, states())
-    alone = scores_of(replace(critic, shares=False), states())
+    together = scores.scores_of(critic, states())
+    alone = scores.scores_of(replace(critic, shares=False), states())
     assert together == [pytest.approx(each, abs=1e-4) for each in alone]
 
 
@@ -143,11 +147,11 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
         "sweet_rl.score_rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
-    assert not Critic.load(plan).shares
+    assert not scores.Critic.load(plan).shares
 
 
 def test_a_fork_has_its_common_part_once() -> None:
-    row = forked([1, 2, 3], [[4, 5], [], [6]])
+    row = score_rows.forked([1, 2, 3], [[4, 5], [], [6]])
     assert row.ids == [1, 2, 3, 4, 5, 3, 3, 6]
     assert row.scored == [0, 0, 0, 1, 1, 0, 0, 1]
     assert row.branches == (0, 0, 1, 1, 1, 2, 3, 3)
@@ -161,25 +165,25 @@ def test_ranking_goes_on_where_it_stopped(
     monkeypatch.setattr("sweet_rl.ranking.AT_ONCE", 4)
     write_file(tmp_path / "candidates.jsonl", states())
     files = tmp_path / "candidates.jsonl", tmp_path / "ranked.jsonl"
-    assert rank(plan, *files, seconds=0) == {
+    assert ranking.rank(plan, *files, seconds=0) == {
         "states": 0,
         "finished": False,
         "seconds": pytest.approx(0, abs=60),
         "spread": 0.0,
         "distinct": 0.0,
     }
-    rank(plan, *files)
+    ranking.rank(plan, *files)
     whole = files[1].read_text()
     files[1].write_text(whole[: len(whole) // 2])
     seen: list[tuple[int, int]] = []
-    figures = rank(plan, *files, lambda done, total: seen.append((done, total)))
+    figures = ranking.rank(plan, *files, lambda done, total: seen.append((done, total)))
     assert figures["finished"]
     assert figures["distinct"] == 1
     assert figures["spread"] > 0
     assert seen == [(4, 9), (8, 9), (9, 9)]
     ranked = read_file(files[1], Ranked)
     assert [one.key for one in ranked] == [state.key for state in states()]
-    for record, advantages in zip(ranked, score_turns(plan, states()), strict=True):
+    for record, advantages in zip(ranked, scores.score_turns(plan, states()), strict=True):
         assert record.advantages == pytest.approx(advantages, abs=1e-4)
 
 
@@ -189,7 +193,7 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
 ) -> None:
     pairs = trajectory_pairs(some_trajectories(4))
     write_file(tmp_path / "pairs.jsonl", pairs)
-    figures = train_preferences(
+    figures = preferences.train_preferences(
         PreferencePlan(
             tiny_base,
             tmp_path / "pairs.jsonl",
@@ -201,10 +205,10 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
             schedule=Schedule(steps=6, batch=4, rate=1e-2),
         )
     )
-    found = pair_accuracy(ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), pairs)
+    found = scores.pair_accuracy(ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), pairs)
     assert found["accuracy"] == figures["held_out_accuracy"] > 0.5
     assert found["margin"] == pytest.approx(figures["held_out_margin"], rel=0.05)
-    [first, *_] = score_turns(
+    [first, *_] = scores.score_turns(
         ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), some_trajectories(1)
     )
     assert len(first) == 2
@@ -212,7 +216,7 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
 
 def test_a_critic_that_is_not_there_is_named(plan: ScorePlan, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no adapter"):
-        score_turns(replace(plan, critic=tmp_path), PLAYED)
+        scores.score_turns(replace(plan, critic=tmp_path), PLAYED)
 
 
 def test_hidden_information_is_put_before_the_instructions_and_nowhere_else() -> None:

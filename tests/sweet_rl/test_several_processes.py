@@ -7,16 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from pydantic import TypeAdapter
-from safetensors.torch import load_file
 
-from sweet_rl import adapters
 from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import PreferencePlan, Schedule
-from sweet_rl.preferences import train_preferences
 from sweet_rl.trajectories import write_file
+from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
+
+adapters = lazy("sweet_rl.adapters")
+preferences = lazy("sweet_rl.preferences")
+safetensors_torch = lazy("safetensors.torch")
+torch = lazy("torch")
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,7 +62,7 @@ def test_two_processes_learn_what_one_learns_and_stop_at_the_same_step(
     tiny_base: Path, tmp_path: Path
 ) -> None:
     write_file(tmp_path / "pairs.jsonl", trajectory_pairs(some_trajectories(4)))
-    alone = train_preferences(plan_of(tiny_base, tmp_path, "alone"))
+    alone = preferences.train_preferences(plan_of(tiny_base, tmp_path, "alone"))
     stopped = in_two_processes(plan_of(tiny_base, tmp_path, "together", seconds=0), tmp_path)
     assert (stopped["steps"], stopped["finished"], stopped["processes"]) == (1, False, 2)
     together = in_two_processes(plan_of(tiny_base, tmp_path, "together"), tmp_path)
@@ -68,6 +70,7 @@ def test_two_processes_learn_what_one_learns_and_stop_at_the_same_step(
     assert together["held_out_pairs"] == alone["held_out_pairs"]
     assert together["held_out_margin"] == pytest.approx(alone["held_out_margin"], rel=0.02)
     one, other = (
-        load_file(tmp_path / out / "adapter" / adapters.WEIGHTS) for out in ("alone", "together")
+        safetensors_torch.load_file(tmp_path / out / "adapter" / adapters.WEIGHTS)
+        for out in ("alone", "together")
     )
     assert all(torch.allclose(one[key], other[key], atol=2e-3) for key in one)

@@ -4,17 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from memserver.local.engine.lora import WEIGHTS, Adapter
 from memserver.local.engine.paths import BASE_NAME, EnginePaths
-from sweet_rl.warm_start import training
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.lessons import tokens_and_labels
-from sweet_rl.warm_start.scoring import Question, generate, is_right, nats_per_token
-from sweet_rl.warm_start.training import Recipe, plain_chats, train
+from tests.support.lazy import lazy
 from tests.support.real_engine import engine_home
+
+scoring = lazy("sweet_rl.warm_start.scoring")
+torch = lazy("torch")
+training = lazy("sweet_rl.warm_start.training")
+transformers = lazy("transformers")
 
 pytestmark = [
     pytest.mark.model,
@@ -42,7 +43,7 @@ def base() -> Path:
 
 
 def test_tokens_are_those_of_the_models_own_chat_template(base: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     text = tokenizer.apply_chat_template(list(CHAIN.messages), tokenize=False)
     whole = tokenizer.encode(text, add_special_tokens=False)
     assert tokens_and_labels(CHAIN, tokenizer)["input_ids"] == whole
@@ -52,21 +53,22 @@ def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        training, "plain_chats", lambda *, held_out: plain_chats(held_out=held_out)[:4]
+        "sweet_rl.warm_start.training.plain_chats",
+        lambda *, held_out: training.plain_chats(held_out=held_out)[:4],
     )
     write_chains(tmp_path / "train.jsonl.gz", [CHAIN] * 8)
-    recipe = Recipe(steps=4, batch=2, rate=1e-3, rank=4)
-    figures = train(base, tmp_path, tmp_path / "out", recipe)
+    recipe = training.Recipe(steps=4, batch=2, rate=1e-3, rank=4)
+    figures = training.train(base, tmp_path, tmp_path / "out", recipe)
     assert (figures["chains"], figures["plain_chats"], figures["steps"]) == (8, 1, 4)
     adapter = tmp_path / "out" / "adapter"
     assert len(Adapter(adapter).targets) == 210
     assert (adapter / WEIGHTS).stat().st_size < 3_000_000, "bf16"
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    before = nats_per_token(model, tokenizer, [CHAIN])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    before = scoring.nats_per_token(model, tokenizer, [CHAIN])
     model.load_adapter(str(adapter))
-    assert nats_per_token(model, tokenizer, [CHAIN]) < before - 0.1
-    [text] = generate(
+    assert scoring.nats_per_token(model, tokenizer, [CHAIN]) < before - 0.1
+    [text] = scoring.generate(
         model, tokenizer, ["<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"], 8
     )
     assert text
@@ -75,7 +77,9 @@ def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
 def test_a_run_without_questions_ends_with_its_figures_and_examines_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training, "train", lambda *_: {"steps": 3, "losses": [[1, 2.0]]})
+    monkeypatch.setattr(
+        "sweet_rl.warm_start.training.train", lambda *_: {"steps": 3, "losses": [[1, 2.0]]}
+    )
     arguments = [str(tmp_path), "--model", "none", "--out", str(tmp_path / "out")]
     assert training.main([*arguments, "--questions", "0"]) == 0
     assert json.loads(capsys.readouterr().out) == {"training": {"steps": 3}}
@@ -97,4 +101,4 @@ def test_a_run_without_questions_ends_with_its_figures_and_examines_nothing(
 def test_a_turn_is_right_with_the_right_tool_and_the_fact_that_counts(
     answer: str, right: bool
 ) -> None:
-    assert is_right(Question("", CALL, "tell", "Dog: Rex"), answer) is right
+    assert scoring.is_right(scoring.Question("", CALL, "tell", "Dog: Rex"), answer) is right

@@ -9,18 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from memserver.errors import Conflict, InvalidInput
-from sweet_rl import adapters, training_run
 from sweet_rl.pairs import successes, trajectory_pairs
 from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
-from sweet_rl.preferences import train_preferences
-from sweet_rl.regression_head import HEAD
-from sweet_rl.sft import train_sft
 from sweet_rl.trajectories import write_file
+from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
+
+adapters = lazy("sweet_rl.adapters")
+trains_preferences = lazy("sweet_rl.preferences")
+regression_head = lazy("sweet_rl.regression_head")
+safetensors_torch = lazy("safetensors.torch")
+trains_sft = lazy("sweet_rl.sft")
+torch = lazy("torch")
+training_run = lazy("sweet_rl.training_run")
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 SHORT = Schedule(steps=3, batch=4, rate=1e-2, save_every=2)
@@ -43,13 +46,15 @@ def write_data(folder: Path) -> None:
 
 
 def sft(base: Path, folder: Path, schedule: Schedule, out: str) -> dict[str, Any]:
-    return train_sft(SftPlan(base, folder / "successes.jsonl", folder / out, schedule=schedule))
+    return trains_sft.train_sft(
+        SftPlan(base, folder / "successes.jsonl", folder / out, schedule=schedule)
+    )
 
 
 def preferences(
     base: Path, folder: Path, schedule: Schedule, out: str, **values: Any
 ) -> dict[str, Any]:
-    return train_preferences(
+    return trains_preferences.train_preferences(
         PreferencePlan(base, folder / "pairs.jsonl", folder / out, schedule=schedule, **values)
     )
 
@@ -81,9 +86,12 @@ def test_a_training_that_was_stopped_after_each_step_ends_like_one_that_was_not(
         told = train(tiny_base, tmp_path, replace(SHORT, seconds=0), "stopped")
         assert (told["steps"], told["finished"]) == (step, step == 3)
         assert (tmp_path / "stopped" / "adapter").exists() == told["finished"]
-    files = [adapters.WEIGHTS] + [HEAD] * (train is regression)
+    files = [adapters.WEIGHTS] + [regression_head.HEAD] * (train is regression)
     for name in files:
-        one, other = (load_file(tmp_path / out / "adapter" / name) for out in ("whole", "stopped"))
+        one, other = (
+            safetensors_torch.load_file(tmp_path / out / "adapter" / name)
+            for out in ("whole", "stopped")
+        )
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)
         assert any(value.abs().max() > 0 for key, value in one.items() if "lora_A" not in key)
@@ -99,7 +107,7 @@ def test_warm_starting_makes_what_was_said_likelier(tiny_base: Path, tmp_path: P
         tmp_path / "out",
         schedule=replace(SHORT, steps=12),
     )
-    figures = train_sft(plan, lambda done, total: seen.append((done, total)))
+    figures = trains_sft.train_sft(plan, lambda done, total: seen.append((done, total)))
     assert seen == [(step, 12) for step in range(13)]
     lines = [json.loads(line) for line in (plan.out / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
@@ -111,7 +119,7 @@ def test_warm_starting_makes_what_was_said_likelier(tiny_base: Path, tmp_path: P
     assert list((plan.out / "tensorboard").iterdir())
     config = json.loads((plan.out / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == tiny_base.name, "no path of this machine"
-    weights = load_file(plan.out / "adapter" / adapters.WEIGHTS)
+    weights = safetensors_torch.load_file(plan.out / "adapter" / adapters.WEIGHTS)
     assert {value.dtype for value in weights.values()} == {torch.bfloat16}
 
 
@@ -186,7 +194,7 @@ def test_a_regression_head_wants_one_process(
 ) -> None:
     write_data(tmp_path)
     two = SimpleNamespace(num_processes=2, is_main_process=True)
-    monkeypatch.setattr(training_run, "processes", lambda: two)
+    monkeypatch.setattr("sweet_rl.training_run.processes", lambda: two)
     with pytest.raises(InvalidInput, match="one process"):
         regression(tiny_base, tmp_path, SHORT, "out")
 

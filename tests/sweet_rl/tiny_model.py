@@ -4,15 +4,8 @@ from pathlib import Path
 
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from sweet_rl.estimate import ARCHITECTURES
 from sweet_rl.tiny import TEMPLATE, byte_tokenizer, write_tiny
-
-CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-LLAMA_3 = (ARCHITECTURES / "llama-3.1-8b" / TEMPLATE).read_text(encoding="utf-8")
+from tests.sweet_rl.templates import CHATML
 
 
 def tokenizer(template: str = CHATML) -> PreTrainedTokenizerFast:
