@@ -18,7 +18,10 @@ from memserver.wiring.providers import Models, make_embedder
 
 
 def doctor() -> None:
-    """Ask database, embedder and model for real; print what is wrong and how to mend it."""
+    """Find out what is wrong, and how to fix it.
+
+    Database, embedder and model are asked for real; nothing is changed.
+    """
     settings = read_settings()
     table = Table("", "what", "found", "what to do")
     wrong = 0
