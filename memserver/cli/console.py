@@ -67,8 +67,11 @@ def print_table(
         table.add_column(name, min_width=width, no_wrap=name not in sentences, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    width = console.width if console.is_terminal else frame + sum(widths)
-    console.print(table, width=max(width, cell_len(title)), soft_wrap=False)
+    if console.is_terminal:
+        console.print(table, soft_wrap=False)
+    else:
+        width = max(frame + sum(widths), cell_len(title))
+        Console(highlight=False, markup=False, width=width).print(table)
 
 
 def _print_blocks(titles: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as Shown
 
+from memserver.cli.console import console, print_table
 from memserver.errors import InvalidInput, SetupError
 from memserver.local.engine.paths import EnginePaths
 from memserver.messages import JsonObject
@@ -40,7 +39,6 @@ SHOWN_FIGURES = (
     *("success", "tests_passed", "best_success", "turns", "learnt", "pairs", "steps", "loss"),
     *("held_out_accuracy", "states", "distinct", "agreement"),
 )
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 commands = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -191,33 +189,33 @@ def report(recipe: Recipe, out: Path) -> None:
     write_results(results, out / "report")
     path = write_report(results, out / "report")
     for table in results.tables:
-        shown = Shown(
-            *("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
+        print_table(
+            ("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
+            [tuple(row) for row in rows_of(table)],
             title=title_of(table),
-            title_justify="left",
         )
-        for row in rows_of(table):
-            shown.add_row(*row)
-        console.print(shown)
     console.print(f"{path}")
 
 
 def _list(recipe: Recipe, units: Sequence[Unit], out: Path) -> None:
     """What there is to do, and what is done."""
     state = RunState(out)
-    table = Shown("unit", "state", "seconds", "figures", title=recipe.name, title_justify="left")
-    for unit in units:
-        spent = f"{state.seconds(unit):.0f}"
-        if state.is_outdated(unit):
-            table.add_row(unit.path, "other settings", spent, "")
-            continue
-        figures = state.figures(unit)
-        if figures is not None:
-            table.add_row(unit.path, "done", spent, _short(figures))
-        else:
-            begun = state.seconds(unit) > 0
-            table.add_row(unit.path, "begun" if begun else "", spent if begun else "", "")
-    console.print(table)
+    print_table(
+        ("unit", "state", "seconds", "figures"),
+        [_row(state, unit) for unit in units],
+        sentences=("figures",),
+        title=recipe.name,
+    )
+
+
+def _row(state: RunState, unit: Unit) -> Sequence[str]:
+    spent = f"{state.seconds(unit):.0f}"
+    if state.is_outdated(unit):
+        return unit.path, "other settings", spent, ""
+    figures = state.figures(unit)
+    if figures is not None:
+        return unit.path, "done", spent, _short(figures)
+    return unit.path, "begun" if state.seconds(unit) > 0 else "to do", spent, ""
 
 
 def _estimate(recipe: Recipe, base: Path | None, out: Path | None) -> None:
@@ -233,11 +231,15 @@ def _estimate(recipe: Recipe, base: Path | None, out: Path | None) -> None:
         return
     parts = ("weights", "adapter", "activations", "attention", "head", "total")
     title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
-    table = Shown("stage", "sequences", *parts, title=title, title_justify="left")
-    for memory in estimate(recipe, architecture):
-        sizes = (f"{getattr(memory, part) / GB:.1f}" for part in parts)
-        table.add_row(memory.load.stage, str(memory.load.rows), *sizes)
-    console.print(table)
+    rows = [
+        (
+            memory.load.stage,
+            str(memory.load.rows),
+            *(f"{getattr(memory, part) / GB:.1f}" for part in parts),
+        )
+        for memory in estimate(recipe, architecture)
+    ]
+    print_table(("stage", "sequences", *parts), rows, title=title)
 
 
 def _selection(

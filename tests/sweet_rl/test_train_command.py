@@ -51,6 +51,15 @@ def test_list_shows_every_unit_without_a_model(recipe: Path, tmp_path: Path) -> 
     assert shown.exit_code == 0
     for unit in units_of(load_recipe(recipe)):
         assert unit.path in shown.output
+    assert shown.output.count("to do") == len(units_of(load_recipe(recipe)))
+
+
+def test_an_unknown_recipe_is_an_error_that_names_ours(tmp_path: Path) -> None:
+    shown = train("list", "-r", "nope", "-o", tmp_path / "run")
+    assert isinstance(shown.exception, InvalidInput)
+    assert shown.exception.hint == (
+        "Name a YAML file, or one of ours: paper-8b, smoke, tiny, tiny-tuning."
+    )
 
 
 @pytest.mark.parametrize(
