@@ -10,7 +10,6 @@ from memserver.cli.main import app
 from memserver.errors import InvalidInput, SetupError
 from sweet_rl.deadline import OutOfTime
 from sweet_rl.recipe import load_recipe
-from sweet_rl.runs import run
 from sweet_rl.runs.stages import units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -91,7 +90,7 @@ def test_a_time_limit_that_is_over_is_told_by_the_exit_status(
     def stopped(*_: object, **__: object) -> list[object]:
         raise OutOfTime("The time is over.", hint="Go on.")
 
-    monkeypatch.setattr(run, "run_units", stopped)
+    monkeypatch.setattr("sweet_rl.cli.commands.run_units", stopped)
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "config.json").write_text("{}")
     wanted = ("-r", recipe, "-o", tmp_path / "run", "--base", tmp_path / "base")
