@@ -18,8 +18,13 @@ from pathlib import Path
 from typing import IO
 
 from memserver.errors import SetupError
-from memserver.local.engine.lora import CONFIG, WEIGHTS
-from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
+from memserver.local.engine.paths import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    BASE_NAME,
+    MODEL_NAME,
+    EnginePaths,
+)
 
 if sys.platform != "win32":
     import fcntl
@@ -253,7 +258,7 @@ def _model_stamp(name: str) -> dict[str, str]:
     """What a model was made with: the versions, the code that converts it, and the adapter."""
     made_with = [_constraints(), *(_HERE / file for file in _CONVERTING)]
     if name == MODEL_NAME:
-        made_with += [ADAPTER / CONFIG, ADAPTER / WEIGHTS]
+        made_with += [ADAPTER / ADAPTER_CONFIG, ADAPTER / ADAPTER_WEIGHTS]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in made_with}
 
 

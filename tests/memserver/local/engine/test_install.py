@@ -12,8 +12,7 @@ import pytest
 from memserver.errors import SetupError
 from memserver.local.engine import install
 from memserver.local.engine.install import install_engine, is_installed
-from memserver.local.engine.lora import CONFIG, WEIGHTS
-from memserver.local.engine.paths import EnginePaths
+from memserver.local.engine.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS, EnginePaths
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the engine is for Linux")
 
@@ -117,7 +116,7 @@ def test_a_new_adapter_makes_only_the_model_with_it_anew(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine.install()
-    for name in (CONFIG, WEIGHTS):
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
         (tmp_path / name).write_text("another", encoding="utf-8")
     monkeypatch.setattr(install, "ADAPTER", tmp_path)
     machine.install()
