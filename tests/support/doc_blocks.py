@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 EXECUTABLE = {"bash", "python"}
 ALIASES = {"sh", "shell", "console", "py", "python3", "pycon", "zsh"}
 NOT_RUN = "not-run:"
+WITH_PAGES = ("docs", "examples", "adapters", "memserver_evals", "sweet_rl")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>.*)$")
 
 
@@ -53,8 +54,8 @@ class Example:
 
 def documents() -> list[Path]:
     """What a reader of the project reads."""
-    folders = (REPOSITORY, REPOSITORY / "examples", *sorted((REPOSITORY / "adapters").iterdir()))
-    return [*(each / "README.md" for each in folders), *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    beside = [found for folder in WITH_PAGES for found in sorted((REPOSITORY / folder).rglob("*.md"))]
+    return [REPOSITORY / "README.md", *beside]
 
 
 def blocks(document: Path) -> list[Block]:
