@@ -17,6 +17,9 @@ OURS = (
     "|benchmarks|docker|constraints"
 )
 FOLDER_PATH = re.compile(rf"(?:{OURS})/[\w./-]*\w/?")
+MODULE_PATH = re.compile(r"\w+/[\w/]*\w\.py")
+ROOTS = ("memserver", "memserver_evals", "sweet_rl", "tests/memserver", "memserver/api")
+"""What a page's shortened paths begin with."""
 FILE_NAME = re.compile(r"\.?[\w-]+(?:\.[\w-]+)*\.(?:md|yml|toml|py|sql|example)")
 
 
@@ -57,6 +60,8 @@ def test_every_file_that_is_named_exists(document: Path):
     for code in CODE.findall(prose(document)):
         if FOLDER_PATH.fullmatch(code):
             assert (REPOSITORY / code).exists(), code
+        elif MODULE_PATH.fullmatch(code):
+            assert any((REPOSITORY / root / code).exists() for root in ROOTS), code
         elif FILE_NAME.fullmatch(code):
             assert code in names, code
 

@@ -54,7 +54,9 @@ class Example:
 
 def documents() -> list[Path]:
     """What a reader of the project reads."""
-    beside = [found for folder in WITH_PAGES for found in sorted((REPOSITORY / folder).rglob("*.md"))]
+    beside = [
+        found for folder in WITH_PAGES for found in sorted((REPOSITORY / folder).rglob("*.md"))
+    ]
     return [REPOSITORY / "README.md", *beside]
 
 
