@@ -29,7 +29,7 @@ async def test_every_list_goes_both_ways_page_by_page(database: OneDatabase, mcp
     async with serving(database, model(), tool_networks=HERE) as server:
         await server.operate()
         own, ids = await furnish(server, "mine", mcp_url)
-        agent = f"/v1/agents/{ids['agent_id']}"
+        agent = f"/v1/agents/{ids['agent']}"
         shared = {"section_id": ids["section_id"]}
         await server.http.put(f"{agent}/working-context/shared", json=shared, headers=own)
         await server.http.post(f"{agent}/documents", content=b"A text.", headers=own)

@@ -7,9 +7,9 @@ import pytest
 from memserver.client import AsyncClient
 from memserver.errors import NotFound
 from memserver.testing.scripted import ScriptedModel, say
-from tests.memserver.api.test_tenants_apart import furnish, model, names_for, request_of
+from tests.memserver.api.furnished import furnish, model, names_for, request_of
 from tests.memserver.api.walk import operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, Server, serving
 
 NAMED = ("agent", "collection")
