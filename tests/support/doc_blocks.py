@@ -1,10 +1,10 @@
 """The fenced blocks of our documents, and which of them are examples that a test runs.
 
-The convention, in the block's info string behind the language:
+The convention, in the block's info string after the language:
 
     bash test           run it; it must exit with 0 (python test likewise)
     bash not-run: why   don't, for the reason given
-    text output         directly behind a block that is run: what it prints; … stands for anything
+    text output         directly after a block that is run: what it prints; … means anything
 """
 
 import re
@@ -88,7 +88,7 @@ def prose(document: Path) -> str:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether what was printed is what is shown, where … stands for anything."""
+    """Whether what was printed is what is shown, where … means anything."""
     parts = [re.escape(part) for part in _stripped(shown).split("…")]
     return re.fullmatch(".*?".join(parts), _stripped(printed), re.DOTALL) is not None
 
