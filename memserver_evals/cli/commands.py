@@ -147,7 +147,7 @@ def list_tasks() -> None:
         systems.add_row(name, told, ", ".join(sorted(suits)))
     console.print(tasks)
     console.print(systems)
-    console.print("Data is read from --data or MEMSERVER_DATA; see docs/evaluations.md.")
+    console.print("Data is read from --data or MEMSERVER_DATA; see memserver_evals/README.md.")
 
 
 def compare_runs(
