@@ -5,24 +5,16 @@ The newest of them are the queue, as many for each agent, and the others lie beh
 agents are timed in alternating blocks, so that what else the machine does weighs on all alike.
 """
 
-import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-import psycopg
 from rich.table import Table
-
-from memserver.storage.inbox import PLACES_PER_TURN
 
 BLOCK = 10
 """Turns of one agent before the next one's."""
-CHUNK = 50_000
-"""Turns that one statement writes."""
-TEXTS = 1000
 TARGET = 1.2
 
 
@@ -42,60 +34,6 @@ class Talk:
 
     messages: int
     turn: Callable[[], float]
-
-
-def write_history(
-    superuser_url: str, agent: str, messages: int, in_queue: int, texts: Sequence[str]
-) -> Iterable[int]:
-    """Give an agent a history; yields the number of turns whenever some are written.
-
-    Args:
-        superuser_url: of the database.
-        agent: a new one, by its id.
-        messages: how many it has had, an even number.
-        in_queue: how many of them are still in its queue.
-        texts: what is said, over and over.
-    """
-    turns = messages // 2
-    with psycopg.connect(superuser_url, autocommit=True) as connection:
-        # The rows are right by themselves; three million look-ups of foreign keys take a minute.
-        connection.execute("SET session_replication_role = replica")
-        for first in range(1, turns + 1, CHUNK):
-            last = min(turns, first + CHUNK - 1)
-            connection.execute(
-                _TURNS,
-                {
-                    "agent": UUID(agent),
-                    "first": first,
-                    "last": last,
-                    "turns": turns,
-                    "texts": list(texts),
-                },
-            )
-            yield last - first + 1
-        connection.execute(
-            _STATE,
-            {
-                "agent": UUID(agent),
-                "turns": turns,
-                "messages": messages,
-                "start": (turns - in_queue // 2 + 1) * PLACES_PER_TURN,
-                "evicted": messages - in_queue,
-            },
-        )
-
-
-def settle(superuser_url: str) -> None:
-    """What autovacuum would have done by the time that a history is so long."""
-    with psycopg.connect(superuser_url, autocommit=True) as connection:
-        connection.execute("VACUUM (ANALYZE) turns, messages, tool_calls, agent_state, summaries")
-        connection.execute("CHECKPOINT")
-
-
-def sentences(words: Sequence[str], seed: int) -> list[str]:
-    """Texts for a history."""
-    chance = random.Random(seed)
-    return [" ".join(chance.choices(words, k=12)) for _ in range(TEXTS)]
 
 
 def compare(
@@ -170,39 +108,3 @@ def draw(ages: Sequence[Age], file: Path) -> None:
 
 def _messages(age: Age) -> int:
     return age.messages
-
-
-_TURNS = f"""
-WITH said AS (
-    SELECT t AS turn, now() - (%(turns)s - t) * interval '1 minute' AS at,
-           (%(texts)s::text[])[1 + (t * 7919) %% {TEXTS}] AS text
-    FROM generate_series(%(first)s::bigint, %(last)s::bigint) t
-), taken AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, state, epoch, steps, attempts, stop_reason,
-                       posted_by, created_at, started_at, finished_at)
-    SELECT %(agent)s, turn, 'default', 'message', 'done', 1, 1, 1, 'message_sent', 'history', at, at, at
-    FROM said
-), asked AS (
-    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-    SELECT %(agent)s, turn * {PLACES_PER_TURN}, 'default', 'user', text, 20, at FROM said
-), answered AS (
-    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-    SELECT %(agent)s, turn * {PLACES_PER_TURN} + 1, 'default', 'assistant', 'echo: ' || text, 26, at
-    FROM said
-)
-INSERT INTO tool_calls (agent_id, position, tenant, call_id, name, arguments, state, result, epoch,
-                        created_at, finished_at)
-SELECT %(agent)s, turn * {PLACES_PER_TURN} + 1, 'default', 'call_' || turn, 'send_message',
-       json_build_object('message', 'echo: ' || text), 'done', '', 1, at, at
-FROM said
-"""
-
-_STATE = """
-WITH state AS (
-    UPDATE agent_state SET next_turn = %(turns)s + 1, done_turn = %(turns)s, message_count = %(messages)s,
-        queue_start = %(start)s, stats_messages = %(messages)s
-    WHERE agent_id = %(agent)s RETURNING agent_id
-)
-INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method)
-SELECT agent_id, %(start)s, 'default', 'They have talked for a long time.', 10, %(evicted)s, 'model' FROM state
-"""

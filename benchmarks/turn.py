@@ -37,6 +37,7 @@ from benchmarks.statements import (
 )
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.wiring.database import EMBEDDED_DATABASE
+from tests.support.long_history import sentences, settle, write_history
 from tests.support.servers import (
     ServerProcess,
     create_key,
@@ -216,21 +217,19 @@ def compare_histories(lengths: list[int], seed: int, console: Console) -> list[A
     """Turns of agents whose histories have these lengths, on a server of their own."""
     with stage(seed) as on:
         database = on.postgres.url(EMBEDDED_DATABASE)
-        texts = long_history.sentences(WORDS, seed)
+        texts = sentences(WORDS, seed)
         talks = []
         for length in lengths:
             connection = http.client.HTTPConnection("127.0.0.1", on.server.port, timeout=60)
             talker = Talker(connection, on.talker.api_key, random.Random(seed), said=length)
             agent = talker.create_agent()
-            written = long_history.write_history(
-                database, agent, length, min(QUEUE_MESSAGES, *lengths), texts
-            )
+            written = write_history(database, agent, length, min(QUEUE_MESSAGES, *lengths), texts)
             with Progress(console=console, transient=True) as bar:
                 task = bar.add_task(f"writing {length:,} messages", total=length // 2)
                 for some in written:
                     bar.advance(task, some)
             talks.append(Talk(length, talker.turn))
-        long_history.settle(database)
+        settle(database)
         for talk in talks:
             for _ in range(WARM_UP_TURNS):
                 talk.turn()

@@ -1,17 +1,19 @@
 """What routes ask for: the services, and whose request it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, cast
 from uuid import UUID
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 
 from memserver.api.middleware.access import Caller
 from memserver.errors import Conflict, InvalidInput
 from memserver.memory.text import clean
+from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
+from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
 from memserver.wiring.services import Services
 
@@ -39,6 +41,52 @@ CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]
 PathText = Annotated[str, AfterValidator(clean)]
 """A text in a path or a query, without what Postgres can't take."""
+_NAMED = "Its id, or its name; what has the form of an id is one."
+
+
+async def _agent_id(
+    agent: Annotated[PathText, Path(max_length=200, description=_NAMED)],
+    services: ServicesDep,
+    tenant: TenantDep,
+) -> UUID:
+    return await _id_of(agent, agents.id_of, services, tenant)
+
+
+async def _agent_filter(
+    services: ServicesDep,
+    tenant: TenantDep,
+    agent: Annotated[
+        PathText | None, Query(max_length=200, description=f"{_NAMED} Left out: of all agents.")
+    ] = None,
+) -> UUID | None:
+    return None if agent is None else await _id_of(agent, agents.id_of, services, tenant)
+
+
+async def _collection_id(
+    collection: Annotated[PathText, Path(max_length=200, description=_NAMED)],
+    services: ServicesDep,
+    tenant: TenantDep,
+) -> UUID:
+    return await _id_of(collection, collections.id_of, services, tenant)
+
+
+async def _id_of(
+    given: str,
+    find: Callable[[Transaction, str], Awaitable[UUID]],
+    services: Services,
+    tenant: str,
+) -> UUID:
+    """The id that was given, which costs nothing, or that of the thing of this name. Raises NotFound."""
+    try:
+        return UUID(given)
+    except ValueError:
+        async with services.database.tenant(tenant) as tx:
+            return await find(tx, given)
+
+
+AgentId = Annotated[UUID, Depends(_agent_id)]
+AgentFilter = Annotated[UUID | None, Depends(_agent_filter)]
+CollectionId = Annotated[UUID, Depends(_collection_id)]
 Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
 Order = Annotated[
     Literal["asc", "desc"],

@@ -16,8 +16,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
 import memserver
-from memserver.errors import Forbidden, InvalidInput, MemserverError
+from memserver.errors import Forbidden, InvalidInput, MemserverError, NotFound
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
@@ -186,12 +187,9 @@ class Memories:
         if name is None:
             raise InvalidInput("Name the agent whose memory is meant; list_agents lists them.")
         async with self.database.tenant(tenant) as tx:
-            named = await agents.list_page(tx, Cut(1), name=name)
-            if named:
-                return named[0]
             try:
-                return await agents.get(tx, UUID(name))
-            except ValueError as error:
+                return await agents.find(tx, clean(name))
+            except NotFound as error:
                 raise InvalidInput(f"There is no agent {name!r}.") from error
 
 

@@ -90,7 +90,7 @@ def find_agent(name: str) -> Request[Agent | None]:
 
 def get_agent(agent: Id) -> Request[Agent]:
     """Get one agent."""
-    return Request("GET", "/agents/{agent_id}", Agent.model_validate, {"agent_id": agent})
+    return Request("GET", "/agents/{agent}", Agent.model_validate, {"agent": agent})
 
 
 def update_agent(
@@ -109,14 +109,12 @@ def update_agent(
     body = changed(
         name=name, model=model, system_prompt=system_prompt, options=options, metadata=metadata
     )
-    return Request(
-        "PATCH", "/agents/{agent_id}", Agent.model_validate, {"agent_id": agent}, body=body
-    )
+    return Request("PATCH", "/agents/{agent}", Agent.model_validate, {"agent": agent}, body=body)
 
 
 def delete_agent(agent: Id) -> Request[None]:
     """Delete an agent with its whole memory."""
-    return Request("DELETE", "/agents/{agent_id}", nothing, {"agent_id": agent})
+    return Request("DELETE", "/agents/{agent}", nothing, {"agent": agent})
 
 
 def export_agent(agent: Id, *, history: bool = False, vectors: bool = False) -> Request[None]:
@@ -128,7 +126,7 @@ def export_agent(agent: Id, *, history: bool = False, vectors: bool = False) -> 
         vectors: those of its passages, so that they need not be made anew.
     """
     query = {"history": history, "vectors": vectors}
-    return Request("GET", "/agents/{agent_id}/export", nothing, {"agent_id": agent}, query)
+    return Request("GET", "/agents/{agent}/export", nothing, {"agent": agent}, query)
 
 
 def import_agent(
@@ -158,9 +156,7 @@ def import_agent(
 
 def get_context(agent: Id) -> Request[ContextView]:
     """What the agent's prompt holds now, part by part, in text and tokens."""
-    return Request(
-        "GET", "/agents/{agent_id}/context", ContextView.model_validate, {"agent_id": agent}
-    )
+    return Request("GET", "/agents/{agent}/context", ContextView.model_validate, {"agent": agent})
 
 
 def _only_agent(body: object) -> Agent | None:

@@ -36,9 +36,9 @@ def insert_archival(agent: Id, passages: Sequence[NewPassage]) -> Request[Passag
     """Insert up to 1000 passages into the agent's own collection, all or none."""
     return Request(
         "POST",
-        "/agents/{agent_id}/archival",
+        "/agents/{agent}/archival",
         Passages.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         body=_passages(passages),
         key=new_key(),
     )
@@ -59,9 +59,9 @@ def list_archival(
     """List the passages of the agent's own collection; the filter is that of a search."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/archival",
+        "/agents/{agent}/archival",
         Page[Passage, UUID].model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "after": after,
@@ -100,9 +100,9 @@ def search_archival(
     """
     return Request(
         "GET",
-        "/agents/{agent_id}/archival/search",
+        "/agents/{agent}/archival/search",
         ArchivalResults.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {
             "query": query,
             "mode": mode,
@@ -115,8 +115,8 @@ def search_archival(
 
 def delete_archival(agent: Id, passage: Id) -> Request[None]:
     """Delete a passage of the agent's own collection."""
-    ids = {"agent_id": agent, "passage_id": passage}
-    return Request("DELETE", "/agents/{agent_id}/archival/{passage_id}", nothing, ids)
+    ids = {"agent": agent, "passage_id": passage}
+    return Request("DELETE", "/agents/{agent}/archival/{passage_id}", nothing, ids)
 
 
 # --- collections, and the passages in them
@@ -144,8 +144,8 @@ def list_collections(
 
 def get_collection(collection: Id) -> Request[Collection]:
     """Get one collection, an agent's own too."""
-    ids = {"collection_id": collection}
-    return Request("GET", "/collections/{collection_id}", Collection.model_validate, ids)
+    ids = {"collection": collection}
+    return Request("GET", "/collections/{collection}", Collection.model_validate, ids)
 
 
 def update_collection(
@@ -158,17 +158,17 @@ def update_collection(
     """Change a collection; what is left out stays. `metadata` is replaced as a whole."""
     return Request(
         "PATCH",
-        "/collections/{collection_id}",
+        "/collections/{collection}",
         Collection.model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         body=given(name=name, description=description, metadata=metadata),
     )
 
 
 def delete_collection(collection: Id) -> Request[None]:
     """Delete a collection with its passages; agents it is attached to lose it."""
-    ids = {"collection_id": collection}
-    return Request("DELETE", "/collections/{collection_id}", nothing, ids)
+    ids = {"collection": collection}
+    return Request("DELETE", "/collections/{collection}", nothing, ids)
 
 
 def agent_collections(
@@ -177,32 +177,32 @@ def agent_collections(
     """List what the agent searches: its own collection, then those attached to it."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/collections",
+        "/agents/{agent}/collections",
         Page[Collection, UUID].model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {"after": after, "limit": limit, "order": order},
     )
 
 
 def attach_collection(agent: Id, collection: Id) -> Request[None]:
     """Let the agent search a collection."""
-    ids = {"agent_id": agent, "collection_id": collection}
-    return Request("PUT", "/agents/{agent_id}/collections/{collection_id}", nothing, ids)
+    ids = {"agent": agent, "collection": collection}
+    return Request("PUT", "/agents/{agent}/collections/{collection}", nothing, ids)
 
 
 def detach_collection(agent: Id, collection: Id) -> Request[None]:
     """Take a collection from the agent; the collection stays."""
-    ids = {"agent_id": agent, "collection_id": collection}
-    return Request("DELETE", "/agents/{agent_id}/collections/{collection_id}", nothing, ids)
+    ids = {"agent": agent, "collection": collection}
+    return Request("DELETE", "/agents/{agent}/collections/{collection}", nothing, ids)
 
 
 def insert_passages(collection: Id, passages: Sequence[NewPassage]) -> Request[Passages]:
     """Insert up to 1000 passages into a collection, all or none."""
     return Request(
         "POST",
-        "/collections/{collection_id}/passages",
+        "/collections/{collection}/passages",
         Passages.model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         body=_passages(passages),
         key=new_key(),
     )
@@ -223,9 +223,9 @@ def list_passages(
     """List a collection's passages; the filter is that of a search."""
     return PageRequest(
         "GET",
-        "/collections/{collection_id}/passages",
+        "/collections/{collection}/passages",
         Page[Passage, UUID].model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         {
             **_filter(tag, any_tag, metadata, start_date, end_date),
             "after": after,
@@ -237,9 +237,9 @@ def list_passages(
 
 def get_passage(collection: Id, passage: Id) -> Request[Passage]:
     """Get one passage."""
-    ids = {"collection_id": collection, "passage_id": passage}
+    ids = {"collection": collection, "passage_id": passage}
     return Request(
-        "GET", "/collections/{collection_id}/passages/{passage_id}", Passage.model_validate, ids
+        "GET", "/collections/{collection}/passages/{passage_id}", Passage.model_validate, ids
     )
 
 
@@ -254,17 +254,17 @@ def update_passage(
     """Change a passage; a new text is embedded anew. `tags` and `metadata` are replaced as a whole."""
     return Request(
         "PATCH",
-        "/collections/{collection_id}/passages/{passage_id}",
+        "/collections/{collection}/passages/{passage_id}",
         Passage.model_validate,
-        {"collection_id": collection, "passage_id": passage},
+        {"collection": collection, "passage_id": passage},
         body=given(text=text, tags=None if tags is None else list(tags), metadata=metadata),
     )
 
 
 def delete_passage(collection: Id, passage: Id) -> Request[None]:
     """Delete a passage."""
-    ids = {"collection_id": collection, "passage_id": passage}
-    return Request("DELETE", "/collections/{collection_id}/passages/{passage_id}", nothing, ids)
+    ids = {"collection": collection, "passage_id": passage}
+    return Request("DELETE", "/collections/{collection}/passages/{passage_id}", nothing, ids)
 
 
 def search_collection(
@@ -283,9 +283,9 @@ def search_collection(
     """Search one collection, best first; the arguments are those of an agent's archival search."""
     return Request(
         "GET",
-        "/collections/{collection_id}/search",
+        "/collections/{collection}/search",
         ArchivalResults.model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         {
             "query": query,
             "mode": mode,

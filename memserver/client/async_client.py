@@ -5,14 +5,14 @@ from typing import Any, Self
 
 import httpx2
 
-from memserver.client import agent_requests as agents
-from memserver.client import archival_requests as archival
-from memserver.client import call_requests as calls
-from memserver.client import document_requests as documents
-from memserver.client import key_requests as keys
-from memserver.client import message_requests as messages
-from memserver.client import section_requests as sections
-from memserver.client import tool_requests as tools
+import memserver.client.agent_requests as agents
+import memserver.client.archival_requests as archival
+import memserver.client.call_requests as calls
+import memserver.client.document_requests as documents
+import memserver.client.key_requests as keys
+import memserver.client.message_requests as messages
+import memserver.client.section_requests as sections
+import memserver.client.tool_requests as tools
 from memserver.client.address import DEFAULT_URL, limits_of
 from memserver.client.awaiting import (
     AsyncItems,

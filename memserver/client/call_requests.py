@@ -14,7 +14,7 @@ def list_waiting_calls(
     agent: Id | None = None, *, after: Id | None = None, limit: int = 50, order: Order | None = None
 ) -> PageRequest[WaitingCall, UUID]:
     """List the calls that wait for an answer, of one agent or of all; an agent has at most one."""
-    query = {"agent_id": agent, "after": after, "limit": limit, "order": order}
+    query = {"agent": agent, "after": after, "limit": limit, "order": order}
     return PageRequest("GET", "/calls/waiting", Page[WaitingCall, UUID].model_validate, query=query)
 
 
@@ -113,16 +113,16 @@ def cancel_turn(agent: Id, turn: int) -> Request[Turn]:
     """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
     return Request(
         "POST",
-        "/agents/{agent_id}/turns/{turn}/cancel",
+        "/agents/{agent}/turns/{turn}/cancel",
         Turn.model_validate,
-        {"agent_id": agent, "turn": turn},
+        {"agent": agent, "turn": turn},
         key=new_key(),
     )
 
 
-_APPROVAL = "/agents/{agent_id}/calls/{call_id}/approval"
-_RESULT = "/agents/{agent_id}/calls/{call_id}/result"
+_APPROVAL = "/agents/{agent}/calls/{call_id}/approval"
+_RESULT = "/agents/{agent}/calls/{call_id}/result"
 
 
 def _ids(agent: Id, call: str) -> dict[str, Id | int]:
-    return {"agent_id": agent, "call_id": call}
+    return {"agent": agent, "call_id": call}

@@ -32,9 +32,9 @@ def upload_to_agent(
     """
     return Request(
         "POST",
-        "/agents/{agent_id}/documents",
+        "/agents/{agent}/documents",
         Document.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         _about(name, tags, metadata, unique),
         file=content,
         key=new_key(),
@@ -53,9 +53,9 @@ def upload_to_collection(
     """Take a file into a collection; the arguments are those for an agent's own."""
     return Request(
         "POST",
-        "/collections/{collection_id}/documents",
+        "/collections/{collection}/documents",
         Document.model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         _about(name, tags, metadata, unique),
         file=content,
         key=new_key(),
@@ -68,9 +68,9 @@ def list_documents_of_agent(
     """List the documents of the agent's own collection."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/documents",
+        "/agents/{agent}/documents",
         Page[Document, UUID].model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {"after": after, "limit": limit, "order": order},
     )
 
@@ -81,9 +81,9 @@ def list_documents_of_collection(
     """List the documents of a collection."""
     return PageRequest(
         "GET",
-        "/collections/{collection_id}/documents",
+        "/collections/{collection}/documents",
         Page[Document, UUID].model_validate,
-        {"collection_id": collection},
+        {"collection": collection},
         {"after": after, "limit": limit, "order": order},
     )
 

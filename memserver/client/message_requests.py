@@ -32,9 +32,9 @@ def send_message(
     """
     return Request(
         "POST",
-        "/agents/{agent_id}/messages",
+        "/agents/{agent}/messages",
         Answer.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         body=given(text=text, created_at=created_at),
         key=idempotency_key or new_key(),
     )
@@ -44,9 +44,9 @@ def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) 
     """Say something to the agent and follow the turn as events."""
     return Request(
         "POST",
-        "/agents/{agent_id}/messages",
+        "/agents/{agent}/messages",
         nothing,
-        {"agent_id": agent},
+        {"agent": agent},
         body={"text": text, "stream": True},
         key=idempotency_key or new_key(),
     )
@@ -58,9 +58,9 @@ def list_messages(
     """The history, from the position `after` on: newest first, or with the order `asc` oldest first."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/messages",
+        "/agents/{agent}/messages",
         Page[Message, int].model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {"after": after, "limit": limit, "order": order},
     )
 
@@ -83,9 +83,9 @@ def import_messages(
     """
     return Request(
         "POST",
-        "/agents/{agent_id}/messages/import",
+        "/agents/{agent}/messages/import",
         Turn.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {"wait": wait},
         {"messages": list(messages)},
         key=idempotency_key or new_key(),
@@ -96,16 +96,16 @@ def get_turn(agent: Id, turn: int) -> Request[Turn]:
     """How a turn stands: a message's, or an import's."""
     return Request(
         "GET",
-        "/agents/{agent_id}/turns/{turn}",
+        "/agents/{agent}/turns/{turn}",
         Turn.model_validate,
-        {"agent_id": agent, "turn": turn},
+        {"agent": agent, "turn": turn},
     )
 
 
 def turn_events(agent: Id, turn: int) -> Request[None]:
     """A turn as events, from its beginning or behind an event's id."""
-    ids = {"agent_id": agent, "turn": turn}
-    return Request("GET", "/agents/{agent_id}/turns/{turn}/events", nothing, ids)
+    ids = {"agent": agent, "turn": turn}
+    return Request("GET", "/agents/{agent}/turns/{turn}/events", nothing, ids)
 
 
 def search_recall(
@@ -144,9 +144,9 @@ def search_recall(
     }
     return Request(
         "GET",
-        "/agents/{agent_id}/recall/search",
+        "/agents/{agent}/recall/search",
         RecallResults.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         parameters,
     )
 
@@ -164,9 +164,9 @@ def recall_matches(
     """All that a search of what was said finds; the arguments are those of `search_recall`."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/recall/search",
+        "/agents/{agent}/recall/search",
         _matches,
-        {"agent_id": agent},
+        {"agent": agent},
         {**_recall_filter(query, ignore_case, start_date, end_date, role), "limit": limit},
     )
 

@@ -50,7 +50,7 @@ class Progress:
         unplaced = "call_id" in self._first.ids and self.last_event_id is None
         if self.turn is None or unplaced or "turn" in self._first.ids:
             return self._first
-        return turn_events(self._first.ids["agent_id"], self.turn)  # type: ignore[arg-type]
+        return turn_events(self._first.ids["agent"], self.turn)  # type: ignore[arg-type]
 
     @property
     def headers(self) -> dict[str, str]:

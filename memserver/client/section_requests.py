@@ -19,9 +19,9 @@ def get_working_context(agent: Id) -> Request[WorkingContext]:
     """The sections of the working context, in their order."""
     return Request(
         "GET",
-        "/agents/{agent_id}/working-context",
+        "/agents/{agent}/working-context",
         WorkingContext.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
     )
 
 
@@ -42,9 +42,9 @@ def add_section(
     """Give the agent a new section of its own; `place` in its order counts from 1, left out: the end."""
     return Request(
         "POST",
-        "/agents/{agent_id}/working-context",
+        "/agents/{agent}/working-context",
         Section.model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         body=given(name=section, text=text, limit=limit, description=description, place=place),
         key=new_key(),
     )
@@ -267,9 +267,9 @@ def restore_version_by_id(
     )
 
 
-_OF_AGENT = "/agents/{agent_id}/working-context/{section}"
+_OF_AGENT = "/agents/{agent}/working-context/{section}"
 _BY_ITSELF = "/sections/{section_id}"
 
 
 def _ids(agent: Id, section: str) -> dict[str, Id]:
-    return {"agent_id": agent, "section": section}
+    return {"agent": agent, "section": section}

@@ -108,9 +108,9 @@ def agent_tools(
     """List what the agent can call, in the order in which the model sees it, with its rules."""
     return PageRequest(
         "GET",
-        "/agents/{agent_id}/tools",
+        "/agents/{agent}/tools",
         Page[AgentTool, str].model_validate,
-        {"agent_id": agent},
+        {"agent": agent},
         {"after": after, "limit": limit, "order": order},
     )
 
@@ -139,16 +139,14 @@ def attach_tool(
     body = given(
         approval=approval, first=first, terminal=terminal, required=required, max_calls=max_calls
     )
-    ids = {"agent_id": agent, "name": name}
-    return Request(
-        "PUT", "/agents/{agent_id}/tools/{name}", AgentTool.model_validate, ids, body=body
-    )
+    ids = {"agent": agent, "name": name}
+    return Request("PUT", "/agents/{agent}/tools/{name}", AgentTool.model_validate, ids, body=body)
 
 
 def detach_tool(agent: Id, name: str) -> Request[None]:
     """Take a tool from the agent."""
-    ids = {"agent_id": agent, "name": name}
-    return Request("DELETE", "/agents/{agent_id}/tools/{name}", nothing, ids)
+    ids = {"agent": agent, "name": name}
+    return Request("DELETE", "/agents/{agent}/tools/{name}", nothing, ids)
 
 
 # --- MCP servers

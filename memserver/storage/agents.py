@@ -1,6 +1,7 @@
 """Agents: their row, their state and the sections they start with."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from uuid import UUID
 import psycopg
 from psycopg.types.json import Jsonb
 
-from memserver.errors import Conflict
+from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, Section
 from memserver.storage import collections
 from memserver.storage.database import Transaction
@@ -120,6 +121,22 @@ async def get(tx: Transaction, agent_id: UUID) -> Agent:
     if row is None:
         raise no_agent(agent_id)
     return Agent(**row)
+
+
+async def id_of(tx: Transaction, name: str) -> UUID:
+    """The id of the agent of this name. Raises NotFound."""
+    row = await (await tx.execute("SELECT id FROM agents WHERE name = %s", [name])).fetchone()
+    if row is None:
+        raise no_agent(name)
+    found: UUID = row["id"]
+    return found
+
+
+async def find(tx: Transaction, named: str) -> Agent:
+    """The agent of this id or name; the id counts where both fit. Raises NotFound."""
+    with suppress(ValueError, NotFound):
+        return await get(tx, UUID(named))
+    return await get(tx, await id_of(tx, named))
 
 
 async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Agent]:

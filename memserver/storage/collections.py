@@ -126,6 +126,16 @@ async def get(tx: Transaction, collection_id: UUID) -> Collection:
     return _found(await cursor.fetchone(), collection_id)
 
 
+async def id_of(tx: Transaction, name: str) -> UUID:
+    """The id of the shared collection of this name. Raises NotFound."""
+    cursor = await tx.execute("SELECT id FROM collections WHERE name = %s AND NOT own", [name])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_collection(name)
+    found: UUID = row["id"]
+    return found
+
+
 async def lock(tx: Transaction, collection_id: UUID) -> Collection:
     """Fetch one collection for a write of its passages; others' writes wait until the transaction ends.
 

@@ -5,18 +5,22 @@ from uuid import UUID
 from memserver.errors import NotFound
 
 
-def no_agent(agent_id: UUID) -> NotFound:
-    """There is no such agent."""
-    return NotFound(f"There is no agent {agent_id}.", hint="GET /v1/agents lists yours.")
+def no_agent(named: UUID | str) -> NotFound:
+    """There is no agent of this id or name."""
+    return NotFound(f"There is no agent {_shown(named)}.", hint="GET /v1/agents lists yours.")
 
 
-def no_collection(collection_id: UUID) -> NotFound:
-    """There is no such collection."""
+def no_collection(named: UUID | str) -> NotFound:
+    """There is no collection of this id or name."""
     return NotFound(
-        f"There is no collection {collection_id}.", hint="GET /v1/collections lists yours."
+        f"There is no collection {_shown(named)}.", hint="GET /v1/collections lists yours."
     )
 
 
 def no_passage(passage_id: UUID) -> NotFound:
     """The collection has no such passage."""
     return NotFound(f"There is no passage {passage_id}.")
+
+
+def _shown(named: UUID | str) -> str:
+    return repr(named) if isinstance(named, str) else str(named)

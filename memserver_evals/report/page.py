@@ -60,7 +60,7 @@ def write_report(
         (folder / name).write_bytes(content)
     page = (
         _environment()
-        .get_template("report.html.j2")
+        .get_template("page.html.j2")
         .render(
             manifest=manifest,
             facts=_facts(manifest),

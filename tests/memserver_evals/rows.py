@@ -217,3 +217,9 @@ def longmemeval_evidence(name: str = "lme_2", **fields: Any) -> dict[str, Any]:
         ],
         **fields,
     }
+
+
+def nq_question_without_own(name: str) -> dict[str, Any]:
+    row = nq_question(name)
+    del row["ctx_ids"]
+    return row

@@ -78,13 +78,9 @@ def evaluate(*arguments: str, database: OneDatabase | None = None) -> Done:
     given = list(arguments)
     if database is not None:
         given += ["--database-url", database.superuser]
-    result = CliRunner().invoke(make_commands(_no_engine), given)
+    result = CliRunner().invoke(make_commands(), given)
     error = result.exception
     return Done(result.output, None if isinstance(error, SystemExit) and not error.code else error)
-
-
-def _no_engine(_: object) -> Any:
-    raise AssertionError("no local engine is to be started")
 
 
 def results(folder: Path) -> dict[str, Any]:

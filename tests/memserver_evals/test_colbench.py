@@ -23,8 +23,8 @@ from sweet_rl.recipe import Recipe
 from sweet_rl.sampling.samplers import Sampled, Sampling
 from sweet_rl.task_sets import make_tasks
 from sweet_rl.trajectories import ChatMessage, Messages
+from tests.memserver_evals.memories import memory
 from tests.memserver_evals.support import endpoints, evaluate, lines, means
-from tests.memserver_evals.test_memory_system import memory
 from tests.support.server import OneDatabase
 
 _SIGNATURE = re.compile(r"def ([a-z]+)_([a-z]+)\(")

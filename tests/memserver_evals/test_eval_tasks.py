@@ -16,11 +16,8 @@ from memserver_evals.report.plots import families
 from memserver_evals.runs.results import Row, tabulate
 from tests.memserver_evals import rows
 from tests.memserver_evals.support import endpoints, evaluate, means, results
-from tests.memserver_evals.test_tasks import folder
 from tests.support.http_app import Current
 from tests.support.server import OneDatabase
-
-__all__ = ["folder"]
 
 
 def test_the_oracle_finds_what_was_said_in_an_earlier_session(

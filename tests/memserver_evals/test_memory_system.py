@@ -1,25 +1,20 @@
 """memserver as a system of an evaluation: over HTTP, on a real database, each prompt kept by a proxy."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from memserver.client import AsyncClient
 from memserver.errors import ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
-from memserver.settings import Settings
 from memserver.testing.scripted import Call, Rule, Step, say
 from memserver.testing.scripted_rules import last_user_text
-from memserver_evals.systems.memory import AgentSetup, MemorySystem, OracleSystem
+from memserver_evals.systems.memory import MemorySystem
 from memserver_evals.systems.oracle import tell
 from memserver_evals.systems.recording import RemoteRecorder
 from memserver_evals.task import Document, Library, Material, Session, Utterance
-from memserver_evals.wiring import own_servers
-from tests.memserver_evals.support import endpoints
+from tests.memserver_evals.memories import memory
 from tests.support.server import OneDatabase
 
 BEGAN = datetime(2021, 5, 3, 9, 0, tzinfo=UTC)
@@ -53,31 +48,6 @@ def searching(tool: str, query: str) -> Rule:
         return Call(tool, arguments)
 
     return rule
-
-
-@asynccontextmanager
-async def memory(
-    rule: Rule,
-    database: OneDatabase,
-    monkeypatch: pytest.MonkeyPatch,
-    home: Path,
-    *,
-    oracle: bool = False,
-    served: Mapping[str, Any] | None = None,
-    **setup: Any,
-) -> AsyncIterator[MemorySystem]:
-    with ExitStack() as stack:
-        stack.enter_context(endpoints(rule, monkeypatch, home, **(served or {})))
-        name = "oracle-search" if oracle else "memserver"
-        found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
-        if oracle:
-            async with AsyncClient(found.oracle_memserver) as client:
-                recorder = RemoteRecorder(found.oracle_recorder)
-                yield OracleSystem(client, found.oracle, recorder=recorder)
-        else:
-            async with AsyncClient(found.memserver) as client:
-                recorder = RemoteRecorder(found.recorder)
-                yield MemorySystem(client, setup=AgentSetup(**setup), recorder=recorder)
 
 
 async def test_sessions_are_history_with_their_own_times_and_agents_go_with_their_example(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,28 +26,6 @@ GENERATED = {
     name: {"source": "generated", "each": "3"} for name in ("colbench-backend", "colbench-frontend")
 }
 """Tasks that make their own examples where they are told to."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A data folder with invented rows under the names of the real files."""
-    rows.lines(tmp_path / "msc.jsonl", [rows.msc(), rows.msc("made_1", dmr=None, opener=None)])
-    rows.lines(tmp_path / "nq_open.jsonl", [rows.nq_question(), _without_own("q1")])
-    rows.lines(tmp_path / "nq_passages.jsonl", rows.nq_passages())
-    rows.document(tmp_path / "locomo10.json", [rows.locomo()])
-    rows.lines(tmp_path / "longmemeval_evidence.jsonl", [rows.longmemeval_evidence()])
-    rows.lines(
-        tmp_path / "nested_kv.jsonl",
-        [{"id": "k", "nesting_level": 1, "indices": [0, 1], "query_key": "a", "answer": "d"}],
-    )
-    rows.document(tmp_path / "nested_kv_base.json", {"kv_pairs": [["a", "b"], ["c", "d"]]})
-    return tmp_path
-
-
-def _without_own(name: str) -> dict[str, Any]:
-    row = rows.nq_question(name)
-    del row["ctx_ids"]
-    return row
 
 
 def options(folder: Path | None, **extra: str) -> TaskOptions:
@@ -278,7 +255,7 @@ async def test_a_system_that_searches_for_itself_is_asked_once_and_its_answer_st
 def test_questions_without_distractors_are_asked_only_on_demand(folder: Path) -> None:
     assert [each.id for each in nq.make(options(folder)).examples()] == ["q0"]
     assert len(nq.make(options(folder, questions="all")).examples()) == 2
-    rows.lines(folder / "nq_open.jsonl", [_without_own("q1")])
+    rows.lines(folder / "nq_open.jsonl", [rows.nq_question_without_own("q1")])
     with pytest.raises(BadData, match="no question in it has distractors"):
         nq.make(options(folder))
 

@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from memserver.local.postgres.process import find_postmaster, stop
+from tests.support.holding_embedder import HoldingEmbedder
+from tests.support.http_app import serving
 from tests.support.processes import CONTEXT_WINDOW
 from tests.support.servers import ServerProcess, scripted_model, temporary_folder
 
@@ -24,3 +28,13 @@ def echo(folder: Path) -> Iterator[ServerProcess]:
     """A model that repeats what the user said."""
     with scripted_model(folder, context_window=CONTEXT_WINDOW) as process:
         yield process
+
+
+@pytest.fixture
+def embedder() -> Iterator[HoldingEmbedder]:
+    made = HoldingEmbedder(gives=300)
+    routes = [Route("/v1/embeddings", made.answer, methods=["POST"])]
+    with serving(Starlette(routes=routes)) as url:
+        made.url = f"{url}/v1"
+        yield made
+        made.let_go.set()

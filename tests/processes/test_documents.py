@@ -1,21 +1,13 @@
 """A document survives the death of the process that takes it in, and its passages are stored once."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
-from memserver.testing.hashing_embedder import HashingEmbedder
-from tests.support.http_app import serving
+from tests.support.holding_embedder import HoldingEmbedder
 from tests.support.processes import (
     DEADLINE,
     Client,
@@ -37,37 +29,6 @@ RECORDS = 700
 LONG = "\n".join(
     f'{{"text": "Fact {number} is about thing{number}."}}' for number in range(RECORDS)
 )
-
-
-@dataclass
-class HoldingEmbedder:
-    """An embedding endpoint that gives so many vectors, and then none until it is let go."""
-
-    gives: int
-    given: int = 0
-    url: str = ""
-    holds: threading.Event = field(default_factory=threading.Event)
-    let_go: threading.Event = field(default_factory=threading.Event)
-
-    async def answer(self, request: Request) -> JSONResponse:
-        texts = (await request.json())["input"]
-        if self.given + len(texts) > self.gives and not self.let_go.is_set():
-            self.holds.set()
-            await asyncio.to_thread(self.let_go.wait)
-        self.given += len(texts)
-        vectors = await HashingEmbedder(384).embed(texts)
-        data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
-        return JSONResponse({"data": data, "model": "hashing"})
-
-
-@pytest.fixture
-def embedder() -> Iterator[HoldingEmbedder]:
-    made = HoldingEmbedder(gives=300)
-    routes = [Route("/v1/embeddings", made.answer, methods=["POST"])]
-    with serving(Starlette(routes=routes)) as url:
-        made.url = f"{url}/v1"
-        yield made
-        made.let_go.set()
 
 
 async def post(user: Client, agent: str) -> dict[str, Any]:

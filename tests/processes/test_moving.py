@@ -7,9 +7,8 @@ import httpx2
 import psycopg
 import pytest
 
-from tests.processes.test_documents import HoldingEmbedder
-from tests.processes.test_documents import embedder as embedder
 from tests.support.agent_files import closed, opened, with_messages
+from tests.support.holding_embedder import HoldingEmbedder
 from tests.support.processes import DEADLINE, command, eventually, rows, server, settings_on
 from tests.support.server import OneDatabase
 from tests.support.servers import ServerProcess, Settings

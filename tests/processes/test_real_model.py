@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from benchmarks.conversation import MESSAGES, READY_SECONDS, Tally
+from tests.support.conversation import MESSAGES, READY_SECONDS, Tally
 from tests.support.processes import rows, server, show
 from tests.support.real_engine import engine_home
 from tests.support.server import OneDatabase

@@ -120,3 +120,13 @@ async def _stepped(items: Iterator[Any]) -> AsyncIterator[Any]:
     end = object()
     while (item := await asyncio.to_thread(next, items, end)) is not end:
         yield item
+
+
+def once(method: str, path_end: str, pieces: int) -> Callable[[str, str], int | None]:
+    """Cuts the first answer to such a request."""
+    left = [pieces]
+
+    def cut(asked: str, path: str) -> int | None:
+        return left.pop() if left and asked == method and path.endswith(path_end) else None
+
+    return cut

@@ -4,8 +4,10 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import httpx2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.messages import PromptMessage, ToolSpec
@@ -92,3 +94,13 @@ def _noting(app: ASGIApp, seen: Endpoint) -> ASGIApp:
         await app(scope, received, sent)
 
     return noted
+
+
+def load(model: Endpoint, name: str, path: Path) -> None:
+    body = {"lora_name": name, "lora_path": str(path)}
+    assert httpx2.post(f"{model.url}/load_lora_adapter", json=body).status_code == 200
+
+
+async def give_model(server: Server, agent: str, name: str | None) -> None:
+    changed = await server.http.patch(f"/v1/agents/{agent}", json={"model": name})
+    assert (changed.status_code, changed.json()["model"]) == (200, name)

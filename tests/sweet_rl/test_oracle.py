@@ -5,29 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from memserver_evals.colbench.backend.families import FAMILIES
-from memserver_evals.colbench.backend.generator import SlotTask, generate
+from memserver_evals.colbench.backend.generator import SlotTask
 from memserver_evals.colbench.backend.rules import MARKER
 from sweet_rl.oracle import agreement, gains_of, values_of
-from sweet_rl.trajectories import Messages, Ranked
+from sweet_rl.trajectories import Ranked
+from tests.sweet_rl.oracle_tasks import TASKS, answer, asked, one
 from tests.sweet_rl.tiny_model import chat, played
-
-TASKS = generate("train", 30, spare_turns=2)
-
-
-def one(family: str) -> SlotTask:
-    return next(task for task in TASKS if task.family.name == family)
-
-
-def asked(task: SlotTask, *names: str) -> Messages:
-    said = [task.example.description]
-    for name in names:
-        said += [f"What is the {name}?", "Some value."]
-    return chat(*said)
-
-
-def answer(task: SlotTask, **wrong: object) -> str:
-    slots = {**task.slots, **{name.replace("_", " "): value for name, value in wrong.items()}}
-    return f"{MARKER}\n{task.family.code(task.noun, slots)}"
 
 
 @pytest.mark.parametrize("task", TASKS[:18], ids=lambda task: task.example.id)

@@ -1,10 +1,8 @@
 """Runs of a small recipe: every stage, resumed, refused and reported. The policies' words are scripted."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ import pytest
 
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
-from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.colbench.sandbox.values import Outcome
 from sweet_rl import task_sets
 from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.launching import Plan
 from sweet_rl.plans import PreferencePlan, Progress
-from sweet_rl.recipe import Recipe, load_recipe
+from sweet_rl.recipe import Recipe
 from sweet_rl.runs import train_work
 from sweet_rl.runs.bench import Bench
 from sweet_rl.runs.report import write_report
@@ -29,7 +26,6 @@ from sweet_rl.runs.run import Selection, run_units
 from sweet_rl.runs.run_state import RunState, note_call
 from sweet_rl.runs.stages import STAGES, Unit, units_of
 from sweet_rl.sampling.sources import ScriptedSource
-from sweet_rl.task_sets import Surroundings
 from sweet_rl.trajectories import (
     Candidates,
     Messages,
@@ -38,34 +34,7 @@ from sweet_rl.trajectories import (
     Trajectory,
     read_file,
 )
-
-RECIPE = """
-name: small
-base: tiny
-seeds: [1, 2]
-tasks: {train: 8, validation: 1, test: 3, spare_turns: 3}
-sampling: {at_once: 4}
-warm_start: {tasks: 4, samples: 1, early: 0.2, idle: 0.1, miscopy: 0, epochs: 1}
-collect: {samples: 3, by: scripted}
-candidates: {share: 0.2, count: 4}
-rank: {by: oracle}
-rft_matched: {}
-variants: {wide: {seeds: [1], actor: {pairs: 2}}, bold: {seeds: [2], mdpo: {beta: 1}}}
-"""
-ORACLES = {
-    task.example.description: task
-    for split in ("train", "validation", "test")
-    for task in generate(split, 12, spare_turns=3)  # type: ignore[arg-type]
-}
-
-
-def words(messages: Messages, seed: int) -> str:
-    """Answers at once; right with some seeds."""
-    task = ORACLES[messages[1]["content"]]
-    if seed % 3 == 0:
-        return "What is the " + task.family.slots[seed % len(task.family.slots)].name + "?"
-    code = task.example.reference
-    return f"I WANT TO ANSWER:\n{code if seed % 2 else re.sub(r'[0-9]', '1', code)}"
+from tests.sweet_rl.small_run import bench, small, words
 
 
 @dataclass
@@ -125,29 +94,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         patch.setattr(task_sets, "Sandbox", Trusting)
         tools = bench(folder, small(folder))
         yield Whole(tools, *run(tools), found.plans)
-
-
-@contextmanager
-def unseen_progress(title: str) -> Iterator[Progress]:
-    yield lambda done, total: None
-
-
-def small(tmp_path: Path, **changes: str) -> Recipe:
-    path = tmp_path / "small.yaml"
-    path.write_text(RECIPE, encoding="utf-8")
-    return load_recipe(path, changes)
-
-
-def bench(tmp_path: Path, recipe: Recipe) -> Bench:
-    return Bench(
-        recipe,
-        tmp_path / "run",
-        tmp_path / "base",
-        ScriptedSource(words),
-        Surroundings(),
-        Deadline(),
-        unseen_progress,
-    )
 
 
 def run(

@@ -16,7 +16,7 @@ from sweet_rl.runs.side_by_side import SideBySide
 from sweet_rl.runs.stages import Unit, units_of
 from sweet_rl.sampling.samplers import Sampler
 from sweet_rl.task_sets import Surroundings
-from tests.sweet_rl.test_run import small
+from tests.sweet_rl.small_run import small
 
 SAMPLING = {"candidates", "rft-matched", "validate", "evaluate"}
 

@@ -11,7 +11,7 @@ from sweet_rl.deadline import Deadline
 from sweet_rl.runs.stages import units_of
 from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus
 from sweet_rl.task_sets import Surroundings
-from tests.sweet_rl.test_run import bench, small
+from tests.sweet_rl.small_run import bench, small
 
 TELLS = """#!/bin/sh
 echo "words: $@"

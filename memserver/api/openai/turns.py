@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
 from uuid import UUID
@@ -28,7 +28,6 @@ from memserver.messages import Message
 from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
-from memserver.storage.listing import Cut
 from memserver.wiring.services import Services
 
 LONGEST_TEXT = 1_000_000
@@ -69,12 +68,10 @@ async def find_agent(services: Services, tenant: str, model: str) -> Agent:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, Cut(1), name=model)
-        if found:
-            return found[0]
-        with suppress(ValueError, NotFound):
-            return await agents.get(tx, UUID(model))
-    raise no_model(model)
+        try:
+            return await agents.find(tx, model)
+        except NotFound as error:
+            raise no_model(model) from error
 
 
 async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
@@ -93,7 +90,7 @@ async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
     if len(new.past) > MOST_PAST:
         raise InvalidInput(
             f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
-            hint="Import them by POST /v1/agents/{agent_id}/messages/import.",
+            hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
     if new.past:
         messages = [NewMessage(said.text, 0, said.role) for said in new.past]

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Annotated
 from urllib.parse import quote
-from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -17,7 +16,7 @@ from memserver.agent_files.detect_format import open_source
 from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import Imported, TakeIn, Wishes
 from memserver.agent_files.tool_grants import Granting
-from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, ServicesDep, TenantDep
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
@@ -35,12 +34,12 @@ HELD_IN_MEMORY = 1_000_000
 
 
 @router.get(
-    "/{agent_id}/export",
+    "/{agent}/export",
     response_class=StreamingResponse,
     responses={200: {"content": {MEDIA_TYPE: {}}, "description": "The agent file, as a stream."}},
 )
 async def export_agent(
-    agent_id: UUID,
+    agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
     history: Annotated[

@@ -4,12 +4,11 @@ import json
 import secrets
 from dataclasses import replace
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 
 from memserver.agent.mirror import look
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
 from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
 from memserver.api.schemas.messages import ContextOut, ContextPart, MessageOut
 from memserver.errors import InvalidInput
@@ -58,16 +57,16 @@ async def list_agents(
     return AgentPage(items=[AgentOut.read(agent) for agent in items], next=more)
 
 
-@router.get("/{agent_id}")
-async def get_agent(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> AgentOut:
+@router.get("/{agent}")
+async def get_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> AgentOut:
     """Get one agent."""
     async with services.database.tenant(tenant) as tx:
         return AgentOut.read(await agents.get(tx, agent_id))
 
 
-@router.patch("/{agent_id}")
+@router.patch("/{agent}")
 async def update_agent(
-    agent_id: UUID, change: AgentChange, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, change: AgentChange, services: ServicesDep, tenant: TenantDep
 ) -> AgentOut:
     """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole."""
     values = change.model_dump(exclude_unset=True)
@@ -80,15 +79,15 @@ async def update_agent(
         return AgentOut.read(await agents.update(tx, agent_id, values))
 
 
-@router.delete("/{agent_id}", status_code=204)
-async def delete_agent(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+@router.delete("/{agent}", status_code=204)
+async def delete_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> None:
     """Delete an agent with its whole memory."""
     async with services.database.tenant(tenant) as tx:
         await agents.delete(tx, agent_id)
 
 
-@router.get("/{agent_id}/context")
-async def get_context(agent_id: UUID, services: ServicesDep, tenant: TenantDep) -> ContextOut:
+@router.get("/{agent}/context")
+async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> ContextOut:
     """What the agent's prompt holds now, part by part, in text and tokens."""
     view = await look(services.faculties, tenant, agent_id)
     budget = view.frame.budget

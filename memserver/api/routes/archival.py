@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from memserver.api import passages as common
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import (
     ArchivalResults,
@@ -18,12 +18,12 @@ from memserver.api.schemas.archival import (
 )
 from memserver.storage import collections, passage_search, passages
 
-router = APIRouter(prefix="/agents/{agent_id}", tags=["archival storage"])
+router = APIRouter(prefix="/agents/{agent}", tags=["archival storage"])
 
 
 @router.post("/archival", status_code=201)
 async def insert_archival(
-    agent_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
     """Insert passages into the agent's own collection, all or none."""
     own = partial(collections.own_of, agent_id=agent_id)
@@ -32,7 +32,7 @@ async def insert_archival(
 
 @router.get("/archival")
 async def list_archival(
-    agent_id: UUID,
+    agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
     filters: FiltersDep,
@@ -48,7 +48,11 @@ async def list_archival(
 
 @router.get("/archival/search")
 async def search_archival(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep, asked: AskedDep, filters: FiltersDep
+    agent_id: AgentId,
+    services: ServicesDep,
+    tenant: TenantDep,
+    asked: AskedDep,
+    filters: FiltersDep,
 ) -> ArchivalResults:
     """Search the agent's own collection and those attached to it, best first."""
     searched = partial(collections.readable_by, agent_id=agent_id)
@@ -57,7 +61,7 @@ async def search_archival(
 
 @router.delete("/archival/{passage_id}", status_code=204)
 async def delete_archival(
-    agent_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Delete a passage of the agent's own collection."""
     async with services.database.tenant(tenant) as tx:
@@ -67,7 +71,7 @@ async def delete_archival(
 
 @router.get("/collections")
 async def list_agent_collections(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep, listing: ById
+    agent_id: AgentId, services: ServicesDep, tenant: TenantDep, listing: ById
 ) -> CollectionPage:
     """List what the agent searches: its own collection, then those attached to it."""
     async with services.database.tenant(tenant) as tx:
@@ -76,18 +80,18 @@ async def list_agent_collections(
     return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
 
-@router.put("/collections/{collection_id}", status_code=204)
+@router.put("/collections/{collection}", status_code=204)
 async def attach_collection(
-    agent_id: UUID, collection_id: UUID, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Let the agent search a collection."""
     async with services.database.tenant(tenant) as tx:
         await collections.attach(tx, agent_id, collection_id)
 
 
-@router.delete("/collections/{collection_id}", status_code=204)
+@router.delete("/collections/{collection}", status_code=204)
 async def detach_collection(
-    agent_id: UUID, collection_id: UUID, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Take a collection from the agent; the collection stays."""
     async with services.database.tenant(tenant) as tx:

@@ -1,12 +1,11 @@
 """Calls that wait for somebody: a person's approval, or the result from the caller who runs them."""
 
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from memserver.agent.conversation import CallAnswer
-from memserver.api.dependencies import ById, PathText, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.routes.messages import IdempotencyKey, respond
 from memserver.api.schemas.messages import Answer, TurnOut
 from memserver.api.schemas.tools import (
@@ -30,7 +29,7 @@ async def list_waiting_calls(
     services: ServicesDep,
     tenant: TenantDep,
     listing: ById,
-    agent_id: Annotated[UUID | None, Query(description="Left out: of all agents.")] = None,
+    agent_id: AgentFilter,
 ) -> WaitingCallPage:
     """List the calls that wait for an answer, by their agents; each has one at most."""
     async with services.database.tenant(tenant) as tx:
@@ -43,11 +42,9 @@ async def list_waiting_calls(
     return WaitingCallPage(items=shown, next=more)
 
 
-@router.post(
-    "/agents/{agent_id}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED
-)
+@router.post("/agents/{agent}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED)
 async def decide_call(
-    agent_id: UUID,
+    agent_id: AgentId,
     call_id: PathText,
     said: ApprovalIn,
     services: ServicesDep,
@@ -63,9 +60,9 @@ async def decide_call(
     return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
 
 
-@router.post("/agents/{agent_id}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
+@router.post("/agents/{agent}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
 async def give_result(
-    agent_id: UUID,
+    agent_id: AgentId,
     call_id: PathText,
     given: CallResultIn,
     services: ServicesDep,
@@ -79,9 +76,9 @@ async def give_result(
     return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
 
 
-@router.post("/agents/{agent_id}/turns/{turn}/cancel")
+@router.post("/agents/{agent}/turns/{turn}/cancel")
 async def cancel_turn(
-    agent_id: UUID,
+    agent_id: AgentId,
     turn: int,
     services: ServicesDep,
     tenant: TenantDep,

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from memserver.api import passages as common
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.dependencies import ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import (
     ArchivalResults,
@@ -67,18 +67,18 @@ async def list_collections(
     return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
 
-@router.get("/{collection_id}")
+@router.get("/{collection}")
 async def get_collection(
-    collection_id: UUID, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
 ) -> CollectionOut:
     """Get one collection, an agent's own too."""
     async with services.database.tenant(tenant) as tx:
         return CollectionOut.read(await collections.get(tx, collection_id))
 
 
-@router.patch("/{collection_id}")
+@router.patch("/{collection}")
 async def update_collection(
-    collection_id: UUID, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
 ) -> CollectionOut:
     """Change name, description or metadata; what is left out stays."""
     values = change.model_dump(exclude_unset=True)
@@ -87,25 +87,27 @@ async def update_collection(
         return CollectionOut.read(await collections.update(tx, collection_id, values))
 
 
-@router.delete("/{collection_id}", status_code=204)
-async def delete_collection(collection_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+@router.delete("/{collection}", status_code=204)
+async def delete_collection(
+    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
+) -> None:
     """Delete a collection with its passages; agents it is attached to lose it."""
     async with services.database.tenant(tenant) as tx:
         await collections.delete(tx, collection_id)
 
 
-@router.post("/{collection_id}/passages", status_code=201)
+@router.post("/{collection}/passages", status_code=201)
 async def insert_passages(
-    collection_id: UUID, new: PassagesIn, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
     """Insert passages, all or none."""
     place = partial(collections.get, collection_id=collection_id)
     return await common.insert(services, tenant, place, new)
 
 
-@router.get("/{collection_id}/passages")
+@router.get("/{collection}/passages")
 async def list_passages(
-    collection_id: UUID,
+    collection_id: CollectionId,
     services: ServicesDep,
     tenant: TenantDep,
     filters: FiltersDep,
@@ -119,18 +121,18 @@ async def list_passages(
     return common.as_page(found, listing)
 
 
-@router.get("/{collection_id}/passages/{passage_id}")
+@router.get("/{collection}/passages/{passage_id}")
 async def get_passage(
-    collection_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> PassageOut:
     """Get one passage."""
     async with services.database.tenant(tenant) as tx:
         return PassageOut.read(await passages.get(tx, collection_id, passage_id))
 
 
-@router.patch("/{collection_id}/passages/{passage_id}")
+@router.patch("/{collection}/passages/{passage_id}")
 async def update_passage(
-    collection_id: UUID,
+    collection_id: CollectionId,
     passage_id: UUID,
     change: PassagePatch,
     services: ServicesDep,
@@ -144,18 +146,18 @@ async def update_passage(
     return PassageOut.read(changed)
 
 
-@router.delete("/{collection_id}/passages/{passage_id}", status_code=204)
+@router.delete("/{collection}/passages/{passage_id}", status_code=204)
 async def delete_passage(
-    collection_id: UUID, passage_id: UUID, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Delete a passage."""
     async with services.database.tenant(tenant) as tx:
         await passages.delete(tx, collection_id, passage_id)
 
 
-@router.get("/{collection_id}/search")
+@router.get("/{collection}/search")
 async def search_collection(
-    collection_id: UUID,
+    collection_id: CollectionId,
     services: ServicesDep,
     tenant: TenantDep,
     asked: AskedDep,

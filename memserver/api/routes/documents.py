@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from memserver.api.dependencies import ById, Listing, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, ById, CollectionId, Listing, ServicesDep, TenantDep
 from memserver.api.schemas.agents import ErrorResponse, Name
 from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentText
 from memserver.api.uploads import BODY, parse_metadata, read_upload
@@ -35,9 +35,9 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/agents/{agent_id}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY)
+@router.post("/agents/{agent}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY)
 async def post_agent_document(
-    agent_id: UUID,
+    agent_id: AgentId,
     request: Request,
     response: Response,
     services: ServicesDep,
@@ -60,10 +60,10 @@ async def post_agent_document(
 
 
 @router.post(
-    "/collections/{collection_id}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY
+    "/collections/{collection}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY
 )
 async def post_collection_document(
-    collection_id: UUID,
+    collection_id: CollectionId,
     request: Request,
     response: Response,
     services: ServicesDep,
@@ -80,9 +80,9 @@ async def post_collection_document(
     return await _add(services, tenant, collection_id, upload, unique, response)
 
 
-@router.get("/agents/{agent_id}/documents")
+@router.get("/agents/{agent}/documents")
 async def list_agent_documents(
-    agent_id: UUID,
+    agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
     listing: ById,
@@ -93,9 +93,9 @@ async def list_agent_documents(
     return await _page(services, tenant, collection.id, listing)
 
 
-@router.get("/collections/{collection_id}/documents")
+@router.get("/collections/{collection}/documents")
 async def list_collection_documents(
-    collection_id: UUID,
+    collection_id: CollectionId,
     services: ServicesDep,
     tenant: TenantDep,
     listing: ById,

@@ -1,11 +1,10 @@
 """Recall storage from outside."""
 
 from typing import Annotated, Literal
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from memserver.api.dependencies import PageNumber, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, PageNumber, ServicesDep, TenantDep
 from memserver.api.schemas.messages import FoundMessage, RecallResults
 from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
@@ -17,14 +16,14 @@ from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
 from memserver.wiring.services import Services
 
-router = APIRouter(prefix="/agents/{agent_id}", tags=["recall storage"])
+router = APIRouter(prefix="/agents/{agent}", tags=["recall storage"])
 
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
 
 
 @router.get("/recall/search")
 async def search_recall(
-    agent_id: UUID,
+    agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
     query: Annotated[

@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
-from memserver.api.dependencies import NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body
 from memserver.api.schemas.messages import (
     Answer,
@@ -24,7 +23,7 @@ from memserver.errors import InvalidInput
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage, Turn
 
-router = APIRouter(prefix="/agents/{agent_id}", tags=["messages"])
+router = APIRouter(prefix="/agents/{agent}", tags=["messages"])
 
 LastEventId = Annotated[
     int, Header(alias="Last-Event-ID", ge=0, le=2**62, description="The last id that was read.")
@@ -53,7 +52,7 @@ QUEUED = "Stored. It is answered behind the turn whose call waits for an answer:
     },
 )
 async def post_message(
-    agent_id: UUID,
+    agent_id: AgentId,
     message: MessageIn,
     services: ServicesDep,
     tenant: TenantDep,
@@ -73,7 +72,7 @@ async def post_message(
 
 @router.get("/messages")
 async def list_messages(
-    agent_id: UUID,
+    agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
     listing: NewestFirst,
@@ -91,7 +90,7 @@ async def list_messages(
 
 @router.post("/messages/import", responses={202: {"model": TurnOut, "description": "Stored."}})
 async def import_messages(
-    agent_id: UUID,
+    agent_id: AgentId,
     past: ImportIn,
     services: ServicesDep,
     tenant: TenantDep,
@@ -124,7 +123,9 @@ async def import_messages(
 
 
 @router.get("/turns/{turn}")
-async def get_turn(agent_id: UUID, turn: int, services: ServicesDep, tenant: TenantDep) -> TurnOut:
+async def get_turn(
+    agent_id: AgentId, turn: int, services: ServicesDep, tenant: TenantDep
+) -> TurnOut:
     """How a turn stands: a message's, or an import's."""
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
@@ -137,7 +138,7 @@ async def get_turn(agent_id: UUID, turn: int, services: ServicesDep, tenant: Ten
     responses={200: {"content": {"text/event-stream": {}}, "description": "The turn's events."}},
 )
 async def get_turn_events(
-    agent_id: UUID,
+    agent_id: AgentId,
     turn: int,
     services: ServicesDep,
     tenant: TenantDep,

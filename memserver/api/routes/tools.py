@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Body
 
 from memserver.agent.options import AgentOptions
-from memserver.api.dependencies import ByName, PathText, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, ByName, PathText, ServicesDep, TenantDep
 from memserver.api.schemas.tools import (
     AgentToolOut,
     AgentToolPage,
@@ -115,9 +115,9 @@ async def delete_tool(name: PathText, services: ServicesDep, tenant: TenantDep) 
         await tools.delete(tx, name)
 
 
-@router.get("/agents/{agent_id}/tools")
+@router.get("/agents/{agent}/tools")
 async def list_agent_tools(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep, listing: ByName
+    agent_id: AgentId, services: ServicesDep, tenant: TenantDep, listing: ByName
 ) -> AgentToolPage:
     """List what an agent can call, in the order in which the model sees it, with its rules."""
     async with services.database.tenant(tenant) as tx:
@@ -132,9 +132,9 @@ async def list_agent_tools(
     return AgentToolPage(items=items, next=more)
 
 
-@router.put("/agents/{agent_id}/tools/{name}")
+@router.put("/agents/{agent}/tools/{name}")
 async def attach_tool(
-    agent_id: UUID, name: PathText, rules: ToolRules, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, name: PathText, rules: ToolRules, services: ServicesDep, tenant: TenantDep
 ) -> AgentToolOut:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
@@ -149,9 +149,9 @@ async def attach_tool(
     return AgentToolOut.read(name, tool, grant)
 
 
-@router.delete("/agents/{agent_id}/tools/{name}", status_code=204)
+@router.delete("/agents/{agent}/tools/{name}", status_code=204)
 async def detach_tool(
-    agent_id: UUID, name: PathText, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, name: PathText, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Take a tool from an agent, with its rules there."""
     async with services.database.tenant(tenant) as tx:

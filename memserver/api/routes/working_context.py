@@ -1,11 +1,10 @@
 """An agent's working context from outside: its sections, in their order, and their history."""
 
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path
 
-from memserver.api.dependencies import Listing, NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, Listing, NewestFirst, ServicesDep, TenantDep
 from memserver.api.schemas.agents import SectionName
 from memserver.api.schemas.sections import (
     NEWEST,
@@ -28,7 +27,7 @@ from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.sections import Editor
 
-router = APIRouter(prefix="/agents/{agent_id}/working-context", tags=["working context"])
+router = APIRouter(prefix="/agents/{agent}/working-context", tags=["working context"])
 
 
 def _name(section: str) -> str:
@@ -40,7 +39,7 @@ Named = Annotated[str, Depends(_name)]
 
 @router.get("")
 async def get_working_context(
-    agent_id: UUID, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, services: ServicesDep, tenant: TenantDep
 ) -> WorkingContext:
     """The sections of the working context."""
     async with services.database.tenant(tenant) as tx:
@@ -51,7 +50,7 @@ async def get_working_context(
 
 @router.post("", status_code=201)
 async def add_section(
-    agent_id: UUID, new: AgentSectionIn, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, new: AgentSectionIn, services: ServicesDep, tenant: TenantDep
 ) -> AgentSectionOut:
     """Add a section of the agent's own."""
     section = Section(new.name, new.text, new.limit, new.description)
@@ -62,7 +61,7 @@ async def add_section(
 
 @router.get("/{section}")
 async def get_section(
-    agent_id: UUID, section: Named, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep
 ) -> AgentSectionOut:
     """One section."""
     async with services.database.tenant(tenant) as tx:
@@ -72,7 +71,7 @@ async def get_section(
 
 @router.put("/{section}")
 async def attach_section(
-    agent_id: UUID,
+    agent_id: AgentId,
     section: Annotated[SectionName, Path()],
     attachment: Attachment,
     services: ServicesDep,
@@ -87,7 +86,7 @@ async def attach_section(
 
 @router.patch("/{section}")
 async def edit_section(
-    agent_id: UUID,
+    agent_id: AgentId,
     section: Named,
     edit: AgentSectionEdit,
     services: ServicesDep,
@@ -107,7 +106,7 @@ async def edit_section(
 
 @router.delete("/{section}", status_code=204)
 async def detach_section(
-    agent_id: UUID, section: Named, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep
 ) -> None:
     """Take a section from the agent. One made for it, and that no other agent has, is deleted."""
     async with services.database.tenant(tenant) as tx:
@@ -117,7 +116,7 @@ async def detach_section(
 
 @router.get("/{section}/history")
 async def get_history(
-    agent_id: UUID,
+    agent_id: AgentId,
     section: Named,
     services: ServicesDep,
     tenant: TenantDep,
@@ -133,7 +132,7 @@ async def get_history(
 
 @router.post("/{section}/undo")
 async def undo_edit(
-    agent_id: UUID, section: Named, services: ServicesDep, tenant: TenantDep, undo: Undo = NEWEST
+    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep, undo: Undo = NEWEST
 ) -> AgentSectionOut:
     """Take the text of the version before; that is an edit too, and can be undone."""
     async with services.database.tenant(tenant) as tx:
@@ -146,7 +145,7 @@ async def undo_edit(
 
 @router.post("/{section}/restore")
 async def restore_version(
-    agent_id: UUID, section: Named, restore: Restore, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, section: Named, restore: Restore, services: ServicesDep, tenant: TenantDep
 ) -> AgentSectionOut:
     """Take the text of an older version; that is an edit too, and can be undone."""
     async with services.database.tenant(tenant) as tx:

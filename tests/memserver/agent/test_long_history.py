@@ -2,8 +2,8 @@
 
 import psycopg
 
-from benchmarks.long_history import sentences, settle, write_history
 from memserver.testing.scripted import Call, ScriptedModel, say
+from tests.support.long_history import sentences, settle, write_history
 from tests.support.server import OneDatabase, serving
 
 TURNS = 10_000

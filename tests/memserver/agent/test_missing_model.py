@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from memserver.testing.scripted import Held, say
-from tests.memserver.agent.test_token_scale import give_model, load
-from tests.support.model_endpoint import endpoint, serving_over_http
+from tests.support.model_endpoint import endpoint, give_model, load, serving_over_http
 from tests.support.server import OneDatabase
 
 

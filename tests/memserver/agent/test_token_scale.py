@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from memserver.memory.scale import LEAST, MARGIN, MOST, SLACK, after_overflow, learnt
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, RawReply, ScriptedModel, count_bytes, say
-from tests.support.model_endpoint import Endpoint, count_as_bpe, endpoint, serving_over_http
+from tests.support.model_endpoint import (
+    count_as_bpe,
+    endpoint,
+    give_model,
+    load,
+    serving_over_http,
+)
 from tests.support.server import NamedModels, OneDatabase, Server, serving
 
 RESERVED = 512
@@ -223,13 +228,3 @@ def test_the_test_tokenizer_is_like_a_real_one() -> None:
     assert 0.2 < count_as_bpe(ENGLISH) / len(ENGLISH.encode()) < 0.3
     assert 0.35 < count_as_bpe(CHINESE) / len(CHINESE.encode()) < 0.6
     assert 0.6 < count_as_bpe(EMOJI) / len(EMOJI.encode()) < 0.8
-
-
-def load(model: Endpoint, name: str, path: Path) -> None:
-    body = {"lora_name": name, "lora_path": str(path)}
-    assert httpx2.post(f"{model.url}/load_lora_adapter", json=body).status_code == 200
-
-
-async def give_model(server: Server, agent: str, name: str | None) -> None:
-    changed = await server.http.patch(f"/v1/agents/{agent}", json={"model": name})
-    assert (changed.status_code, changed.json()["model"]) == (200, name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.memserver.tools.test_mcp_tools import over_http
+from tests.support.mcp_demo import over_http
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,19 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from memserver.api.app import create_app
+from tests.memserver.api.openapi import (
+    JSON,
+    LIST,
+    SEARCHES,
+    Json,
+    answers,
+    lists,
+    operations,
+    ours,
+    parameters,
+    resolved,
+)
 
-Json = dict[str, Any]
-JSON = "application/json"
-LIST = ("after", "limit", "order")
-"""What every list takes."""
 IDS_OF_OTHERS = {
     "call_id": "models make up the ids of their calls",
     "response_id": "OpenAI's ids begin with resp_",
@@ -30,55 +38,11 @@ TIMES = {
     *("expires_at", "revoked_at", "last_used_at", "listed_at"),
 }
 VERB_FIRST = re.compile(r"[a-z]+(_[a-z]+)+")
-SEARCHES = re.compile(r"/search$")
 
 
 @cache
 def the_document() -> Json:
     return create_app().openapi()
-
-
-def operations(document: Json) -> Iterator[tuple[str, str, str, Json]]:
-    """Name, method, path and specification of each."""
-    for path, item in document["paths"].items():
-        for method, spec in item.items():
-            yield f"{method.upper()} {path}", method, path, spec
-
-
-def ours(document: Json) -> Iterator[tuple[str, str, str, Json]]:
-    for each in operations(document):
-        if each[3]["tags"] != ["OpenAI's API"]:
-            yield each
-
-
-def resolved(schema: Json, document: Json) -> Json:
-    while "$ref" in schema:
-        found: Any = document
-        for part in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[part]
-        schema = found
-    return schema
-
-
-def parameters(spec: Json, where: str) -> dict[str, Json]:
-    return {each["name"]: each for each in spec.get("parameters", ()) if each["in"] == where}
-
-
-def answers(spec: Json) -> Iterator[tuple[str, Json]]:
-    """The JSON of each status."""
-    for status, response in spec["responses"].items():
-        if JSON in response.get("content", {}):
-            yield status, response["content"][JSON]
-
-
-def lists(document: Json) -> Iterator[tuple[str, Json, Json]]:
-    """Each list, with the schema of its page. A GET that answers with `items` is one, unless it searches."""
-    for name, method, path, spec in ours(document):
-        if method == "get" and not SEARCHES.search(path):
-            for status, content in answers(spec):
-                page = resolved(content["schema"], document)
-                if status == "200" and "items" in page.get("properties", {}):
-                    yield name, spec, page
 
 
 def every_list_is_asked_in_the_same_way(document: Json) -> Iterator[str]:
@@ -263,11 +227,11 @@ BREAKS: dict[str, Callable[[Json], Any]] = {
     ].update(total={}),
     "a_list_is_called_one": lambda d: spec_of(d, "get", "/keys").update(operationId="get_keys"),
     "searches_are_alike": lambda d: drop(
-        spec_of(d, "get", "/agents/{agent_id}/recall/search"), "page"
+        spec_of(d, "get", "/agents/{agent}/recall/search"), "page"
     ),
     "the_same_parameter_is_the_same_everywhere": lambda d: parameters(
-        spec_of(d, "get", "/agents/{agent_id}/export"), "path"
-    )["agent_id"].update(schema={"type": "string"}),
+        spec_of(d, "get", "/agents/{agent}/export"), "path"
+    )["agent"].update(schema={"type": "integer"}),
     "ids_are_uuids": lambda d: parameters(spec_of(d, "get", "/keys/{key_id}"), "path")[
         "key_id"
     ].update(schema={"type": "string"}),

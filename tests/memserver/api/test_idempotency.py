@@ -16,9 +16,9 @@ from memserver.storage.database import OneCommit
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
-from tests.memserver.api.test_tenants_apart import content, furnish, model, names_for, request_of
+from tests.memserver.api.furnished import content, furnish, model, names_for, request_of
 from tests.memserver.api.walk import operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, Server, serving
 from tests.support.servers import wait_for
 

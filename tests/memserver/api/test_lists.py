@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.memserver.api.test_alike import lists
-from tests.memserver.api.test_tenants_apart import furnish, model, names_for
+from tests.memserver.api.furnished import furnish, model, names_for
+from tests.memserver.api.openapi import lists
 from tests.memserver.api.walk import operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, serving
 
 PAGES = 100
@@ -13,13 +13,13 @@ SEVERAL = {
     "GET /v1/agents",
     "GET /v1/tenants",
     "GET /v1/tools",
-    "GET /v1/agents/{agent_id}/tools",
-    "GET /v1/agents/{agent_id}/collections",
-    "GET /v1/agents/{agent_id}/messages",
-    "GET /v1/agents/{agent_id}/working-context/{section}/history",
+    "GET /v1/agents/{agent}/tools",
+    "GET /v1/agents/{agent}/collections",
+    "GET /v1/agents/{agent}/messages",
+    "GET /v1/agents/{agent}/working-context/{section}/history",
     "GET /v1/sections/{section_id}/history",
     "GET /v1/calls/waiting",
-    "GET /v1/collections/{collection_id}/passages",
+    "GET /v1/collections/{collection}/passages",
     "GET /v1/keys",
 }
 """Lists that have more than one item here, so that their order shows."""
@@ -29,7 +29,7 @@ async def test_every_list_goes_both_ways_page_by_page(database: OneDatabase, mcp
     async with serving(database, model(), tool_networks=HERE) as server:
         await server.operate()
         own, ids = await furnish(server, "mine", mcp_url)
-        agent = f"/v1/agents/{ids['agent_id']}"
+        agent = f"/v1/agents/{ids['agent']}"
         shared = {"section_id": ids["section_id"]}
         await server.http.put(f"{agent}/working-context/shared", json=shared, headers=own)
         await server.http.post(f"{agent}/documents", content=b"A text.", headers=own)

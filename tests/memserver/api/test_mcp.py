@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memserver.client import Client as Memserver
 from memserver.testing.scripted import ScriptedModel, say
-from tests.memserver.api.test_mcp_server import told
+from tests.memserver.api.mcp_calls import call_tool
 from tests.support.client import Served, served
 from tests.support.server import OneDatabase
 
@@ -72,19 +72,21 @@ async def test_a_key_lists_searches_and_writes_its_tenants_memories_and_no_other
         async with speaking(server, keys["ada"], mode=mode) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             mine = await client.call_tool("list_agents", {})
-            _, recalled = await told(client, "recall_memory_search", agent="sam", query="ferns")
-            await told(client, "archival_memory_insert", agent="sam", content="Ferns are old.")
-            _, found = await told(client, "archival_memory_search", agent="sam", query="ferns")
-            _, noted = await told(
+            _, recalled = await call_tool(
+                client, "recall_memory_search", agent="sam", query="ferns"
+            )
+            await call_tool(client, "archival_memory_insert", agent="sam", content="Ferns are old.")
+            _, found = await call_tool(client, "archival_memory_search", agent="sam", query="ferns")
+            _, noted = await call_tool(
                 client, "working_context_append", agent="sam", section="human", content="Ada"
             )
         async with speaking(server, keys["eve"], mode=mode) as client:
             theirs = await client.call_tool("list_agents", {})
             foreign = [
-                await told(client, "working_context_read", agent=name)
+                await call_tool(client, "working_context_read", agent=name)
                 for name in ("sam", str(agent.id))
             ]
-            written = await told(
+            written = await call_tool(
                 client, "archival_memory_insert", agent=str(agent.id), content="Ha!"
             )
         with Memserver(server.url, api_key=keys["ada"]) as ada:
@@ -106,11 +108,11 @@ async def test_a_key_that_may_only_read_changes_nothing(database: OneDatabase) -
         human = {"agent": "sam", "section": "human"}
         changes = {"old_content": "x", "new_content": "y"}
         async with speaking(server, keys["reader"]) as client:
-            read = await told(client, "working_context_read", agent="sam")
+            read = await call_tool(client, "working_context_read", agent="sam")
             refused = [
-                await told(client, "working_context_append", **human, content="x"),
-                await told(client, "working_context_replace", **human, **changes),
-                await told(client, "archival_memory_insert", agent="sam", content="x"),
+                await call_tool(client, "working_context_append", **human, content="x"),
+                await call_tool(client, "working_context_replace", **human, **changes),
+                await call_tool(client, "archival_memory_insert", agent="sam", content="x"),
             ]
         memory = await asyncio.to_thread(ada.working_context.get, agent.id)
         ada.close()

@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -14,6 +13,7 @@ from memserver.api.mcp_server import Memories, always, make_server
 from memserver.memory.archival import ArchivalStorage
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel, say
+from tests.memserver.api.mcp_calls import call_tool
 from tests.support.server import OneDatabase, Server, serving
 from tests.support.servers import (
     free_port,
@@ -35,14 +35,6 @@ async def offered(
         yield client
 
 
-async def told(client: Client, name: str, **arguments: Any) -> tuple[bool, str]:
-    """Whether the call failed, and its text."""
-    result = await client.call_tool(name, arguments)
-    texts = [block.text for block in result.content if block.type == "text"]
-    text = "\n".join(texts).removeprefix(f"Error executing tool {name}: ")
-    return bool(result.is_error), text
-
-
 async def test_another_agent_reads_searches_and_writes_the_memories(
     database: OneDatabase,
 ) -> None:
@@ -52,10 +44,10 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
         async with offered(server) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             agents = await client.call_tool("list_agents", {})
-            _, appended = await told(
+            _, appended = await call_tool(
                 client, "working_context_append", agent="sam", section="human", content="Ada"
             )
-            _, replaced = await told(
+            _, replaced = await call_tool(
                 client,
                 "working_context_replace",
                 agent=agent,
@@ -64,11 +56,13 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
                 new_content="Ada Lovelace",
             )
             read = await client.call_tool("working_context_read", {"agent": "sam"})
-            _, recalled = await told(client, "recall_memory_search", agent="sam", query="FERNS")
-            await told(
+            _, recalled = await call_tool(
+                client, "recall_memory_search", agent="sam", query="FERNS"
+            )
+            await call_tool(
                 client, "archival_memory_insert", agent="sam", content="Ferns are old.", tags=["x"]
             )
-            _, found = await told(client, "archival_memory_search", agent="sam", query="ferns")
+            _, found = await call_tool(client, "archival_memory_search", agent="sam", query="ferns")
         passages = await server.get(f"{agent}/archival")
     assert "agent" not in tools["recall_memory_search"].input_schema["required"]
     assert agents.structured_content == {"result": [{"name": "sam", "id": agent}]}
@@ -89,18 +83,18 @@ async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
         await server.create_agent(name="sam")
         eve = await server.create_agent(name="eve")
         async with offered(server) as client:
-            no_name = await told(client, "working_context_read")
-            unknown = await told(client, "working_context_read", agent="nobody")
-            section = await told(
+            no_name = await call_tool(client, "working_context_read")
+            unknown = await call_tool(client, "working_context_read", agent="nobody")
+            section = await call_tool(
                 client, "working_context_append", agent="sam", section="no", content="x"
             )
-            empty = await told(client, "recall_memory_search", agent="sam", query=" ")
+            empty = await call_tool(client, "recall_memory_search", agent="sam", query=" ")
         async with offered(server, only="sam") as client:
-            mine = await told(client, "working_context_read")
-            other = await told(client, "working_context_read", agent=eve)
+            mine = await call_tool(client, "working_context_read")
+            other = await call_tool(client, "working_context_read", agent=eve)
             listed = await client.call_tool("list_agents", {})
         async with offered(server, tenant="another") as client:
-            foreign = await told(client, "working_context_read", agent=eve)
+            foreign = await call_tool(client, "working_context_read", agent=eve)
     assert no_name == (True, "Name the agent whose memory is meant; list_agents lists them.")
     assert unknown == (True, "There is no agent 'nobody'.")
     assert section[0]
@@ -128,7 +122,7 @@ async def test_the_command_speaks_mcp_on_stdio(database: OneDatabase, tmp_path: 
         command=str(memserver_command()), args=["mcp", "--agent", "sam"], env=environment
     )
     async with Client(command) as client:
-        failed, text = await told(
+        failed, text = await call_tool(
             client, "working_context_append", section="human", content="Name: Ada"
         )
     assert (failed, text) == (False, "Name: Ada")

@@ -85,7 +85,7 @@ async def test_a_deleted_agent_takes_its_whole_memory_along(database: OneDatabas
             "not_found",
             "no agent",
         ),
-        ("agents/nonsense/messages", {"text": "x"}, 422, "invalid_input", "agent_id"),
+        ("agents/nonsense/messages", {"text": "x"}, 404, "not_found", "no agent 'nonsense'"),
         ("nowhere", {}, 404, "not_found", "Not Found"),
     ],
 )
@@ -309,5 +309,5 @@ async def test_every_answer_keeps_to_the_openapi_document(database: OneDatabase)
     for name, value in (("Answer", answer), ("ContextOut", context)):
         schema = {**document["components"]["schemas"][name], "components": document["components"]}
         jsonschema.validate(value, schema)
-    posted = document["paths"]["/v1/agents/{agent_id}/messages"]["post"]
+    posted = document["paths"]["/v1/agents/{agent}/messages"]["post"]
     assert {"200", "404", "409", "422", "502", "503", "504"} <= set(posted["responses"])

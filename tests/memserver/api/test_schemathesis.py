@@ -18,9 +18,9 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from tests.memserver.api.test_tenants_apart import furnish, model, names_for
+from tests.memserver.api.furnished import furnish, model, names_for
 from tests.memserver.api.walk import operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, serving
 
 EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "6")

@@ -1,7 +1,6 @@
 """What the clients do when the way to the server breaks: nothing is lost, and nothing is said twice."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import httpx2
@@ -22,7 +21,7 @@ from memserver.client.events import (
 from memserver.client.message_requests import send_message
 from memserver.errors import LeaseLost, ModelUnavailable
 from memserver.testing.scripted import Call, ScriptedModel, say
-from tests.support.client import served
+from tests.support.client import once, served
 from tests.support.server import OneDatabase
 
 NOWHERE = "http://127.0.0.1:9"
@@ -30,16 +29,6 @@ SEARCH = Call(
     "recall_memory_search",
     {"query": "x", "request_heartbeat": True, "inner_thought": "Let me look."},
 )
-
-
-def once(method: str, path_end: str, pieces: int) -> Callable[[str, str], int | None]:
-    """Cuts the first answer to such a request."""
-    left = [pieces]
-
-    def cut(asked: str, path: str) -> int | None:
-        return left.pop() if left and asked == method and path.endswith(path_end) else None
-
-    return cut
 
 
 async def test_a_message_whose_answer_was_lost_is_sent_again_and_stored_once(

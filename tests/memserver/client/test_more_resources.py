@@ -10,9 +10,8 @@ import pytest
 from memserver.client.events import ActionRequired, MessageSaid, ToolCalled, ToolReturned, TurnEnded
 from memserver.errors import Conflict, NotFound
 from memserver.testing.scripted import Call, ScriptedModel, say
-from tests.memserver.client.test_broken_connections import once
-from tests.memserver.tools.test_mcp_tools import HERE, over_http
-from tests.support.client import served
+from tests.support.client import once, served
+from tests.support.mcp_demo import HERE, over_http
 from tests.support.server import OneDatabase
 
 APPEND = Call("working_context_append", {"section": "human", "content": "Ada."})

@@ -4,11 +4,11 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.broken_replies import TOOLS, replies
-from benchmarks.fuzz_replies import KINDS, first, outcomes
 from memserver.errors import ProtocolViolation
 from memserver.llm.reply_parser import parse_json
 from memserver.llm.text_stream import CallText
+from tests.support.broken_replies import TOOLS, replies
+from tests.support.reply_outcomes import KINDS, first, outcomes
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from memserver.memory.recall_meaning import PART_BYTES, parts_of
 from memserver.storage import recall_nearest
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, ScriptedModel, say
-from tests.memserver.memory.test_recall_search import remember
+from tests.memserver.memory.histories import remember
 from tests.support.server import OneDatabase, Server, serving
 
 ON = {"embed_recall": True}

@@ -1,17 +1,15 @@
 """Recall storage found again: by words, dates and roles, on a Postgres with pg_trgm and on one without."""
 
 import random
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from memserver.testing.scripted import Call, ScriptedModel, say
+from tests.memserver.memory.histories import find, remember, texts
 from tests.support.server import OneDatabase, Server, serving
 
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LETTERS = "aAbB%_\\ ßẞİIiıée\u0301😀ΣσςЖж中"  # noqa: RUF001 - that is the point
 SIMPLE = {"İ": "i"}
 """Where Unicode's simple lower case is not what Python gives, which may be several characters."""
@@ -21,38 +19,8 @@ def fold(text: str) -> str:
     return "".join(SIMPLE.get(letter, letter.lower()) for letter in text)
 
 
-def remember(server: Server, agent: str, texts: Sequence[str], **columns: Any) -> None:
-    """Put messages into the history, a minute apart, as a long conversation would have left them."""
-    rows = [
-        (agent, 1000 * number, "user" if number % 2 else "assistant", text)
-        for number, text in enumerate(texts, start=1)
-    ]
-    with psycopg.connect(server.database.owner) as connection:
-        connection.cursor().executemany(
-            """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-               VALUES (%s, %s, 'default', %s, %s, 1, %s)""",
-            [(*row, BEGIN + timedelta(minutes=row[1] // 1000)) for row in rows],
-        )
-        connection.execute(
-            """UPDATE agent_state SET next_turn = %(turns)s + 1, done_turn = %(turns)s,
-                   queue_start = (%(turns)s + 1) * 1000, message_count = %(turns)s
-               WHERE agent_id = %(agent)s""",
-            {"turns": len(texts), "agent": agent},
-        )
-    with psycopg.connect(server.database.owner, autocommit=True) as connection:
-        connection.execute("ANALYZE messages")
-
-
 def way(server: Server, term: str, to_read: int) -> str:
     return str(server.rows("SELECT recall_way(%s, %s, 10001)", term, to_read)[0][0])
-
-
-async def find(server: Server, agent: str, **query: Any) -> dict[str, Any]:
-    return await server.get(f"{agent}/recall/search", **query)
-
-
-async def texts(server: Server, agent: str, **query: Any) -> list[str]:
-    return [item["text"] for item in (await find(server, agent, **query))["items"]]
 
 
 async def test_every_search_finds_what_reading_all_messages_finds(

@@ -10,7 +10,7 @@ from memserver.errors import ModelError, ModelRejected, ModelTimeout, ModelUnava
 from memserver.llm.tokens import EndpointOrBound
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
-from tests.memserver.openai_http.test_endpoint_retries import (
+from tests.memserver.openai_http.scripted_server import (
     CLOSE,
     OK,
     STREAM,

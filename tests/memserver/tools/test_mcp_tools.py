@@ -1,59 +1,27 @@
 """MCP servers as tools: those of the settings, on stdio, and those of the API, over HTTP."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.testing.scripted import Call, ScriptedModel, say
-from tests.memserver.tools.mcp_demo import demo
 from tests.support.http_app import Current
+from tests.support.mcp_demo import HERE, over_http
 from tests.support.server import OneDatabase, Server, serving
 
 STDIO = {
     "demo": {
         "command": sys.executable,
-        "args": ["-m", "tests.memserver.tools.mcp_demo"],
+        "args": ["-m", "tests.support.mcp_demo"],
         "env": {"PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))},
     }
 }
 NOBODY = {"away": {"command": "/nowhere/at/all"}}
-HERE = "127.0.0.1/32"
-
-
-@contextlib.contextmanager
-def over_http(port: int = 0, *, headers: list[dict[str, str]] | None = None) -> Iterator[int]:
-    """The demo over streamable HTTP; gives its port."""
-    app = demo.streamable_http_app(host="127.0.0.1")
-
-    async def noted(scope: Scope, receive: Receive, send: Send) -> None:
-        if headers is not None and scope["type"] == "http":
-            headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
-        await app(scope, receive, send)
-
-    server = uvicorn.Server(_config(noted))
-    listener = socket.create_server(("127.0.0.1", port))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
-
-
-def _config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0)
 
 
 async def agent_with(server: Server, *tools: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from memserver.client import Client
 from memserver.client.events import TurnQueued
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
-from tests.memserver.tools.test_waiting_calls import CLIENT, answer, asked, counting
+from tests.memserver.tools.waiting import CLIENT, answer, asked, counting
 from tests.support.client import served
 from tests.support.server import OneDatabase, Server, serving
 

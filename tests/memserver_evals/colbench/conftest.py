@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from memserver_evals.colbench.sandbox.pool import Sandbox, SandboxLimits
-
-PATIENT = SandboxLimits(cpu_seconds=2, wall_seconds=60, job_seconds=100, megabytes=256)
-"""A busy machine takes long for what costs little."""
+from memserver_evals.colbench.sandbox.pool import Sandbox
+from tests.memserver_evals.colbench.limits import PATIENT
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=["namespaces", "none"])

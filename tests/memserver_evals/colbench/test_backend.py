@@ -38,7 +38,7 @@ from memserver_evals.colbench.backend.task import BackendTask
 from memserver_evals.colbench.chat import PartModel
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.task import Material, Played, Reply, Task
-from tests.memserver_evals.colbench.conftest import PATIENT
+from tests.memserver_evals.colbench.limits import PATIENT
 from tests.support.http_app import Current
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

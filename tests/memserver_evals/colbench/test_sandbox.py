@@ -10,7 +10,7 @@ import pytest
 
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.colbench.sandbox.values import Outcome
-from tests.memserver_evals.colbench.conftest import PATIENT
+from tests.memserver_evals.colbench.limits import PATIENT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,8 +16,7 @@ from memserver.errors import ModelUnavailable, NotFound, ProtocolViolation
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Broken, Call, Held, ScriptedModel, Step, say
 from memserver.testing.scripted_rules import echo, last_user_text
-from tests.memserver.client.test_broken_connections import once
-from tests.support.client import served
+from tests.support.client import once, served
 from tests.support.server import OneDatabase
 from tests.support.terminal import piped, terminal
 

@@ -188,7 +188,7 @@ def _thought(chance: random.Random) -> str:
 # Mutations of the arguments, as values.
 
 
-def _any_value(chance: random.Random) -> Any:  # noqa: ANN401 - any JSON value
+def _any_value(chance: random.Random) -> Any:
     return chance.choice(
         [
             None,
@@ -223,7 +223,7 @@ def _any_value(chance: random.Random) -> Any:  # noqa: ANN401 - any JSON value
     )
 
 
-def _swap(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _swap(chance: random.Random, value: Any) -> Any:
     """Another value in one place, at any depth."""
     if isinstance(value, dict) and value and chance.random() < 0.85:
         key = chance.choice(list(value))
@@ -234,21 +234,21 @@ def _swap(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON 
     return _any_value(chance)
 
 
-def _drop(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _drop(chance: random.Random, value: Any) -> Any:
     if not isinstance(value, dict) or not value:
         return value
     gone = chance.choice(list(value))
     return {key: member for key, member in value.items() if key != gone}
 
 
-def _add(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _add(chance: random.Random, value: Any) -> Any:
     added = chance.choice(["", "extra", "message", "日本", "\ud83d", "k" * 2000, "a.b", "tool"])
     if chance.random() < 0.1:
         return {f"{added}{number}": number for number in range(200)}
     return {**value, added: _any_value(chance)} if isinstance(value, dict) else [value]
 
 
-def _nest(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _nest(chance: random.Random, value: Any) -> Any:
     depth = chance.choice([1, 3, 60, 70, 200])
     if not isinstance(value, dict):
         return [value]
@@ -262,14 +262,14 @@ def _nest(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON 
     return {**value, key: nested}
 
 
-def _deep(depth: int) -> Any:  # noqa: ANN401 - any JSON value
+def _deep(depth: int) -> Any:
     value: Any = "deep"
     for _ in range(depth):
         value = [value]
     return value
 
 
-def _as_other(chance: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _as_other(chance: random.Random, value: Any) -> Any:
     return chance.choice([[value], _any_value(chance), {"arguments": value}, {"tool": value}])
 
 
