@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     local_adapters: bool = False
     """Whether the local engine takes LoRA adapters of that model (`memserver models add`). The model itself
     then writes about a seventh slower, and a prompt for an adapter is read seven times slower."""
+    local_engine_state: Path | None = None
+    """Where `memserver serve` reports how its local engine does; it sets this itself, for its processes."""
     llm_model: str | None = None
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"

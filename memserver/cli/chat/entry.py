@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from memserver.cli.chat.session import Wishes, chat
 from memserver.cli.options import read_settings
-from memserver.client import Client
 
 
 def chat_command(
@@ -22,6 +20,9 @@ def chat_command(
     api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
 ) -> None:
     """Talk with an agent; /help lists the commands. Through a pipe each line is a message."""
+    from memserver.cli.chat.session import Wishes, chat  # noqa: PLC0415 - half a second of each start
+    from memserver.client import Client  # noqa: PLC0415 - the same
+
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     here = f"http://127.0.0.1:{read_settings().port}"
     with Client(url or os.environ.get("MEMSERVER_URL") or here, api_key=api_key) as client:
