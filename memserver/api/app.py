@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 import memserver
-from memserver.api import errors
+from memserver.api import errors, pages
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.idempotency import HEADER, REPLAYED, Idempotency
@@ -63,6 +63,8 @@ def create_app(
         title="memserver",
         version=memserver.__version__,
         description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
         lifespan=lifespan,
         responses=errors.DOCUMENTED,
         generate_unique_id_function=operation_id,
@@ -92,6 +94,7 @@ def create_app(
     for speaking_openai in (models, chat, responses):
         v1.include_router(speaking_openai.router)
     app.include_router(v1)
+    app.include_router(pages.router)
     app.router.routes.append(mcp.route)
     return app
 

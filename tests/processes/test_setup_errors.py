@@ -73,7 +73,7 @@ def test_a_database_url_that_is_none(folder: Path, url: str) -> None:
 
 def test_a_setting_of_the_wrong_kind(folder: Path) -> None:
     done = command(folder, settings_for(NOBODY, port="abc", workers="many"), "serve")
-    assert_told(done, "MEMSERVER_PORT: Input should be a valid integer", "Mend it")
+    assert_told(done, "MEMSERVER_PORT: Input should be a valid integer", "Fix it")
     assert "MEMSERVER_WORKERS: Input should be a valid integer" in done.stderr
 
 
