@@ -400,7 +400,7 @@ def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
         return Recipe.model_validate_json(json.dumps(found))
     except (ValidationError, TypeError) as error:
         raise InvalidInput(
-            f"{path}: {_told(error)}", hint="docs/sweet_rl.md has all keys."
+            f"{path}: {_told(error)}", hint="sweet_rl/README.md has all keys."
         ) from error
 
 

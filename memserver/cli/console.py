@@ -2,10 +2,13 @@
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +17,32 @@ from memserver.errors import MemserverError
 console = Console(highlight=False, soft_wrap=True, markup=False)
 NARROWEST = 26
 """What a column of sentences is at least wide."""
+
+SHOWN_EVERY = 20
+"""Seconds between two lines about one step where there is no terminal."""
+
+
+@contextmanager
+def showing() -> Iterator[Callable[[str], None]]:
+    """Takes what something does, as often as one likes: a live line in a terminal, else a line now and then."""
+    begun = shown = time.monotonic()
+    status = Status("", console=console)
+    if console.is_terminal:
+        status.start()
+
+    def show(doing: str) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        line = f"{now - begun:.0f} s  {doing[:100]}"
+        status.update(Text(line))
+        if not console.is_terminal and now - shown >= SHOWN_EVERY:
+            shown = now
+            console.print(f"    {line}")
+
+    try:
+        yield show
+    finally:
+        status.stop()
 
 
 def say_error(error: MemserverError) -> None:
