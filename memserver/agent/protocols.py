@@ -78,8 +78,8 @@ def gave_up(error: ProtocolViolation, replies: int) -> ProtocolViolation:
         f"The model doesn't follow the protocol: {replies} of its replies were no valid tool call. "
         f"The last one: {shown or '(nothing)'}",
         raw=error.raw,
-        hint="The agent stays usable. `memserver doctor` tries the model; MEMSERVER_LLM_MODE (tools, "
-        "json_schema or text) says how it is asked, or take another model.",
+        hint="The agent stays usable, and its history says what was wrong. `memserver doctor` tries the "
+        "model; MEMSERVER_LLM_MODE (tools, json_schema or text) says how it is asked, or take another model.",
     )
 
 
