@@ -13,6 +13,7 @@ from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.idempotency import HEADER, REPLAYED, Idempotency
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.middleware.trailing_slash import TrailingSlash
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp, operation_id
@@ -65,6 +66,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=errors.DOCUMENTED,
         generate_unique_id_function=operation_id,
@@ -112,6 +114,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         *([cors] if settings.cors_origins else []),
+        Middleware(TrailingSlash),
         Middleware(Access, limit, most_bytes, settings.cors_origins),
         Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),

@@ -15,7 +15,7 @@ from rich.text import Text
 from memserver.errors import MemserverError
 
 console = Console(highlight=False, soft_wrap=True, markup=False)
-NARROWEST = 30
+NARROWEST = 26
 """What a column of sentences is at least wide."""
 
 SHOWN_EVERY = 20

@@ -86,7 +86,9 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
     """Ask for the window, and for one call of a tool."""
     try:
         window = await model.context_window()
-        yield Finding("context window", True, f"{window} tokens")
+        assumed = ", assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
+        said = assumed if model.window_is_assumed else ""
+        yield Finding("context window", True, f"{window} tokens{said}")
         start = time.monotonic()
         reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)
     except MemserverError as error:
@@ -94,6 +96,6 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
         yield Finding("model", False, ": ".join(filter(None, [model.name, error.message])), remedy)
         return
     took = time.monotonic() - start
-    said = str(reply.call.arguments.get("message", ""))[:60]
-    called = f"{model.name} called {reply.call.name}({said!r}) in {took:.1f} s"
+    text = str(reply.call.arguments.get("message", ""))[:60]
+    called = f"{model.name} called {reply.call.name}({text!r}) in {took:.1f} s"
     yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)

@@ -6,7 +6,7 @@ Files that are ingested are followed until their passages are stored.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -50,7 +50,7 @@ class RunningServer:
     """A server by its address, such as http://127.0.0.1:8283, and the key by which it is asked."""
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
 
     def place(self, agent: str | None, collection: str | None) -> Place:
         """The place of an agent or of a collection, each by id or name.

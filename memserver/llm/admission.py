@@ -161,6 +161,11 @@ class Admitted(ChatModel):
     def expected_scale(self) -> float:
         return self._inner.expected_scale
 
+    @property
+    @override
+    def window_is_assumed(self) -> bool:
+        return self._inner.window_is_assumed
+
     @override
     async def context_window(self) -> int:
         await self._gate.readiness.wait()

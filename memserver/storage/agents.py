@@ -141,7 +141,11 @@ async def find(tx: Transaction, named: str) -> Agent:
     """The agent of this id or name; the id counts where both fit. Raises NotFound."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
-    return await get(tx, await id_of(tx, named))
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM agents WHERE name = %s", [named])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(named)
+    return Agent(**row)
 
 
 async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Agent]:

@@ -72,7 +72,10 @@ async def lock(
     )
     row = await cursor.fetchone()
     if row is None:
-        raise NotFound(f"The agent has made no call {call_id}.")
+        raise NotFound(
+            f"The agent has made no call {call_id}.",
+            hint="GET /v1/calls/waiting lists those that wait.",
+        )
     call = _waiting(row)
     given = call.record.answer
     if given is not None and key is not None and given.get("key") == key:
