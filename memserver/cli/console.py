@@ -26,7 +26,7 @@ SHOWN_EVERY = 20
 def showing() -> Iterator[Callable[[str], None]]:
     """Takes what something does, as often as one likes: a live line in a terminal, else a line now and then."""
     begun = shown = time.monotonic()
-    status = Status("", console=console)
+    status = Status("", console=console, refresh_per_second=4)
     if console.is_terminal:
         status.start()
 

@@ -10,7 +10,8 @@ from threading import Thread
 
 from rich.status import Status
 
-from memserver.cli.console import console
+from memserver.cli.console import console, say_error
+from memserver.errors import SetupError
 from memserver.local.engine.paths import MODEL_NAME, EnginePaths
 from memserver.local.engine.process import EnginePhase, EngineState, LocalEngine
 from memserver.local.engine.state_file import StateFile, state_file
@@ -105,13 +106,18 @@ def _keep_running(local: LocalEngine, file: StateFile, announced: bool) -> None:
         if given_up:
             file.write(state, time.time())
             return
-        local.start()
+        try:
+            local.start()
+        except SetupError as error:
+            file.write(EngineState(EnginePhase.FAILED, error.message), time.time())
+            say_error(error)
+            return
 
 
 def _wait_while_loading(local: LocalEngine, file: StateFile, announced: bool) -> EngineState:
     """Report each step of the loading, to people as well if it is announced; how it ended."""
     start, since = time.monotonic(), time.time()
-    status = Status("", console=console)
+    status = Status("", console=console, refresh_per_second=4)
     if announced and console.is_terminal:
         status.start()
     elif announced:

@@ -54,7 +54,9 @@ def show_task(
     needs = "".join(f"\n  {each}" for each in entry.needs) or " nothing, it makes its own data"
     console.print(f"Needs:{needs}")
     if entry.needs:
-        console.print("  (in the folder of --data or MEMSERVER_DATA; see memserver_evals/README.md)")
+        console.print(
+            "  (in the folder of --data or MEMSERVER_DATA; see memserver_evals/README.md)"
+        )
     console.print(f"Systems: {', '.join(check_systems(['all'], entry))}\n")
     options = list(entry.options.items())
     print_table(
