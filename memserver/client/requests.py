@@ -122,7 +122,7 @@ class PageRequest(Request[Page[T, C]], Generic[T, C]):
         return replace(self, query={**self.query, "after": page.next})
 
 
-def build(make: Callable[P, R], name: str, *args: P.args, **kwargs: P.kwargs) -> R:
+def build(make: Callable[P, R], name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
     """The request that `make` makes; an error about its arguments names the client's method."""
     try:
         return make(*args, **kwargs)
