@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 ROOMS_OF_THE_ENGINE = ("convert", "gguf", "lora")
 """Modules of memserver/local/engine that run in the engine's own environment."""
-COMMANDS = ("memserver_evals/cli/main.py", "sweet_rl/cli.py")
+COMMANDS = ("memserver_evals/cli/main.py", "sweet_rl/cli/main.py")
 """What `memserver --help` imports of the other packages."""
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from memserver.llm.reply_parser import RawReply
 from memserver.testing.scripted import ScriptedModel, say
-from tests.memserver.api.test_tenants_apart import furnish, model, names_for, request_of
+from tests.memserver.api.furnished import furnish, model, names_for, request_of
 from tests.memserver.api.walk import NO_ID, operations
-from tests.memserver.tools.test_mcp_tools import HERE
+from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, serving
 
 JSON = {"Content-Type": "application/json"}
