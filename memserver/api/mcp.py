@@ -35,7 +35,8 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def running(self, services: Services) -> AsyncIterator[None]:
-        """Answer while the block runs."""
+        """Answer while the block runs; once it has ended another one may."""
+        self._wanted = asyncio.Event()
         self._made = asyncio.get_running_loop().create_future()
         self._serving = asyncio.create_task(self._serve(services, self._made))
         try:

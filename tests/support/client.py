@@ -8,13 +8,13 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memserver.api.app import create_app
 from memserver.client import Client
 from memserver.client.blocking import Items, Resource, Stream
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
 from memserver.wiring.services import assemble
+from tests.support.apps import application
 from tests.support.http_app import serving
 from tests.support.server import FixedModels, OneDatabase
 
@@ -67,12 +67,11 @@ class Served:
 def served(database: OneDatabase, model: ScriptedModel, **settings: Any) -> Iterator[Served]:
     """The whole server over a test's database, with a scripted model, on a real socket."""
     options = Settings(_env_file=None, lease_seconds=2, jobs_at_once=0, **settings)
-    app = create_app(
-        assemble(database.app, FixedModels(model), HashingEmbedder(), options), options
-    )
-    line = Line(app)
-    with serving(line, lifespan="on") as url:
-        yield Served(url, line, model)
+    services = assemble(database.app, FixedModels(model), HashingEmbedder(), options)
+    with application(services, options) as app:
+        line = Line(app)
+        with serving(line, lifespan="on") as url:
+            yield Served(url, line, model)
 
 
 class Awaitable:

@@ -12,7 +12,6 @@ import psycopg
 from fastapi import FastAPI
 
 from memserver.agent.faculties import Clock, ModelSource, utc_now
-from memserver.api.app import create_app
 from memserver.llm.base import ChatModel
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -20,6 +19,7 @@ from memserver.testing.scripted import ScriptedModel
 from memserver.tools.registry import Tool
 from memserver.wiring.providers import Models
 from memserver.wiring.services import Services, assemble
+from tests.support.apps import application
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,14 @@ async def serving(
     if models is None:
         models = Models(options) if options.llm_base_url else FixedModels(model)
     made = assemble(database.app, models, embedder, options, tools, clock)
-    app = create_app(made, options)
-    async with app.router.lifespan_context(app):
+    with application(made, options) as app:
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(
-            transport=transport, base_url="http://localhost", timeout=60
-        ) as http:
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(
+                transport=transport, base_url="http://localhost", timeout=60
+            ) as http,
+        ):
             try:
                 yield Server(http, app.state.services, model, database, app)
             finally:

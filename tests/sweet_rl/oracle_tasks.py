@@ -3,7 +3,7 @@
 from memserver_evals.colbench.backend.generator import SlotTask, generate
 from memserver_evals.colbench.backend.rules import MARKER
 from sweet_rl.trajectories import Messages
-from tests.sweet_rl.tiny_model import chat
+from tests.sweet_rl.conversations import chat
 
 TASKS = generate("train", 30, spare_turns=2)
 

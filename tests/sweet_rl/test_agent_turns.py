@@ -6,7 +6,8 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from memserver.errors import InvalidInput
 from sweet_rl.agent_turns import IGNORED, AgentTurns, cleaned, rendered
 from sweet_rl.collator import AgentTurnCollator
-from tests.sweet_rl.tiny_model import CHATML, LLAMA_3, chat, tokenizer
+from tests.sweet_rl.conversations import chat
+from tests.sweet_rl.tiny_model import CHATML, LLAMA_3, tokenizer
 
 TEMPLATES = {"chatml": (CHATML, "<|im_end|>"), "llama 3": (LLAMA_3, "<|eot_id|>")}
 GENERATION = CHATML.replace(

@@ -7,8 +7,8 @@ from sweet_rl.behaviour import behaviour, judged, kind_of, mistakes
 from sweet_rl.oracle import values_of
 from sweet_rl.pairs import turn_pairs
 from sweet_rl.trajectories import Ranked, Trajectory
+from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.oracle_tasks import answer, asked, one
-from tests.sweet_rl.tiny_model import chat
 
 TASK = one("tier")  # threshold, discount, fee; five messages
 SLOTS = {TASK.example.id: TASK}

@@ -17,7 +17,7 @@ from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import Loss, PreferencePlan, Schedule
 from sweet_rl.preferences import make_trainer
 from sweet_rl.trajectories import Messages, Pair
-from tests.sweet_rl.tiny_model import some_trajectories
+from tests.sweet_rl.conversations import some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PAIRS = trajectory_pairs(some_trajectories(3))

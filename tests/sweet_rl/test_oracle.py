@@ -9,8 +9,8 @@ from memserver_evals.colbench.backend.generator import SlotTask
 from memserver_evals.colbench.backend.rules import MARKER
 from sweet_rl.oracle import agreement, gains_of, values_of
 from sweet_rl.trajectories import Ranked
+from tests.sweet_rl.conversations import chat, played
 from tests.sweet_rl.oracle_tasks import TASKS, answer, asked, one
-from tests.sweet_rl.tiny_model import chat, played
 
 
 @pytest.mark.parametrize("task", TASKS[:18], ids=lambda task: task.example.id)

@@ -2,7 +2,7 @@
 
 from sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
 from sweet_rl.trajectories import Ranked
-from tests.sweet_rl.tiny_model import chat, played
+from tests.sweet_rl.conversations import chat, played
 
 PLAYED = [
     played("a", 0, 0.5, "I want a.", "x"),

@@ -5,7 +5,7 @@ from io import BytesIO
 import pytest
 
 from sweet_rl.picture import LINES, draw
-from tests.sweet_rl.tiny_model import played
+from tests.sweet_rl.conversations import played
 
 pytest.importorskip("matplotlib", reason="the extra `eval` has it")
 TALK = ("I want f for $1 or $2.", "Which limit?", "7", "x > 7\n" * 40)

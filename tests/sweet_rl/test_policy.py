@@ -19,7 +19,7 @@ from sweet_rl.trajectories import (
     read_file,
     write_file,
 )
-from tests.sweet_rl.tiny_model import chat, played
+from tests.sweet_rl.conversations import chat, played
 
 
 class Failing:

@@ -17,8 +17,9 @@ from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling, ScriptedSample
 from sweet_rl.sampling.sources import EndpointSource
 from sweet_rl.sampling.transformers_sampler import TransformersSampler
 from sweet_rl.trajectories import Messages
+from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
-from tests.sweet_rl.tiny_model import chat, write_model
+from tests.sweet_rl.tiny_model import write_model
 
 HELLO, BYE = chat("Hello there"), chat("Good bye", "No?", "Yes.")
 

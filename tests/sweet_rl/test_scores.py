@@ -21,7 +21,7 @@ from sweet_rl.ranking import rank
 from sweet_rl.score_rows import batches, forked
 from sweet_rl.scores import Critic, pair_accuracy, score_turns, scores_of
 from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
-from tests.sweet_rl.tiny_model import chat, some_trajectories
+from tests.sweet_rl.conversations import chat, some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PLAYED = some_trajectories(3)

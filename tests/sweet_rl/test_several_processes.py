@@ -16,7 +16,7 @@ from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import PreferencePlan, Schedule
 from sweet_rl.preferences import train_preferences
 from sweet_rl.trajectories import write_file
-from tests.sweet_rl.tiny_model import some_trajectories
+from tests.sweet_rl.conversations import some_trajectories
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,8 +21,8 @@ from sweet_rl.runs.stages import units_of
 from sweet_rl.sampling.sources import ScriptedSource
 from sweet_rl.task_sets import Split, Surroundings, make_tasks
 from sweet_rl.trajectories import Messages, Trajectory, read_file
+from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
-from tests.sweet_rl.tiny_model import chat
 
 RECIPE = """
 name: published

@@ -20,7 +20,7 @@ from sweet_rl.preferences import train_preferences
 from sweet_rl.regression_head import HEAD
 from sweet_rl.sft import train_sft
 from sweet_rl.trajectories import write_file
-from tests.sweet_rl.tiny_model import some_trajectories
+from tests.sweet_rl.conversations import some_trajectories
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 SHORT = Schedule(steps=3, batch=4, rate=1e-2, save_every=2)
