@@ -54,7 +54,7 @@ def main() -> int:
         print("Install a newer one, or name it: make install PYTHON=/path/to/python3.12")
         return 1
     if os.name == "nt":
-        print("memserver runs on Linux and macOS; on Windows use WSL.")
+        print("memserver runs on Linux; on Windows use WSL.")
         return 1
     started = time.monotonic()
     steps = [

@@ -85,7 +85,7 @@ async def lock(
         raise Conflict(
             f"The call {call_id} waits for no answer"
             + (" any more: its time was over." if expired else "."),
-            hint="GET /v1/agents/{agent_id}/messages tells what came of it.",
+            hint="GET /v1/agents/{agent}/messages tells what came of it.",
         )
     return call
 
@@ -112,7 +112,7 @@ async def lock_of_turn(
     if row is None:
         raise Conflict(
             f"The turn {turn} waits for no answer, so it can't be cancelled.",
-            hint="GET /v1/agents/{agent_id}/turns/{turn} tells how it stands.",
+            hint="GET /v1/agents/{agent}/turns/{turn} tells how it stands.",
         )
     return _waiting(row)
 
