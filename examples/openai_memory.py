@@ -5,7 +5,7 @@ Each run is a new process that sends one message and no history:
     python examples/openai_memory.py "Hi! My name is Ada."
     python examples/openai_memory.py "What is my name?"
 
-It needs `pip install openai memserver` and a running `memserver serve`.
+It needs the package openai, which `make install` brings, and a running `memserver serve`.
 """
 
 import argparse

@@ -41,6 +41,8 @@ MemserverError
 └── SetupError                   something on this machine is missing; the hint says how to mend it
 """
 
+from memserver import __version__
+
 
 class MemserverError(Exception):
     """Base of all errors that memserver raises on purpose.
@@ -309,3 +311,12 @@ class SetupError(MemserverError):
     """Something on this machine is missing or broken; the hint says how to mend it."""
 
     code = "setup_error"
+
+
+def install_extra(*extras: str) -> str:
+    """What to do where an extra's packages are missing. The name memserver is on no index."""
+    names = ",".join(extras)
+    wheel = f"memserver-{__version__}-py3-none-any.whl"
+    return (
+        f"In a checkout: pip install '.[{names}]'. From the wheel: pip install '{wheel}[{names}]'."
+    )

@@ -49,21 +49,21 @@ class Settings(BaseSettings):
     port: int = Field(default=8283, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=64)
     key_cache_seconds: float = Field(default=10, ge=0)
-    """How long a process may go by what it knows of an API key: so long can it take until a revocation that
-    another process made counts everywhere."""
+    """How long a process caches an API key: after so long at most a revocation by another process takes
+    effect."""
     rate_limit: int = Field(default=0, ge=0)
     """Requests a minute that one API key may make of one process; 0: no limit."""
     rate_limit_burst: int = Field(default=60, ge=1)
-    """Requests that may come at once before rate_limit counts."""
+    """Burst: requests at once before rate_limit applies."""
     request_max_bytes: int = Field(default=64_000_000, ge=1)
-    """Size of a request's body, at most."""
+    """Largest body of a request."""
     import_max_bytes: int = Field(default=10_000_000_000, ge=1)
-    """Size of an agent file that may be imported, as it is sent and unpacked; it waits on the server's disk."""
+    """Largest agent file that may be imported, as sent and unpacked; it waits on the server's disk."""
     cors_origins: list[str] = Field(default_factory=list)
     """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
-    """How long the answer to a request with an Idempotency-Key is kept. A message's counts as long as its
-    agent lives."""
+    """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
+    as its agent."""
     prompts_dir: Path | None = None
     """A folder whose files replace those of prompts/ of the same name."""
 
@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     local_adapters: bool = False
     """Whether the local engine takes LoRA adapters of that model (`memserver models add`). The model itself
     then writes about a seventh slower, and a prompt for an adapter is read seven times slower."""
+    local_engine_state: Path | None = None
+    """Where `memserver serve` reports how its local engine does; it sets this itself, for its processes."""
     llm_model: str | None = None
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"
@@ -89,11 +91,11 @@ class Settings(BaseSettings):
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)
     llm_schema: dict[str, Any] = Field(default_factory=dict)
-    """More for the root of a JSON-schema answer's schema, as JSON, such as vLLM's x-guidance."""
+    """Additions to the root of a JSON-schema answer's schema, as JSON, such as vLLM's x-guidance."""
     llm_list_tools: bool = True
-    """Whether the system message tells the tools in JSON-schema mode; the schema holds them anyway."""
+    """Whether the system message lists the tools in JSON-schema mode; the schema has them anyway."""
     llm_thought_last: bool = False
-    """Whether the inner thought comes behind a call's other arguments, for a model too small to think."""
+    """Whether the inner thought comes after a call's other arguments, for a model too small to think."""
     llm_longest_text: int | None = Field(default=None, ge=20)
     """Characters in one argument of a call; unset: what the tool allows. Keeps a weak model's call
     from running into llm_max_output_tokens."""
@@ -103,12 +105,12 @@ class Settings(BaseSettings):
     """Answers that one process waits for at a time, over all models of the endpoint; more wait in a fair
     queue."""
     llm_tokenizer: Path | None = None
-    """The model's tokenizer.json; unset: the endpoint is asked, or bytes stand in as an upper bound."""
+    """The model's tokenizer.json; unset: the endpoint is asked, or bytes are counted as an upper bound."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
-    """More for the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
+    """Additions to the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
     llm_seed: int | None = None
-    """Makes answers at a temperature above 0 repeatable: each request has a seed that is made of this and
-    of its messages, so that different prompts don't draw alike. A seed in llm_body is the same for all."""
+    """Makes answers at a temperature above 0 repeatable: each request has a seed made of this and of
+    its messages, so that different prompts don't draw alike. A seed in llm_body is the same for all."""
     llm_tell_agent: bool = False
     """Whether requests to the endpoint name the agent that they are made for, in the header
     X-Memserver-Agent, for a proxy that records or accounts."""
@@ -116,8 +118,8 @@ class Settings(BaseSettings):
     """The model that writes summaries, by its name at the endpoint; unset: the agent's own. Its window is
     what the endpoint says, if that is smaller than llm_context_window."""
     summary_method: Literal["model", "extract"] = "model"
-    """Who writes summaries: a model, or none, by choosing the most telling sentences, which is better than
-    what a very small model writes; the local model's is extract."""
+    """Who writes summaries: a model, or none, by choosing the most informative sentences, which is better than
+    what a very small model writes; extract is the local model's."""
 
     embedding_base_url: str | None = None
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""
@@ -128,8 +130,8 @@ class Settings(BaseSettings):
     """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the
     endpoint lists as max_model_len, else 512."""
     embedding_tokenizer: Path | None = None
-    """The embedding model's tokenizer.json; unset: bytes stand in for an endpoint's tokens, as an upper
-    bound, so that passages are cut shorter than they need be."""
+    """The embedding model's tokenizer.json; unset: bytes are counted for an endpoint's tokens, as an
+    upper bound, so that passages are cut shorter than they need be."""
     embedding_api_key: SecretStr | None = None
 
     archival_search: Literal["hybrid", "vector", "text"] = "hybrid"
@@ -140,26 +142,26 @@ class Settings(BaseSettings):
     1.5 kB for each vector of 384 dimensions; with fewer it takes several times as long."""
 
     document_max_bytes: int = Field(default=50_000_000, ge=1)
-    """Size of a file that may be sent, at most."""
+    """Largest file that may be sent."""
     document_timeout: float = Field(default=120, gt=0)
     """How long reading a file may take, in a process of its own."""
     document_memory_mb: int = Field(default=1024, ge=128)
-    """Megabytes that this process may have."""
+    """Megabytes of memory that this process may use."""
     chunk_tokens: int = Field(default=512, ge=16)
-    """Tokens of a passage that is cut from a document, at most; what the embedding model reads, if that is
-    less: 256 for the local one."""
+    """Most tokens of a passage that is cut from a document; what the embedding model reads, if that is less:
+    256 for the local one."""
     chunk_overlap: int = Field(default=32, ge=0)
-    """Tokens, at most, by which a passage repeats the end of the one before it in the same section."""
+    """Most tokens by which a passage repeats the end of the one before it in the same section."""
 
     tools: Annotated[tuple[str, ...], NoDecode] = ()
     """Python modules whose decorated functions are tools, separated by commas; also those of installed
     packages that register by the entry point memserver.tools are taken."""
     tool_timeout: float = Field(default=60, gt=0)
-    """How long a call may take that is none of a memory tool, unless the tool says otherwise."""
+    """How long a call of a tool other than the memory's may take, unless the tool says otherwise."""
     tool_result_characters: int = Field(default=20_000, ge=100)
-    """Characters of a call's result that the model is shown; it is told where one was cut."""
+    """Characters of a call's result that the model is shown; a note says where one was cut."""
     waiting_call_seconds: float = Field(default=604_800, gt=0, le=315_360_000)
-    """How long a call waits for an approval, or for the result from the caller, before its turn goes on without
+    """How long a call waits for an approval, or for the result from the caller, before its turn continues without
     one; a week, unless set."""
     tool_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
     """Networks that webhooks and MCP servers registered over the API may be in, separated by commas, such
@@ -176,10 +178,9 @@ class Settings(BaseSettings):
     max_steps: int = Field(default=10, ge=1, le=100)
     """Model steps in one turn."""
     prompt_order: Literal["working_context_first", "working_context_last"] = "working_context_first"
-    """Where a prompt has the working context: before the messages, as in the MemGPT paper, or behind."""
+    """Where a prompt has the working context: before the messages, as in the MemGPT paper, or after them."""
     turn_timeout: float = Field(default=600, gt=0)
-    """How long a turn may take from when it is taken up, waiting for the model included; an import has no
-    limit."""
+    """How long a turn may take from its start, waiting for the model included; an import has no limit."""
     lease_seconds: float = Field(default=15, gt=0)
     """How long a dead worker's agents wait before another one takes them over."""
     jobs_at_once: int = Field(default=4, ge=0, le=64)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Serve a model for memserver with vLLM on this host's GPU. docs/deploy.md says why each flag is there.
+# Serve a model for memserver with vLLM on this host's GPU. docs/operations.md says why each flag is there.
 #
 # MODEL          the model's directory or name; default: $HOME/model
 # GGUF           a GGUF of the llama architecture: MODEL is made of it first, if it isn't there

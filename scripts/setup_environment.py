@@ -4,9 +4,10 @@ Needs Python 3.11 or newer with pip, nothing else. Running it again when nothing
 a stamp in .venv remembers what each step was done for.
 
 Variables it reads:
-    MEMSERVER_TORCH_INDEX  where CPU builds of torch are, if the default package index has none
-    MEMSERVER_SKIP_ENGINE  set to 1 to leave out the local model engine
-    MEMSERVER_HOME         where the engine goes (the engine's own default otherwise)
+    MEMSERVER_LLM_BASE_URL  a model served elsewhere, here or in .env: the local engine is left out
+    MEMSERVER_SKIP_ENGINE   set to 1 to leave it out all the same
+    MEMSERVER_TORCH_INDEX   where CPU builds of torch are, if the default package index has none
+    MEMSERVER_HOME          where the engine goes (the engine's own default otherwise)
 """
 
 # Parsed by any Python 3, so that an old one can say what is wrong.
@@ -15,10 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +34,7 @@ TORCH = "2.13.0"
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OLDEST = (3, 11)
 SHOWN_LINES = 25
+IN_TERMINAL = sys.stdout.isatty()
 
 
 class StepError(Exception):
@@ -50,7 +54,7 @@ def main() -> int:
         print("Install a newer one, or name it: make install PYTHON=/path/to/python3.12")
         return 1
     if os.name == "nt":
-        print("memserver runs on Linux and macOS; on Windows use WSL.")
+        print("memserver runs on Linux; on Windows use WSL.")
         return 1
     started = time.monotonic()
     steps = [
@@ -76,19 +80,54 @@ def main() -> int:
 
 
 def run_step(title: str, action: Callable[[], str | None]) -> bool:
-    """Run one step with a line about it; false if it failed, having said how."""
-    print(f"{title} …", end=" ", flush=True)
+    """Run one step, showing how it goes; false if it failed, having said how."""
     started = time.monotonic()
-    try:
-        note = action()
-    except StepError as failure:
-        print(f"failed after {time.monotonic() - started:.1f} s")
-        tail = failure.output.strip().splitlines()[-SHOWN_LINES:]
-        print("\n".join(f"    {line}" for line in tail))
-        print(f"Step failed: {title}\nWhat to do: {failure.advice}")
-        return False
-    print(f"{note or 'done'} ({time.monotonic() - started:.1f} s)")
-    return True
+    with Progress(title):
+        try:
+            note, failure = action(), None
+        except StepError as error:
+            note, failure = "failed", error
+    print(f"{title}: {note or 'done'} ({time.monotonic() - started:.0f} s)", flush=True)
+    if failure is None:
+        return True
+    tail = failure.output.strip().splitlines()[-SHOWN_LINES:]
+    print("\n".join(f"    {line}" for line in tail))
+    print(f"Step failed: {title}\nWhat to do: {failure.advice}")
+    return False
+
+
+class Progress:
+    """What a step does: a live line in a terminal, elsewhere a line every 20 seconds."""
+
+    doing = ""
+    """The last line of the command that runs."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self.show)
+
+    def __enter__(self) -> None:
+        Progress.doing = ""
+        print(f"{self.title} …", end="" if IN_TERMINAL else "\n", flush=True)
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+        if IN_TERMINAL:
+            print("\r\033[K", end="")
+
+    def show(self) -> None:
+        """Show it until the step is done."""
+        started = time.monotonic()
+        while not self.done.wait(0.5 if IN_TERMINAL else 20):
+            now = f"{time.monotonic() - started:.0f} s  {Progress.doing}"
+            if IN_TERMINAL:
+                width = shutil.get_terminal_size().columns - 1
+                print("\r\033[K" + f"{self.title} … {now}"[:width], end="", flush=True)
+            else:
+                print(f"    {now[:110]}", flush=True)
 
 
 # --- what each step was done for
@@ -128,10 +167,25 @@ def packages_key() -> str:
 
 def engine_key() -> str:
     """Changes with the engine's lock and its home."""
-    if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
+    if engine_unwanted():
         return read_stamp().get("local model engine", "skipped")
     files = [*sorted((REPOSITORY / "constraints").glob("engine*")), Path(__file__)]
     return digest(files) + os.environ.get("MEMSERVER_HOME", "")
+
+
+def engine_unwanted() -> str:
+    """Why the local engine is left out; empty if it is wanted."""
+    if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
+        return "MEMSERVER_SKIP_ENGINE=1"
+    named = os.environ.get("MEMSERVER_LLM_BASE_URL", "")
+    if not named:
+        try:
+            dotenv = (REPOSITORY / ".env").read_text(encoding="utf-8")
+        except OSError:
+            return ""
+        found = re.search(r"(?im)^\s*(?:export +)?MEMSERVER_LLM_BASE_URL *= *(\S+)", dotenv)
+        named = found[1] if found else ""
+    return f"the model is at {named}" if named else ""
 
 
 def digest(files: list[Path]) -> str:
@@ -203,32 +257,24 @@ def install_memserver() -> None:
         "--constraint",
         REPOSITORY / "constraints" / "server.txt",
     )
+    # The byte code of what a start imports, which would else cost the first start seconds; that of all
+    # packages would cost a minute here.
+    imported = "import memserver.cli.main, memserver.api.app, sentence_transformers"
+    outcome = attempt(PYTHON, "-c", imported, environment={"PYTHONDONTWRITEBYTECODE": ""})
+    if outcome.returncode:
+        raise StepError(outcome.stdout, "Remove .venv and run make install again.")
 
 
 def install_engine() -> str | None:
     """Install the engine that runs the local model, in its own environment."""
-    if os.environ.get("MEMSERVER_SKIP_ENGINE") == "1":
-        return "skipped (MEMSERVER_SKIP_ENGINE=1)"
-    print(flush=True)
-    command = [str(VENV / "bin" / "memserver"), "engine", "install"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        cwd=REPOSITORY,
-        env=environment,
-    ) as process:
-        for line in process.stdout or ():  # it takes minutes and tells how far it is
-            print(f"    {line.rstrip()}", flush=True)
-    if process.returncode:
+    if reason := engine_unwanted():
+        return f"skipped, {reason}"
+    outcome = attempt(VENV / "bin" / "memserver", "engine", "install")
+    if outcome.returncode:
         raise StepError(
-            "",
-            "Mend what it names and run make install again; or use a model served elsewhere "
-            "(MEMSERVER_LLM_BASE_URL) and set MEMSERVER_SKIP_ENGINE=1.",
+            outcome.stdout,
+            "Fix what it names and run make install again; or set MEMSERVER_LLM_BASE_URL to a model served "
+            "elsewhere, and the engine is left out.",
         )
     return None
 
@@ -251,21 +297,27 @@ def pip(advice: str, *arguments: str | Path) -> None:
 def attempt(
     *command: str | Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with its output kept."""
+    """Run a command with its output kept; its last line is what the step is doing."""
+    variables = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    lines = []
     try:
-        return subprocess.run(
+        with subprocess.Popen(
             [str(word) for word in command],
-            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
             cwd=REPOSITORY,
-            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(environment or {})},
-        )
+            env={**os.environ, **variables, **(environment or {})},
+        ) as process:
+            for line in process.stdout or ():
+                lines.append(line)
+                if line.strip() and not line.startswith("WARNING"):
+                    Progress.doing = line.strip()
     except OSError as error:
         return subprocess.CompletedProcess([], 127, stdout=str(error))
+    return subprocess.CompletedProcess([], process.returncode, stdout="".join(lines))
 
 
 if __name__ == "__main__":

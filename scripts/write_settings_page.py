@@ -1,6 +1,6 @@
 """Writes docs/settings.md from memserver.settings: every setting, its variable, default and meaning.
 
-Run it after a change of the settings: `.venv/bin/python scripts/write_settings_page.py`. The meanings are
+Run it after a change of the settings: `python scripts/write_settings_page.py`. The meanings are
 the texts below the fields; a test fails where the page is out of date.
 """
 
@@ -22,8 +22,8 @@ HEAD = """# Settings
 
 <!-- Written by scripts/write_settings_page.py from memserver/settings.py; edit that. -->
 
-Settings are environment variables. A file `.env` in the working directory is read too; the environment
-goes before it. `memserver serve` takes `--host`, `--port` and `--workers` as options, which go before both.
+Settings are environment variables. A file `.env` in the working directory is read too; the environment takes
+precedence. `memserver serve` has the options `--host`, `--port` and `--workers`, which take precedence over both.
 Times are seconds, sizes are tokens. A wrong value stops the command with the variable's name.
 
 An agent can have its own model, window, output, steps and time zone: see [`options`](api.md#agents).

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
 from sweet_rl.plans import PreferencePlan, Progress, SftPlan, unseen
 
@@ -42,7 +42,7 @@ def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
     except ImportError as error:
         raise SetupError(
             f"Training needs packages that aren't installed: {error}",
-            hint="pip install 'memserver[train]'",
+            hint=install_extra("train"),
         ) from error
     if isinstance(plan, SftPlan):
         return train_sft(plan, progress)

@@ -5,7 +5,7 @@ from io import BytesIO
 from textwrap import wrap
 from typing import Any
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver_evals.report.plots import COLOURS
 from sweet_rl.trajectories import Trajectory
 
@@ -32,9 +32,7 @@ def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: st
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise SetupError(
-            "Pictures need matplotlib.", hint="pip install 'memserver[eval]'"
-        ) from error
+        raise SetupError("Pictures need matplotlib.", hint=install_extra("eval")) from error
     if any(len(values) != played.turns for values in scores.values()):
         raise ValueError(f"{played.turns} turns, and another number of scores.")
     talk = [(message["role"], _lines(message["content"])) for message in played.messages[1:]]

@@ -385,7 +385,11 @@ def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInput(f"{path} can't be read: {error.strerror}") from error
+        ours = ", ".join(sorted(each.stem for each in shipped_recipes().glob("*.yaml")))
+        raise InvalidInput(
+            f"The recipe {path} can't be read: {error.strerror}.",
+            hint=f"Name a YAML file, or one of ours: {ours}.",
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
     if not isinstance(found, dict):
@@ -396,7 +400,7 @@ def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
         return Recipe.model_validate_json(json.dumps(found))
     except (ValidationError, TypeError) as error:
         raise InvalidInput(
-            f"{path}: {_told(error)}", hint="docs/sweet_rl.md has all keys."
+            f"{path}: {_told(error)}", hint="sweet_rl/README.md has all keys."
         ) from error
 
 

@@ -36,6 +36,14 @@ class ModelSource(Protocol):
         """
         ...
 
+    async def wait_until_ready(self) -> None:
+        """Wait while the models' endpoint is starting; one that failed says so when it is asked."""
+        return
+
+    def loading(self) -> str:
+        """What the endpoint does before it can answer, for people; empty where it is not loading."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

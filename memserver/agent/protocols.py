@@ -66,6 +66,23 @@ def is_sent(message: Message) -> bool:
     return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
 
 
+MOST_SHOWN = 200
+"""Characters of a reply that an error quotes."""
+
+
+def gave_up(error: ProtocolViolation, replies: int) -> ProtocolViolation:
+    """What the caller is told when the model has given too many such replies; they know no tools."""
+    raw = " ".join(error.raw.split())
+    shown = f"{raw[:MOST_SHOWN]}…" if len(raw) > MOST_SHOWN else raw
+    return ProtocolViolation(
+        f"The model doesn't follow the protocol: {replies} of its replies were no valid tool call. "
+        f"The last one: {shown or '(nothing)'}",
+        raw=error.raw,
+        hint="The agent stays usable, and its history says what was wrong. `memserver doctor` tries the "
+        "model; MEMSERVER_LLM_MODE (tools, json_schema or text) says how it is asked, or take another model.",
+    )
+
+
 def complaint(prompts: Prompts, error: ProtocolViolation, protocol: AgentProtocol) -> str:
     """What the model is told after a reply that was none."""
     return prompts.render(prompt_file("invalid_reply.md", protocol), reason=error.message)

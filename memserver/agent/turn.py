@@ -34,7 +34,7 @@ from memserver.agent.events import (
 )
 from memserver.agent.faculties import Faculties, layout_of
 from memserver.agent.options import AgentOptions
-from memserver.agent.protocols import ask_for_step, complaint, is_sent, said, tool_specs
+from memserver.agent.protocols import ask_for_step, complaint, gave_up, is_sent, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.errors import (
     ContextOverflow,
@@ -454,7 +454,7 @@ class TurnRun:
         self._violations += 1
         logger.info("Invalid reply: %s It began: %.200s", error.message, error.raw)
         if self._violations >= MOST_VIOLATIONS:
-            raise error
+            raise gave_up(error, self._violations) from error
         text = complaint(self._with.prompts, error, self._options.protocol)
         note = await self._counted(Message(self._next_position(), "system", text, self._now(), 0))
         stop = "max_steps" if last else None

@@ -112,6 +112,8 @@ class Worker:
     async def _work_inbox(self, agent_id: UUID, tenant: str) -> None:
         released = False
         while not released:
+            # Before the turn is taken up: it has no lease and no deadline yet, and any worker may have it.
+            await self._with.models.wait_until_ready()
             async with self._with.database.tenant(tenant) as tx:
                 work = await self._take(tx, agent_id)
                 if work is None:
@@ -175,12 +177,19 @@ class Worker:
             await asyncio.sleep(seconds)
 
     async def _sweep(self) -> None:
-        """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost."""
+        """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost.
+
+        While the model loads every turn waits, each where somebody listens to it.
+        """
+        if not self._with.models.loading():
+            await self._take_up_waiting()
+        await self._expire_calls()
+
+    async def _take_up_waiting(self) -> None:
         async with self._with.database.across_tenants() as tx:
             found = await inbox.waiting_agents(tx, MOST_TAKEN_OVER)
         for agent_id, tenant in found:
             self.kick(agent_id, tenant)
-        await self._expire_calls()
 
     async def _expire_calls(self) -> None:
         """Let turns go on whose calls have waited for an answer as long as they may."""

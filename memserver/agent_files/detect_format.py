@@ -15,7 +15,7 @@ ZIP = b"PK"
 BLANK = b" \t\r\n\xef\xbb\xbf"
 LARGEST_LETTA = 100_000_000
 """Bytes of a Letta agent file, which is read as a whole."""
-HINT = "GET /v1/agents/{agent_id}/export makes one; Letta's .af is taken too."
+HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 
 async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) -> Source:

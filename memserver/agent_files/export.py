@@ -128,7 +128,10 @@ class Export:
                 yield await asyncio.to_thread(self._write, rows, read)
         async with self._database.tenant(self._tenant) as tx:
             if not await statements.is_there(tx, agent_id):
-                raise NotFound("The agent was deleted while it was exported.")
+                raise NotFound(
+                    "The agent was deleted while it was exported.",
+                    hint="There is nothing to export.",
+                )
         yield self._writer.end()
 
     def _write(self, rows: Rows, read: Callable[[Row], Record]) -> bytes:

@@ -8,11 +8,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 import memserver
-from memserver.api import errors
+from memserver.api import errors, pages
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.idempotency import HEADER, REPLAYED, Idempotency
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.middleware.trailing_slash import TrailingSlash
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp, operation_id
@@ -63,6 +64,9 @@ def create_app(
         title="memserver",
         version=memserver.__version__,
         description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=errors.DOCUMENTED,
         generate_unique_id_function=operation_id,
@@ -92,6 +96,7 @@ def create_app(
     for speaking_openai in (models, chat, responses):
         v1.include_router(speaking_openai.router)
     app.include_router(v1)
+    app.include_router(pages.router)
     app.router.routes.append(mcp.route)
     return app
 
@@ -109,6 +114,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         *([cors] if settings.cors_origins else []),
+        Middleware(TrailingSlash),
         Middleware(Access, limit, most_bytes, settings.cors_origins),
         Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),

@@ -137,22 +137,41 @@ async def _ours(_: Request, error: Exception) -> JSONResponse:
     return answer(error)
 
 
-async def _validation(_: Request, error: Exception) -> JSONResponse:
+async def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Any] = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return JSONResponse(body("invalid_json", "The body is not valid JSON."), 400)
+        hint = "Quote it for your shell, and send it as UTF-8."
+        return JSONResponse(body("invalid_json", "The body is not valid JSON.", hint), 400)
+    sent_as = request.headers.get("content-type", "")
+    if any(tuple(each["loc"]) == ("body",) for each in problems) and not _is_json(sent_as):
+        message = f"body: It must be JSON, but was sent as {sent_as or 'nothing in particular'}."
+        hint = "Send the header Content-Type: application/json."
+        return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
     message = "; ".join(
         f"{'.'.join(str(part) for part in problem['loc'][1:]) or problem['loc'][0]}: "
         f"{problem['msg']}"
         for problem in problems
     )
-    return JSONResponse(body(errors.InvalidInput.code, message, "See /docs for the fields."), 422)
+    hint = "/docs lists the fields of this call."
+    return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return answer(error)
+    if error.status_code not in (404, 405):
+        return answer(error)
+    hint = "/docs lists what there is."
+    if b"%2f" in request.scope.get("raw_path", b"").lower():
+        hint = "What has a slash in its name is named by its id in a path."
+    message = f"There is no {request.method} {request.url.path}."
+    told = body(CODES[error.status_code], message, hint)
+    return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

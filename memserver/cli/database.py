@@ -25,9 +25,10 @@ def reembed(
         bool, typer.Option(help="Queue it as jobs of the processes that serve, and return.")
     ] = False,
 ) -> None:
-    """Give every collection vectors of the embedding model that is set now; the old ones serve meanwhile.
+    """Give collections vectors of the embedding model that is set now.
 
-    Interrupted, it goes on where it was when it is run again.
+    The old ones serve meanwhile.
+    Interrupted, it resumes where it was.
     """
     settings = read_settings()
     check_settings(settings)

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import typer
-from rich.table import Table
 
-from memserver.cli.console import console
+from memserver.cli.console import console, print_table
 from memserver.cli.examination import Finding, examine_database, examine_embedder, examine_model
 from memserver.cli.local_engine import ENGINE_START_SECONDS, local_engine
 from memserver.cli.options import read_settings
@@ -18,16 +17,23 @@ from memserver.wiring.providers import Models, make_embedder
 
 
 def doctor() -> None:
-    """Ask database, embedder and model for real; print what is wrong and how to mend it."""
+    """Find out what is wrong, and how to fix it.
+
+    Database, embedder and model are asked for real; nothing is changed.
+    """
     settings = read_settings()
-    table = Table("", "what", "found", "what to do")
-    wrong = 0
-    for finding in _examine(settings):
-        wrong += not finding.well
-        mend = "" if finding.well else finding.mend
-        table.add_row("✓" if finding.well else "✗", finding.name, finding.detail, mend)
-    console.print(table)
-    console.print("All is well." if not wrong else f"{wrong} of {table.row_count} need mending.")
+    findings = list(_examine(settings))
+    rows = [
+        (
+            f"{'✓' if each.well else '✗'} {each.name}",
+            each.detail,
+            "" if each.well else each.remedy,
+        )
+        for each in findings
+    ]
+    print_table(("what", "found", "what to do"), rows, sentences=("found", "what to do"))
+    wrong = sum(not each.well for each in findings)
+    console.print("All is well." if not wrong else f"{wrong} of {len(findings)} need fixing.")
     if wrong:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""What is wrong with an installation, and how to mend it. Asks every part for real; changes nothing."""
+"""What is wrong with an installation, and how to fix it. Asks every part for real; changes nothing."""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,12 +30,12 @@ PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `mend` says what to do where it is not well."""
+    """One thing that was looked at; `remedy` says what to do where it is not well."""
 
     name: str
     well: bool
     detail: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def examine_database(owner_url: str) -> list[Finding]:
@@ -43,8 +43,8 @@ def examine_database(owner_url: str) -> list[Finding]:
     try:
         report = inspect(owner_url)
     except MemserverError as error:
-        mend = "Check MEMSERVER_DATABASE_URL and that the server runs."
-        return [Finding("database", False, error.message, mend)]
+        remedy = "Check MEMSERVER_DATABASE_URL and that the server runs."
+        return [Finding("database", False, error.message, remedy)]
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
     newest = newest_revision()
@@ -76,8 +76,8 @@ async def examine_embedder(embedder: Embedder) -> Finding:
     try:
         [vector] = await embedder.embed(["hello"])
     except MemserverError as error:
-        mend = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
-        return Finding("embedder", False, error.message, mend)
+        remedy = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
+        return Finding("embedder", False, error.message, remedy)
     took = time.monotonic() - start
     return Finding("embedder", True, f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s")
 
@@ -86,14 +86,16 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
     """Ask for the window, and for one call of a tool."""
     try:
         window = await model.context_window()
-        yield Finding("context window", True, f"{window} tokens")
+        assumed = ", assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
+        said = assumed if model.window_is_assumed else ""
+        yield Finding("context window", True, f"{window} tokens{said}")
         start = time.monotonic()
         reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)
     except MemserverError as error:
-        mend = error.hint or "Check MEMSERVER_LLM_BASE_URL, _MODEL and _MODE."
-        yield Finding("model", False, ": ".join(filter(None, [model.name, error.message])), mend)
+        remedy = error.hint or "Check MEMSERVER_LLM_BASE_URL, _MODEL and _MODE."
+        yield Finding("model", False, ": ".join(filter(None, [model.name, error.message])), remedy)
         return
     took = time.monotonic() - start
-    said = str(reply.call.arguments.get("message", ""))[:60]
-    called = f"{model.name} called {reply.call.name}({said!r}) in {took:.1f} s"
+    text = str(reply.call.arguments.get("message", ""))[:60]
+    called = f"{model.name} called {reply.call.name}({text!r}) in {took:.1f} s"
     yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)

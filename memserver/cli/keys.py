@@ -12,9 +12,10 @@ from typing import Annotated, TypeVar
 from uuid import UUID
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from memserver.api.schemas.keys import KeyOut
+from memserver.cli.console import console, print_json, print_table
+from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, NotFound, SetupError
 from memserver.settings import Settings
 from memserver.storage import api_keys
@@ -27,17 +28,10 @@ T = TypeVar("T")
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: who may ask the server for what.")
 tenants = typer.Typer(no_args_is_help=True, help="Tenants, who see nothing of each other.")
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 MOST_YEARS = 100
 TenantOption = Annotated[str, typer.Option(help="Whose key it is.")]
-
-
-def print_whole(table: Table) -> None:
-    """Print a table as wide as it is: an id or a path that is cut off is of no use."""
-    needed = Console(width=1000).measure(table).maximum
-    Console(highlight=False, markup=False, width=needed).print(table)
 
 
 @keys.command("create")
@@ -53,7 +47,11 @@ def keys_create(
     tenant: TenantOption = DEFAULT_TENANT,
 ) -> None:
     """Create a key and print it, this once. From the first key on the server wants one."""
-    new = NewKey(name, _scopes(scope or ["read", "write"]), _expiry(expires))
+    if not name.strip():
+        raise InvalidInput(
+            "A key needs a name.", hint="Say what it is for: memserver keys create laptop"
+        )
+    new = NewKey(name.strip(), _scopes(scope or ["read", "write"]), _expiry(expires))
 
     async def create(database: Database) -> tuple[ApiKey, str]:
         async with database.tenant(tenant) as tx:
@@ -72,24 +70,32 @@ def keys_create(
 @keys.command("list")
 def keys_list(
     tenant: Annotated[str | None, typer.Option(help="Only its keys; left out: all.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List keys, oldest first, revoked and expired ones too."""
-    table = Table()
-    for title in ("id", "key", "tenant", "name", "scopes", "state", "created", "last used"):
-        table.add_column(title, no_wrap=True)
     now = datetime.now(UTC)
-    for key in _run(lambda database: _all_keys(database, tenant)):
-        table.add_row(
+    found = _run(lambda database: _all_keys(database, tenant))
+    if as_json:
+        print_json([KeyOut.read(key).model_dump(mode="json") for key in found])
+        return
+    rows = [
+        (
+            key.name,
             str(key.id),
             f"{key.prefix}…",
             key.tenant,
-            key.name,
             " ".join(key.scopes),
             _state(key, now),
             _shown(key.created_at),
-            _shown(key.last_used_at),
+            _shown(key.last_used_at) or "never",
         )
-    print_whole(table)
+        for key in found
+    ]
+    print_table(
+        ("name", "id", "key", "tenant", "scopes", "state", "created", "last used"),
+        rows,
+        empty="There are no keys. `memserver keys create NAME` makes one.",
+    )
 
 
 @keys.command("revoke")

@@ -1,17 +1,20 @@
 """The local engine behind a command: started, with the settings that suit its model, and started again if it dies."""
 
-import asyncio
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
+
+from rich.status import Status
 
 from memserver.cli.console import console, say_error
-from memserver.errors import ModelError
+from memserver.errors import SetupError
 from memserver.local.engine.paths import MODEL_NAME, EnginePaths
-from memserver.local.engine.process import EnginePhase, LocalEngine
+from memserver.local.engine.process import EnginePhase, EngineState, LocalEngine
+from memserver.local.engine.state_file import StateFile, state_file
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 
@@ -43,52 +46,94 @@ UNTRAINED_MODEL = LOCAL_MODEL | {
 }
 """What suits the untrained one, measured in docs/local_model.md."""
 ENGINE_START_SECONDS = 600
-ENGINE_LOOK_SECONDS = 2
-MOST_ENGINE_STARTS = 20
+LOOK_SECONDS = 0.25
+MOST_VAIN_STARTS = 3
+"""Starts in a row that end before the engine was ready, after which it is given up."""
 
 
 @contextmanager
-def local_engine(settings: Settings) -> Iterator[LocalEngine]:
-    """The local engine, loading or ready; our settings and our children's point to it."""
+def local_engine(settings: Settings, *, announced: bool = False) -> Iterator[LocalEngine]:
+    """The local engine, loading or ready, kept running; our settings and our children's point to it.
+
+    Args:
+        settings: the engine's home, its model and how that is asked.
+        announced: say how it loads, and when it is ready.
+    """
     local = LocalEngine(
         settings.home,
         model=settings.local_model,
         native_tools=settings.llm_mode == "tools",
         adapters=settings.local_adapters,
     )
+    paths = EnginePaths(settings.home)
     local.start()
-    try:
-        os.environ.update(
-            MEMSERVER_LLM_BASE_URL=local.base_url,
-            MEMSERVER_LLM_MODEL=local.model,
-            MEMSERVER_LLM_TOKENIZER=str(
-                EnginePaths(settings.home).of(local.model) / "tokenizer.json"
-            ),
-        )
-        suited = LOCAL_MODEL if local.model == MODEL_NAME else UNTRAINED_MODEL
-        for name, value in suited.items():
-            if name not in settings.model_fields_set:
-                os.environ[f"MEMSERVER_{name.upper()}"] = value
-        yield local
-    finally:
-        local.stop()
-
-
-def watch(local: LocalEngine) -> None:
-    """Say when the engine is ready, and start it again when it has died."""
-    for _ in range(MOST_ENGINE_STARTS):
+    with state_file(paths.root) as file:
+        keeper = Thread(target=_keep_running, args=[local, file, announced], daemon=True)
         try:
-            asyncio.run(local.wait_until_ready(within=ENGINE_START_SECONDS))
-            console.print("The local model is ready.")
-            while local.state().phase not in (EnginePhase.FAILED, EnginePhase.STOPPED):
-                time.sleep(ENGINE_LOOK_SECONDS)
-        except ModelError as error:
-            say_error(error)
-        state = local.state()
+            file.write(EngineState(EnginePhase.LOADING, "starting"), time.time())
+            keeper.start()
+            os.environ.update(
+                MEMSERVER_LLM_BASE_URL=local.base_url,
+                MEMSERVER_LLM_MODEL=local.model,
+                MEMSERVER_LLM_TOKENIZER=str(paths.of(local.model) / "tokenizer.json"),
+                MEMSERVER_LOCAL_ENGINE_STATE=str(file.path),
+            )
+            suited = LOCAL_MODEL if local.model == MODEL_NAME else UNTRAINED_MODEL
+            for name, value in suited.items():
+                if name not in settings.model_fields_set:
+                    os.environ[f"MEMSERVER_{name.upper()}"] = value
+            yield local
+        finally:
+            local.stop()
+            keeper.join()
+
+
+def _keep_running(local: LocalEngine, file: StateFile, announced: bool) -> None:
+    """Report how the engine does, and start it again when it has died, until it is stopped or given up."""
+    vain = 0
+    while True:
+        state = _wait_while_loading(local, file, announced)
+        vain = 0 if state.phase is EnginePhase.READY else vain + 1
+        while state.phase in (EnginePhase.READY, EnginePhase.LOADING):
+            time.sleep(LOOK_SECONDS)
+            state = local.state()
         if state.phase is EnginePhase.STOPPED:
             return
-        print(
-            f"memserver: the local model died, starting it again. {state.detail}", file=sys.stderr
-        )
-        local.start()
-    print("memserver: the local model is given up; its log says why.", file=sys.stderr)
+        given_up = vain == MOST_VAIN_STARTS
+        follows = "it is given up" if given_up else "it is started again"
+        print(f"memserver: the local model died, {follows}. {state.detail}", file=sys.stderr)
+        print(f"  Its log is {local.log}.", file=sys.stderr)
+        if given_up:
+            file.write(state, time.time())
+            return
+        try:
+            local.start()
+        except SetupError as error:
+            file.write(EngineState(EnginePhase.FAILED, error.message), time.time())
+            say_error(error)
+            return
+
+
+def _wait_while_loading(local: LocalEngine, file: StateFile, announced: bool) -> EngineState:
+    """Report each step of the loading, to people as well if it is announced; how it ended."""
+    start, since = time.monotonic(), time.time()
+    status = Status("", console=console, refresh_per_second=4)
+    if announced and console.is_terminal:
+        status.start()
+    elif announced:
+        console.print("The local model is loading; messages wait for it.")
+    try:
+        while (state := local.state()).phase is EnginePhase.LOADING:
+            file.write(state, since)
+            seconds = time.monotonic() - start
+            status.update(
+                f"The local model is loading; messages wait for it. {seconds:.0f} s: {state.detail}"
+            )
+            time.sleep(LOOK_SECONDS)
+    finally:
+        status.stop()
+    if state.phase is EnginePhase.READY:
+        file.write(state, since)
+        if announced:
+            console.print(f"The local model is ready, after {time.monotonic() - start:.0f} s.")
+    return state

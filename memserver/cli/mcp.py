@@ -23,7 +23,7 @@ def mcp(
         typer.Option(help="Serve streamable HTTP at /mcp on 127.0.0.1 instead of stdio."),
     ] = None,
 ) -> None:
-    """Offer the agents' memories to another agent, as an MCP server on stdio."""
+    """Offer agents' memories as an MCP server on stdio, or on HTTP."""
     settings = read_settings()
     check_settings(settings)
     logging.config.dictConfig(LOGGING)

@@ -4,14 +4,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.table import Table
 
-from memserver.cli.console import console
-from memserver.cli.keys import print_whole
+from memserver.cli.console import console, print_json, print_table
+from memserver.cli.options import JsonOption
 from memserver.errors import DatabaseError, ModelUnavailable, SetupError
 from memserver.llm.adapters import Adapters, find_adapter, trained_elsewhere, versioned_name
 from memserver.local.engine.address import read_address
@@ -30,15 +30,19 @@ _LOADING, _PAUSE = 300.0, 0.5
 
 
 @models.command("list")
-def models_list() -> None:
+def models_list(as_json: JsonOption = False) -> None:
     """List the models and adapters that the endpoint has."""
-    table = Table()
-    for title in ("name", "kind", "base", "window", "path"):
-        table.add_column(title, no_wrap=True)
-    for served in asyncio.run(_with_adapters(lambda adapters: adapters.listed())):
-        window = str(served.window or "")
-        table.add_row(served.name, served.kind, served.base or "", window, served.path or "")
-    print_whole(table)
+    found = asyncio.run(_with_adapters(lambda adapters: adapters.listed()))
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    rows = [
+        (each.name, each.kind, each.base or "", str(each.window or ""), each.path or "")
+        for each in found
+    ]
+    print_table(
+        ("name", "kind", "base", "window", "path"), rows, empty="The endpoint lists no models."
+    )
 
 
 @models.command("load", hidden=True)

@@ -1,8 +1,24 @@
-"""What commands have in common: the settings they start from, the logging of those that serve."""
+"""What commands have in common: their settings, the server that they speak to, the logging of those that serve."""
 
 import os
+from typing import Annotated
+
+import typer
 
 from memserver.settings import Settings
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="MEMSERVER_URL",
+        help="Of the server; left out: on this machine, at its port.",
+    ),
+]
+ApiKeyOption = Annotated[
+    str | None, typer.Option("--api-key", envvar="MEMSERVER_API_KEY", help="By which it is asked.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 LOGGING = {
     "version": 1,
@@ -13,6 +29,7 @@ LOGGING = {
     "loggers": {"memserver": {"level": "INFO"}},
 }
 """For this process and its workers alike."""
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def read_settings(**overrides: object) -> Settings:
@@ -21,3 +38,12 @@ def read_settings(**overrides: object) -> Settings:
         if value is not None:
             os.environ[f"MEMSERVER_{name.upper()}"] = str(value)
     return Settings()
+
+
+def server_url(given: str | None) -> str:
+    """Where the server is: as it was given, or where `memserver serve` listens by the settings."""
+    if given:
+        return given
+    settings = read_settings()
+    host = _EVERY_ADDRESS.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"

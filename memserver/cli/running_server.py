@@ -5,8 +5,8 @@ Files that are ingested are followed until their passages are stored.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from memserver.client import Client
 from memserver.client.failures import ServerUnreachable, UnexpectedAnswer
-from memserver.client.models import Document, ImportedAgent
+from memserver.client.models import Agent, Document, ImportedAgent
 from memserver.client.retries import Retries
 from memserver.errors import InvalidInput, MemserverError, NotFound, SetupError
 
@@ -50,7 +50,7 @@ class RunningServer:
     """A server by its address, such as http://127.0.0.1:8283, and the key by which it is asked."""
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
 
     def place(self, agent: str | None, collection: str | None) -> Place:
         """The place of an agent or of a collection, each by id or name.
@@ -61,21 +61,11 @@ class RunningServer:
         """
         if (agent is None) == (collection is None):
             raise InvalidInput("Name an agent or a collection.", hint="--agent sam")
-        given = agent if agent is not None else collection
-        assert given is not None
-        try:
-            return Place(UUID(given), agent is not None)
-        except ValueError:
-            pass
-        with self._asking() as client:
+        with self.client() as client:
             if agent is not None:
-                ids = [each.id for each in client.agents.list(name=given).items]
-            else:
-                ids = [each.id for each in client.collections.list(name=given).items]
-        if not ids:
-            kind = "agent" if agent is not None else "collection"
-            raise NotFound(f"There is no {kind} named {given!r}.")
-        return Place(ids[0], agent is not None)
+                return Place(find_agent(client, agent).id, True)
+            assert collection is not None
+            return Place(client.collections.get(collection).id, False)
 
     def take_in(
         self,
@@ -92,7 +82,7 @@ class RunningServer:
             SetupError: the server can't be reached.
         """
         outcomes, documents = [], []
-        with self._asking() as client:
+        with self.client() as client:
             upload = client.documents.upload_to_agent if place.is_agent else client.documents.upload
             for file in files:
                 try:
@@ -117,7 +107,7 @@ class RunningServer:
             SetupError: the server can't be reached, or the connection broke.
         """
         found = self.place(agent, None)
-        with self._asking() as client:
+        with self.client() as client:
             try:
                 client.agents.export(found.id, file, history=history, vectors=vectors)
             except OSError as error:
@@ -132,14 +122,15 @@ class RunningServer:
             InvalidInput: the file can't be read here.
             MemserverError: the server refused it, with the server's code.
         """
-        with self._asking(IMPORT_SECONDS) as client:
+        with self.client(IMPORT_SECONDS) as client:
             try:
                 return client.agents.import_file(file, name=name, keep_ids=keep_ids)
             except OSError as error:
                 raise InvalidInput(f"{file}: {error.strerror}.") from error
 
     @contextmanager
-    def _asking(self, seconds: float = ANSWER_SECONDS) -> Iterator[Client]:
+    def client(self, seconds: float = ANSWER_SECONDS) -> Iterator[Client]:
+        """A client of it. Raises SetupError where no memserver answers."""
         try:
             with Client(self.url, api_key=self.api_key, timeout=seconds, retries=RETRIES) as client:
                 yield client
@@ -148,6 +139,15 @@ class RunningServer:
                 f"No memserver answers at {self.url}: {error}",
                 hint="Start it by `memserver serve`, or name its address: --url http://host:8283",
             ) from error
+
+
+def find_agent(client: Client, named: str) -> Agent:
+    """The agent of this id or name, which may have a slash, as a path may not. Raises NotFound."""
+    if found := client.agents.find(named):
+        return found
+    with suppress(ValueError, NotFound):
+        return client.agents.get(UUID(named))
+    raise NotFound(f"There is no agent {named!r}.", hint="memserver agents list shows them.")
 
 
 def _content(file: Path) -> bytes:

@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 from contextlib import ExitStack
-from threading import Thread
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ import uvicorn
 from memserver import __version__
 from memserver.cli.console import console
 from memserver.cli.keys import check_keys
-from memserver.cli.local_engine import local_engine, watch
+from memserver.cli.local_engine import local_engine
 from memserver.cli.options import LOGGING, read_settings
 from memserver.errors import SetupError
 from memserver.local.engine.address import told_in
@@ -44,14 +43,13 @@ def serve(
     logging.config.dictConfig(LOGGING)
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
     with ExitStack() as stack:
+        if settings.llm_base_url is None:  # first of all, since it takes longest
+            local = stack.enter_context(local_engine(settings, announced=True))
+            stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
         check_keys(urls.app, settings.host)
-        if settings.llm_base_url is None:
-            local = stack.enter_context(local_engine(settings))
-            stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
-            Thread(target=watch, args=[local], daemon=True).start()
-        console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
         uvicorn.run(
             "memserver.api.app:create_app",
             factory=True,

@@ -8,7 +8,7 @@ import typer
 from rich.progress import Progress
 
 from memserver.cli.console import console
-from memserver.cli.options import read_settings
+from memserver.cli.options import ApiKeyOption, UrlOption, server_url
 from memserver.cli.running_server import RunningServer
 
 
@@ -18,12 +18,14 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
     collection: Annotated[str | None, typer.Option(help="Into this one; name or id.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Of all passages; repeatable.")] = None,
     unique: Annotated[bool, typer.Option(help="Leave out content that is there already.")] = False,
-    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
 ) -> None:
-    """Send files to a running server, and wait until their passages are stored."""
-    settings = read_settings()
-    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    """Send files to an agent or a collection of a running server.
+
+    It waits until their passages are stored.
+    """
+    server = RunningServer(server_url(url), api_key)
     place = server.place(agent, collection)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         outcomes = server.take_in(place, files, progress, tags=tag or (), unique=unique)
@@ -42,12 +44,11 @@ def export_agent(
     vectors: Annotated[
         bool, typer.Option(help="The passages' vectors, so that they need not be made anew.")
     ] = False,
-    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
 ) -> None:
-    """Write an agent of a running server with its whole memory to a file."""
-    settings = read_settings()
-    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    """Write an agent with its whole memory to a file."""
+    server = RunningServer(server_url(url), api_key)
     server.export(agent, file, history=history, vectors=vectors)
     print(f"{file}: {file.stat().st_size} bytes")
 
@@ -58,12 +59,14 @@ def import_agent(
     keep_ids: Annotated[
         bool, typer.Option(help="The agent and its passages keep the file's ids.")
     ] = False,
-    url: Annotated[str | None, typer.Option(help="The server; else that of the settings.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
 ) -> None:
-    """Make an agent of a file on a running server; all of it or nothing."""
-    settings = read_settings()
-    server = RunningServer(url or f"http://{settings.host}:{settings.port}", api_key)
+    """Make an agent of such a file, on a running server.
+
+    All of it is made or nothing.
+    """
+    server = RunningServer(server_url(url), api_key)
     made = server.take_in_agent(file, name=name, keep_ids=keep_ids)
     counts = f"{made.messages} messages, {made.passages} passages"
     print(f"{made.agent.name} ({made.agent.id}): {counts}")

@@ -1,16 +1,27 @@
 """Where a server is, and what both clients say to it on every request."""
 
+from urllib.parse import urlsplit
+
 import httpx2
 
 import memserver
+from memserver.errors import InvalidInput
 
 DEFAULT_URL = "http://127.0.0.1:8283"
 CONNECT_SECONDS = 10.0
 
 
 def base_of(url: str) -> str:
-    """The server's address without the /v1 that it may end in."""
-    return url.rstrip("/").removesuffix("/v1")
+    """The server's address without the /v1 that it may end in; http:// where it names no scheme.
+
+    Raises:
+        InvalidInput: it is no address of HTTP.
+    """
+    whole = url.strip() if "://" in url else f"http://{url.strip()}"
+    parts = urlsplit(whole)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(f"{url!r} is no server's address.", hint=f"Such as {DEFAULT_URL}.")
+    return whole.rstrip("/").removesuffix("/v1")
 
 
 def headers_of(api_key: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ import httpx2
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.progress import Progress
-from memserver.client.requests import PIECE, PageRequest, Request
+from memserver.client.requests import PIECE, PageRequest, Request, build
 from memserver.client.retries import Retries, error_in, read
 
 P = ParamSpec("P")
@@ -191,12 +191,16 @@ class AsyncMethod(Generic[P, T]):
 
     def __init__(self, build: Callable[P, Request[T]]) -> None:
         self._build = build
+        self._name = build.__name__
         self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"{owner.__name__}.{name}"
 
     def __get__(self, resource: AsyncResource, _: type) -> Callable[P, Awaitable[T]]:
         @wraps(self._build)
         async def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await resource.transport.run(self._build(*args, **kwargs))
+            return await resource.transport.run(build(self._build, self._name, *args, **kwargs))
 
         return method
 
@@ -206,11 +210,15 @@ class AsyncItems(Generic[P, T]):
 
     def __init__(self, build: Callable[P, PageRequest[T, Any]]) -> None:
         self._build = build
+        self._name = build.__name__
         self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"{owner.__name__}.{name}"
 
     def __get__(self, resource: AsyncResource, _: type) -> Callable[P, AsyncIterator[T]]:
         @wraps(self._build)
         def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-            return resource.transport.items(self._build(*args, **kwargs))
+            return resource.transport.items(build(self._build, self._name, *args, **kwargs))
 
         return method

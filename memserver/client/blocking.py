@@ -13,7 +13,7 @@ import httpx2
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.progress import Progress
-from memserver.client.requests import PIECE, PageRequest, Request
+from memserver.client.requests import PIECE, PageRequest, Request, build
 from memserver.client.retries import Retries, error_in, read
 
 P = ParamSpec("P")
@@ -187,12 +187,16 @@ class Method(Generic[P, T]):
 
     def __init__(self, build: Callable[P, Request[T]]) -> None:
         self._build = build
+        self._name = build.__name__
         self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"{owner.__name__}.{name}"
 
     def __get__(self, resource: Resource, _: type) -> Callable[P, T]:
         @wraps(self._build)
         def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return resource.transport.run(self._build(*args, **kwargs))
+            return resource.transport.run(build(self._build, self._name, *args, **kwargs))
 
         return method
 
@@ -202,11 +206,15 @@ class Items(Generic[P, T]):
 
     def __init__(self, build: Callable[P, PageRequest[T, Any]]) -> None:
         self._build = build
+        self._name = build.__name__
         self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"{owner.__name__}.{name}"
 
     def __get__(self, resource: Resource, _: type) -> Callable[P, Iterator[T]]:
         @wraps(self._build)
         def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            return resource.transport.items(self._build(*args, **kwargs))
+            return resource.transport.items(build(self._build, self._name, *args, **kwargs))
 
         return method

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -18,6 +18,8 @@ from memserver.client.models import Page
 PIECE = 1_000_000
 """Bytes of a file that are in memory at once."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C", bound=UUID | int | str)
 
@@ -61,7 +63,7 @@ class Request(Generic[T]):
     parse: Callable[[Any], T]
     ids: Mapping[str, Id | int] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | None = field(default=None, repr=False)
     file: bytes | Path | None = None
     raw: bool = False
     key: str | None = None
@@ -118,6 +120,14 @@ class PageRequest(Request[Page[T, C]], Generic[T, C]):
         if page.next is None:
             return None
         return replace(self, query={**self.query, "after": page.next})
+
+
+def build(make: Callable[P, R], name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """The request that `make` makes; an error about its arguments names the client's method."""
+    try:
+        return make(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(str(error).replace(f"{make.__name__}()", f"{name}()")) from None
 
 
 def new_key() -> str:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable
 from memserver.embeddings.tokenizer import TokenizerFile
-from memserver.errors import EmbeddingError
+from memserver.errors import EmbeddingError, install_extra
 
 State = Literal["idle", "loading", "ready", "failed"]
 
@@ -126,7 +126,7 @@ class SentenceTransformersEmbedder(Embedder):
         except ImportError as error:
             raise EmbeddingError(
                 f"The local embedding model can't be imported: {error}",
-                hint="Install memserver[local], or set MEMSERVER_EMBEDDING_BASE_URL.",
+                hint=f"{install_extra('local')} Or set MEMSERVER_EMBEDDING_BASE_URL.",
             ) from error
         except (OSError, ValueError, RuntimeError) as error:
             raise EmbeddingError(
@@ -167,6 +167,6 @@ def _packaged_model() -> Path:
     except ImportError as error:
         raise EmbeddingError(
             f"The local embedding model can't be imported: {error}",
-            hint="Install memserver[local], or set MEMSERVER_EMBEDDING_BASE_URL.",
+            hint=f"{install_extra('local')} Or set MEMSERVER_EMBEDDING_BASE_URL.",
         ) from error
     return Path(get_model_path())

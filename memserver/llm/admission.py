@@ -2,22 +2,26 @@
 
 Owns the order: in turn among the tenants that wait, and by arrival within a tenant. So one tenant's
 thousand turns don't stand before another's first. Leaves to `circuit` whether the endpoint is asked at
-all. asyncio's own semaphore has one line for everybody.
+all, and to a `Readiness` how long an endpoint that is still starting is waited for. asyncio's own
+semaphore has one line for everybody.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
+from memserver.errors import ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
 
 _Queue = OrderedDict[asyncio.Future[None], None]
+_Answer = TypeVar("_Answer")
 
 
 class FairSlots:
@@ -86,12 +90,41 @@ class FairSlots:
             del self._waiting[key]
 
 
+class Readiness(Protocol):
+    """Whether an endpoint is there to be asked; this one takes it to be."""
+
+    async def wait(self) -> None:
+        """Wait until it is. Raises ModelUnavailable if it never will be."""
+        return
+
+    async def is_lost(self) -> bool:
+        """Whether an endpoint that gave no answer is gone, and will be back: then `wait` waits again."""
+        return False
+
+    def loading(self) -> str:
+        """What it does before it can answer, for people; empty where it is not loading."""
+        return ""
+
+    def explain(self, error: ModelUnavailable) -> ModelUnavailable:
+        """The same error, or a better one that says why there was no answer."""
+        return error
+
+    async def aclose(self) -> None:
+        """Give back connections."""
+        return
+
+
+class AlwaysReady(Readiness):
+    """An endpoint that somebody else runs: its failures are errors at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """What stands before one endpoint, whichever of its models is asked."""
 
     slots: FairSlots
     circuit: Circuit
+    readiness: Readiness = field(default_factory=AlwaysReady)
 
 
 class Admitted(ChatModel):
@@ -128,8 +161,14 @@ class Admitted(ChatModel):
     def expected_scale(self) -> float:
         return self._inner.expected_scale
 
+    @property
+    @override
+    def window_is_assumed(self) -> bool:
+        return self._inner.window_is_assumed
+
     @override
     async def context_window(self) -> int:
+        await self._gate.readiness.wait()
         return await self._inner.context_window()
 
     @override
@@ -143,7 +182,10 @@ class Admitted(ChatModel):
 
     @override
     async def check(self) -> None:
-        await self._inner.check()
+        try:
+            await self._inner.check()
+        except ModelUnavailable as error:
+            raise self._gate.readiness.explain(error) from error
 
     @override
     async def call_tool(
@@ -154,10 +196,10 @@ class Admitted(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        async with self._slot():
-            return await self._inner.call_tool(
-                prompt, tools, max_tokens=max_tokens, on_text=on_text
-            )
+        return await self._asked(
+            lambda sink: self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
+            on_text,
+        )
 
     @override
     async def write(
@@ -167,12 +209,38 @@ class Admitted(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Written:
-        async with self._slot():
-            return await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
+        return await self._asked(
+            lambda sink: self._inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
+        )
 
     @override
     async def aclose(self) -> None:
         """Nothing: the connections are the shared model's."""
+
+    async def _asked(
+        self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
+    ) -> _Answer:
+        """Ask when the endpoint is ready; and once more if it died before any text was heard."""
+        heard = False
+
+        def hear(text: str) -> None:
+            nonlocal heard
+            heard = True
+            if on_text is not None:
+                on_text(text)
+
+        sink = None if on_text is None else hear
+        readiness = self._gate.readiness
+        await readiness.wait()
+        try:
+            async with self._slot():
+                return await ask(sink)
+        except ModelUnavailable:
+            if not await readiness.is_lost() or heard:
+                raise
+        await readiness.wait()
+        async with self._slot():
+            return await ask(sink)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:

@@ -56,6 +56,11 @@ class ChatModel(Protocol):
         """Tokens of prompt and output together that the model can see."""
         ...
 
+    @property
+    def window_is_assumed(self) -> bool:
+        """Whether nobody has said how large the window is."""
+        return False
+
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text with the model's own tokenizer, or a stated upper bound."""
         ...

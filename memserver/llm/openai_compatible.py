@@ -98,6 +98,7 @@ class OpenAICompatible(ChatModel):
         self._given_window = context_window
         self._fixed_window = None if window_is_limit else context_window
         self._window = self._fixed_window
+        self._assumed = False
         self._body = dict(body or {})
         self._seed = None if "seed" in self._body else seed
         self._answers = answers or JsonAnswers()
@@ -120,6 +121,11 @@ class OpenAICompatible(ChatModel):
         if self._window is None:
             await self._ask_about_model()
         return self._window or DEFAULT_WINDOW
+
+    @property
+    @override
+    def window_is_assumed(self) -> bool:
+        return self._window is None or self._assumed
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -294,6 +300,7 @@ class OpenAICompatible(ChatModel):
                 self.name = str(cards[0].get("id", ""))
             if self._window is None and self.name:
                 known = (window_of(self.name, cards), self._given_window)
+                self._assumed = not any(known)
                 self._window = min(filter(None, known), default=DEFAULT_WINDOW)
 
 

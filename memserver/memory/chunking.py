@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import LONGEST
-from memserver.memory.parsing.parse import sentences
+from memserver.memory.parsing.sentences import sentences
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")

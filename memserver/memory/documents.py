@@ -18,8 +18,8 @@ from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFo
 from memserver.memory.chunking import Chunker, Span
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
-from memserver.memory.parsing.parse import LANGUAGES
 from memserver.memory.parsing.sandbox import Sandbox
+from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.memory.text import clean_json
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction

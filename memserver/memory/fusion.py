@@ -13,7 +13,7 @@ from memserver.storage.passage_search import Ranked
 
 RANK_CONSTANT = 5
 """The k of the formula. The paper has 60, for the ranks of many systems; of two, one that ranks a passage
-first should count: 2 to 10 found more on all of our data (docs/archival_storage.md)."""
+first should count: 2 to 10 found more on all of our data (docs/concepts.md)."""
 WEIGHTS: dict[Retriever, float] = {"vector": 1.0, "text": 1.0}
 
 

@@ -68,6 +68,7 @@ class Endpoint:
         max_retries: after a failed connection, a 5xx, 429 or 408, before anything was answered.
         title: what errors call it.
         variables: how the settings' names start that hints tell of.
+        remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
         connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
         told_agent: requests name the agent that they are made for, in AGENT_HEADER.
     """
@@ -78,6 +79,7 @@ class Endpoint:
     max_retries: int = 1
     title: str = "model's endpoint"
     variables: str = "MEMSERVER_LLM"
+    remedy: str = ""
     connections: int = 100
     told_agent: bool = False
 

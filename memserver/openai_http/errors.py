@@ -64,6 +64,11 @@ class Asked(Protocol):
         ...
 
     @property
+    def remedy(self) -> str:
+        """What to do when it fails, instead of hints that name settings; may be empty."""
+        ...
+
+    @property
     def timeout(self) -> float:
         """Seconds for a whole answer."""
         ...
@@ -104,14 +109,15 @@ def translated(endpoint: Asked, error: Exception) -> ModelError:
     told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     return ModelUnavailable(
         f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
-        hint=f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
+        hint=endpoint.remedy
+        or f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
     )
 
 
 def _of_status(endpoint: Asked, error: StatusError, status: int) -> ModelError:
     text = f"{error.told} {error.kind}"
     message = f"The {endpoint.title} answered {status}: {error.told[:_TOLD]}"
-    hint = _HINTS.get(status, "").format(endpoint.variables)
+    hint = endpoint.remedy or _HINTS.get(status, "").format(endpoint.variables)
     if _OVERFLOWS.search(text):
         return ContextOverflow(message)
     if status in {400, 404} and _NO_MODEL.search(text):
@@ -127,7 +133,7 @@ def not_json(endpoint: Asked) -> ModelUnavailable:
     """The error of an answer that is no JSON object, or not the one that was asked for."""
     return ModelUnavailable(
         f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does.",
-        hint=f"Check that {endpoint.variables}_BASE_URL ends in /v1.",
+        hint=endpoint.remedy or f"Check that {endpoint.variables}_BASE_URL ends in /v1.",
     )
 
 

@@ -21,7 +21,10 @@ from memserver.storage.missing import no_agent as no_agent
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent as it is stored; `options` are its own settings, checked where they are used."""
+    """An agent as it is stored; `options` are its own settings, checked where they are used.
+
+    `message_count` is what recall storage holds of it; a turn, which doesn't need it, leaves it out.
+    """
 
     id: UUID
     tenant: str
@@ -33,6 +36,7 @@ class Agent:
     collection_id: UUID
     created_at: datetime
     updated_at: datetime
+    message_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class NewAgent:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-_COLUMNS = "id, tenant, name, model, system_prompt, options, metadata, collection_id, created_at, updated_at"
+_COLUMNS = """id, tenant, name, model, system_prompt, options, metadata, collection_id, created_at, updated_at,
+    coalesce((SELECT s.message_count FROM agent_state s WHERE s.agent_id = agents.id), 0) AS message_count"""
 # The statement that fills `sections` and `agent_sections` from three parallel arrays.
 _CREATE = f"""
 WITH collection AS (
@@ -136,7 +141,11 @@ async def find(tx: Transaction, named: str) -> Agent:
     """The agent of this id or name; the id counts where both fit. Raises NotFound."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
-    return await get(tx, await id_of(tx, named))
+    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM agents WHERE name = %s", [named])
+    row = await cursor.fetchone()
+    if row is None:
+        raise no_agent(named)
+    return Agent(**row)
 
 
 async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Agent]:

@@ -72,7 +72,10 @@ async def lock(
     )
     row = await cursor.fetchone()
     if row is None:
-        raise NotFound(f"The agent has made no call {call_id}.")
+        raise NotFound(
+            f"The agent has made no call {call_id}.",
+            hint="GET /v1/calls/waiting lists those that wait.",
+        )
     call = _waiting(row)
     given = call.record.answer
     if given is not None and key is not None and given.get("key") == key:
@@ -82,7 +85,7 @@ async def lock(
         raise Conflict(
             f"The call {call_id} waits for no answer"
             + (" any more: its time was over." if expired else "."),
-            hint="GET /v1/agents/{agent_id}/messages tells what came of it.",
+            hint="GET /v1/agents/{agent}/messages tells what came of it.",
         )
     return call
 
@@ -109,7 +112,7 @@ async def lock_of_turn(
     if row is None:
         raise Conflict(
             f"The turn {turn} waits for no answer, so it can't be cancelled.",
-            hint="GET /v1/agents/{agent_id}/turns/{turn} tells how it stands.",
+            hint="GET /v1/agents/{agent}/turns/{turn} tells how it stands.",
         )
     return _waiting(row)
 

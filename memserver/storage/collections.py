@@ -253,7 +253,10 @@ async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
         [agent_id, collection_id],
     )
     if cursor.rowcount == 0:
-        raise NotFound(f"The collection {collection_id} is not attached to agent {agent_id}.")
+        raise NotFound(
+            f"The collection {collection_id} is not attached to agent {agent_id}.",
+            hint="GET /v1/agents/{agent}/collections lists what is.",
+        )
 
 
 async def of_other_models(tx: Transaction, model: str, dimension: int) -> list[Outdated]:

@@ -291,4 +291,7 @@ def _found(row: dict[str, Any] | None, document_id: UUID) -> Document:
 
 
 def _no_document(document_id: UUID) -> NotFound:
-    return NotFound(f"There is no document {document_id}.")
+    return NotFound(
+        f"There is no document {document_id}.",
+        hint="GET /v1/agents/{agent}/documents and /v1/collections/{collection}/documents list them.",
+    )

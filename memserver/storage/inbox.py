@@ -203,7 +203,10 @@ async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> Turn:
     )
     row = await cursor.fetchone()
     if row is None:
-        raise NotFound(f"The agent has no turn {turn}.")
+        raise NotFound(
+            f"The agent has no turn {turn}.",
+            hint="The answer to a message has its turn, as `turn`; they are counted from 1.",
+        )
     return turn_from_row(row)
 
 

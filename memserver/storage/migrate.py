@@ -52,12 +52,19 @@ def migrate(owner_url: str) -> str:
         The revision the database is at now.
 
     Raises:
-        SetupError: the server is unreachable or too old, pgvector is missing, or a right is.
+        SetupError: the server is unreachable or too old, pgvector is missing, a right is, or the schema is newer
+            than this version.
     """
     newest = newest_revision()
     hint = "Check MEMSERVER_DATABASE_URL, and that the server runs and takes connections."
     try:
-        if inspect(owner_url).revision != newest:
+        found = inspect(owner_url).revision
+        if found is not None and found > newest:
+            raise SetupError(
+                f"The database's schema is {found}, newer than this memserver's, which is {newest}.",
+                hint="Run the newer memserver, or restore the backup made before the upgrade.",
+            )
+        if found != newest:
             from memserver.storage.upgrade import upgrade  # noqa: PLC0415 - half a second
 
             upgrade(owner_url, migrations_folder())

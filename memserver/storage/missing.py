@@ -19,7 +19,10 @@ def no_collection(named: UUID | str) -> NotFound:
 
 def no_passage(passage_id: UUID) -> NotFound:
     """The collection has no such passage."""
-    return NotFound(f"There is no passage {passage_id}.")
+    return NotFound(
+        f"There is no passage {passage_id}.",
+        hint="It may be in another collection; GET …/archival or …/passages lists them.",
+    )
 
 
 def _shown(named: UUID | str) -> str:

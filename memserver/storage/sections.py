@@ -255,13 +255,18 @@ async def version(tx: Transaction, section_id: UUID, number: int) -> Edit:
     """One version of a section. Raises NotFound."""
     found = await history_page(tx, section_id, Cut(1, number - 1))
     if not found or found[0].version != number:
-        raise NotFound(f"The section has no version {number}.")
+        raise NotFound(
+            f"The section has no version {number}.", hint="Its history (GET …/history) lists them."
+        )
     return found[0]
 
 
 async def _unknown(tx: Transaction, agent_id: UUID, name: str) -> NotFound:
     names = ", ".join(each.section.name for each in await read_all(tx, agent_id)) or "none"
-    return NotFound(f"The working context has no section {name!r}; there are: {names}.")
+    return NotFound(
+        f"The working context has no section {name!r}; there are: {names}.",
+        hint="Take one of these, or add it: POST /v1/agents/{agent}/working-context.",
+    )
 
 
 def _who(editor: Editor) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ class Definition:
     parameters: JsonObject
     timeout: float | None
     url: str | None
-    secret: str | None
+    secret: str | None = field(repr=False)
     retries: int
     server_id: UUID | None
     remote_name: str | None
@@ -52,7 +52,7 @@ class NewDefinition:
     parameters: JsonObject
     timeout: float | None = None
     url: str | None = None
-    secret: str | None = None
+    secret: str | None = field(default=None, repr=False)
     retries: int = 0
     server_id: UUID | None = None
     remote_name: str | None = None
@@ -81,7 +81,7 @@ class NewMcpServer:
 
     name: str
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: float | None = None
 
 
@@ -93,7 +93,7 @@ class McpServer:
     tenant: str
     name: str
     url: str
-    headers: dict[str, str]
+    headers: dict[str, str] = field(repr=False)
     timeout: float | None
     listed_at: datetime | None
     created_at: datetime

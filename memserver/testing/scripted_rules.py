@@ -9,6 +9,7 @@ from memserver.messages import JsonObject, PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, Rule, Step, say
 
 _TIME_STAMP = re.compile(r"^\[\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}[^\]\n]*\]\s*")
+_NAME_ASKED = re.compile(r"What is my (\w+) called\?")
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 
 
@@ -23,6 +24,16 @@ def last_user_text(prompt: Sequence[PromptMessage]) -> str:
 def echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
     """Says "echo: " and what the user said last."""
     return _completed(say(f"echo: {last_user_text(prompt)}"), tools)
+
+
+def remember(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+    """Answers "What is my … called?" from the prompt, if the user has said it; echoes anything else."""
+    if (asked := _NAME_ASKED.search(last_user_text(prompt))) is not None:
+        kept = re.compile(rf"\bmy {asked[1]} is called (\w+)", re.IGNORECASE)
+        said = [found[1] for each in prompt if (found := kept.search(each.text)) is not None]
+        if said:
+            return _completed(say(f"Your {asked[1]} is called {said[-1]}."), tools)
+    return echo(prompt, tools)
 
 
 def search_then_echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
@@ -47,6 +58,7 @@ def down(_prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
 
 RULES: dict[str, Rule] = {
     "echo": echo,
+    "remember": remember,
     "search_then_echo": search_then_echo,
     "prose": prose,
     "down": down,

@@ -199,6 +199,8 @@ class _Kept:
         self.tools: dict[str, Tool] = {}
         self.listed = asyncio.Event()
         self._name = name
+        command = server.command if isinstance(server, StdioServer) else ""
+        self._shown = f"{name} (command {command})" if command else name
         self._shared = _Shared(server)
 
     async def keep(self) -> None:
@@ -209,13 +211,15 @@ class _Kept:
                 connection = await self._shared.live()
                 self._take(await connection.tools())
             except ToolError as error:
-                logger.warning("MCP server %s: %s Trying again.", self._name, error.message)
+                logger.warning(
+                    "MCP server %s: %s Trying again in %.1f s.", self._shown, error.message, pause
+                )
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             since = time.monotonic()
             await connection.dead.wait()
-            logger.warning("MCP server %s: the connection ended; opening another.", self._name)
+            logger.warning("MCP server %s: the connection ended; opening another.", self._shown)
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
             # One that dies as soon as it lives must not be started without end.

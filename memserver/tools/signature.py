@@ -135,7 +135,7 @@ def read_signature(
         )
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
         raise refuse(f"has a type that a model can't be told of: {error.message}.") from error
-    return Signature(tool, described.description, schema, injected, model)
+    return Signature(tool, described.description.strip(), schema, injected, model)
 
 
 def without_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from memserver.errors import SetupError
 from memserver.local.postgres.embedded import EmbeddedPostgres
@@ -59,10 +59,12 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
 def _checked_url(url: str) -> str:
     """The URL, if it is one; the message repeats nothing of it, since it may hold a password."""
     try:
-        backend = make_url(url).get_backend_name()
-    except (ArgumentError, ValueError):
-        backend = ""
-    if backend not in {"postgresql", "postgres"}:
+        parts = urlsplit(url)
+        well = parts.scheme in {"postgresql", "postgres"} and parts.port != 0
+        conninfo_to_dict(url)
+    except (ProgrammingError, ValueError):
+        well = False
+    if not well:
         raise SetupError(
             "MEMSERVER_DATABASE_URL is not the URL of a Postgres database.",
             hint="It looks like postgresql://user:password@host:5432/database.",

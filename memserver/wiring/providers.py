@@ -1,5 +1,7 @@
 """The models and embedders of the settings, each made once: clients of endpoints, or the local ones."""
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -9,14 +11,16 @@ from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.errors import SetupError
-from memserver.llm.admission import Admitted, FairSlots, Gate
+from memserver.errors import ModelUnavailable, SetupError
+from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.local.engine.paths import EnginePaths
+from memserver.local.engine.readiness import REMEDY, EngineReadiness
 from memserver.memory.archival import no_embedder
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.settings import Settings
 
 
@@ -26,7 +30,9 @@ class Models(ModelSource):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._models: dict[str | None, ChatModel] = {}
-        self.gate = Gate(FairSlots(settings.llm_max_in_flight), Circuit())
+        circuit = Circuit()
+        readiness = _readiness(settings, circuit)
+        self.gate = Gate(FairSlots(settings.llm_max_in_flight), circuit, readiness)
         self._counters: Counters | None = None
 
     @override
@@ -36,8 +42,18 @@ class Models(ModelSource):
             self._models[name] = self._make(name)
         return Admitted(self._models[name], self.gate, tenant)
 
+    @override
+    async def wait_until_ready(self) -> None:
+        with suppress(ModelUnavailable):
+            await self.gate.readiness.wait()
+
+    @override
+    def loading(self) -> str:
+        return self.gate.readiness.loading()
+
     async def aclose(self) -> None:
         """Close every client."""
+        await self.gate.readiness.aclose()
         for model in self._models.values():
             await model.aclose()
         if self._counters is not None:
@@ -109,20 +125,33 @@ def model_endpoint(settings: Settings) -> Endpoint:
             "local engine.",
         )
     key = settings.llm_api_key
-    return Endpoint(
+    endpoint = Endpoint(
         settings.llm_base_url,
         key.get_secret_value() if key else "",
         settings.llm_timeout,
         connections=0,  # the gate bounds them, and is fair
         told_agent=settings.llm_tell_agent,
     )
+    if settings.local_engine_state is None:
+        return endpoint
+    remedy = REMEDY.format(log=EnginePaths(settings.home).log)
+    return replace(endpoint, title="local engine", remedy=remedy)
 
 
-def make_embedder(settings: Settings) -> Embedder:
-    """The embedder of the settings, loading where it is local. Raises SetupError."""
+def _readiness(settings: Settings, circuit: Circuit) -> Readiness:
+    """What waits for the endpoint: only for the local engine is it known that it will come."""
+    if settings.local_engine_state is None:
+        return AlwaysReady()
+    client = EndpointClient(replace(model_endpoint(settings), max_retries=0), circuit)
+    return EngineReadiness(settings.local_engine_state, EnginePaths(settings.home).log, client)
+
+
+def make_embedder(settings: Settings, *, load: bool = True) -> Embedder:
+    """The embedder of the settings. A local one loads now, or at its first use. Raises SetupError."""
     if settings.embedding_base_url is None:
         local = SentenceTransformersEmbedder()
-        local.warm_up()
+        if load:
+            local.warm_up()
         return local
     return _endpoint_embedder(
         settings,

@@ -120,11 +120,14 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
     """Everything, built from the settings and running while the block runs."""
     with database_urls(settings) as urls:
         models = Models(settings)
-        embedder = BatchingEmbedder(make_embedder(settings))
+        inner = make_embedder(settings, load=False)
+        embedder = BatchingEmbedder(inner)
         try:
             tools = python_tools(settings)
             async with assemble(urls.app, models, embedder, settings, tools) as services:
+                loading = asyncio.create_task(_load_after(models, inner))
                 yield services
+                loading.cancel()
         finally:
             await embedder.aclose()
             await models.aclose()
@@ -276,6 +279,12 @@ def job_handlers(
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
     }
+
+
+async def _load_after(models: ModelSource, embedder: Embedder) -> None:
+    """Load the embedder when the model has loaded: both take whole cores, and turns wait for the model."""
+    await models.wait_until_ready()
+    await embedder.embed([])
 
 
 async def _check(name: str, asked: Awaitable[str]) -> Check:

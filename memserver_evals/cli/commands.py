@@ -14,18 +14,18 @@ from typing import Annotated, Any
 
 import anyio
 import typer
-from rich.console import Console
-from rich.table import Table as Shown
 
 import memserver
+from memserver.cli.console import console, print_table
 from memserver.cli.local_engine import local_engine
 from memserver.errors import InvalidInput, SetupError
 from memserver.messages import JsonObject
 from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.prompts import Prompts
 from memserver.settings import Settings
+from memserver_evals.cli.catalog import list_tasks, show_task
 from memserver_evals.cli.labels import show_agreement, write_labels
-from memserver_evals.cli.terminal import leading, others, shown_estimate
+from memserver_evals.cli.terminal import print_scores, shown_estimate
 from memserver_evals.judging.endpoint import EndpointJudge
 from memserver_evals.judging.string import StringJudge
 from memserver_evals.report.compare import Comparison, compare
@@ -42,7 +42,6 @@ from memserver_evals.tasks.catalog import TASKS
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
 from memserver_evals.wiring import (
     SEARCHES,
-    SYSTEMS,
     Plan,
     SystemOptions,
     ask_about_model,
@@ -60,8 +59,6 @@ ENGINE_SECONDS = 600
 
 PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
 """Seconds, unless the settings say others: a model on a busy CPU may take minutes for a long prompt."""
-
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 class EngineName(StrEnum):
@@ -124,30 +121,17 @@ def make_commands() -> typer.Typer:
         help="Evaluations: does the memory remember?",
     )
     commands.command("list")(list_tasks)
+    commands.command("show")(show_task)
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
     commands.command("tables")(print_tables)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
-        commands.command(entry.name, help=f"Run: {entry.summary}.")(_run_command(entry))
+        commands.command(
+            entry.name, help=f"Run: {entry.summary}. Its data and options: eval show {entry.name}."
+        )(_run_command(entry))
     return commands
-
-
-def list_tasks() -> None:
-    """What can be run, and what each task needs."""
-    tasks = Shown(
-        "task", "measures", "needs", "options (--set)", title="Tasks", title_justify="left"
-    )
-    for entry in TASKS.values():
-        options = "\n".join(f"{name}: {told}" for name, told in entry.options.items())
-        tasks.add_row(entry.name, entry.summary, "\n".join(entry.needs) or "nothing", options)
-    systems = Shown("system", "is", "for", title="Systems (--system)", title_justify="left")
-    for name, (suits, told) in SYSTEMS.items():
-        systems.add_row(name, told, ", ".join(sorted(suits)))
-    console.print(tasks)
-    console.print(systems)
-    console.print("Data is read from --data or MEMSERVER_DATA; see docs/evaluations.md.")
 
 
 def compare_runs(
@@ -161,9 +145,8 @@ def compare_runs(
     if as_json:
         print(json.dumps(_comparison_as_json(found)))
         return
-    table = Shown("examples", "n", "A", "B", "B - A [95 %]", "better", "worse", "equal", "p")
-    for name, each in found.differences.items():
-        table.add_row(
+    rows = [
+        (
             name,
             str(each.estimate.count),
             f"{each.a:.3f}",
@@ -174,8 +157,10 @@ def compare_runs(
             str(each.equal),
             f"{each.p:.4f}",
         )
+        for name, each in found.differences.items()
+    ]
     console.print(f"A: {found.a.title}\nB: {found.b.title}\n{found.score.replace('_', ' ')}:")
-    console.print(table)
+    print_table(("examples", "n", "A", "B", "B - A [95 %]", "better", "worse", "equal", "p"), rows)
     if found.only_a or found.only_b:
         console.print(f"Left out: {found.only_a} examples that only A has, {found.only_b} only B.")
 
@@ -217,6 +202,10 @@ def print_tables(
         print(tables(run))
 
 
+def _options(entry: TaskEntry) -> str:
+    return "; ".join(f"{name}: {is_}" for name, is_ in entry.options.items()) or "It has none."
+
+
 def _run_command(entry: TaskEntry) -> Callable[..., None]:
     def command(  # noqa: PLR0913 - a command's parameters are its options
         system: Annotated[
@@ -233,7 +222,8 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
         ] = None,
         set_: Annotated[
-            list[str] | None, typer.Option("--set", help="The task's own: key=value; repeatable.")
+            list[str] | None,
+            typer.Option("--set", help=f"The task's own: key=value; repeatable. {_options(entry)}"),
         ] = None,
         out: Annotated[
             Path | None,
@@ -416,9 +406,7 @@ def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) ->
     except SetupError as error:  # without matplotlib there are the numbers
         page = None
         console.print(f"No report: {error.message} {error.hint}")
-    for shown in (leading(outcome.table), others(outcome.table)):
-        if shown is not None:
-            console.print(shown)
+    print_scores(outcome.table)
     console.print(f"{page or out}")
 
 

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import anyio
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from memserver.cli.console import console, print_table
 from memserver.errors import BadData, InvalidInput
 from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.prompts import Prompts
@@ -34,7 +33,6 @@ from memserver_evals.tasks.catalog import TASKS
 from memserver_evals.tasks.registry import TaskOptions, find_task
 
 ANSWERS = 60
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def write_labels(
@@ -81,14 +79,16 @@ def show_agreement(
         shown = {"labelled_by": by, "judges": [_as_json(each) for each in found]}
         console.print(json.dumps(shown, ensure_ascii=False))
         return
-    table = Table("judge", "answers", "agree", "kappa", "too kind", "too strict", "no verdict")
+    rows = []
     for each in found:
         kappa = "-" if isnan(each.kappa) else f"{each.kappa:.3f}"
         counts = (each.too_kind, each.too_strict, each.broken)
-        table.add_row(
-            each.judge, str(each.answers), f"{each.share:.3f}", kappa, *(str(n) for n in counts)
+        rows.append(
+            (each.judge, str(each.answers), f"{each.share:.3f}", kappa, *(str(n) for n in counts))
         )
-    console.print(table)
+    print_table(
+        ("judge", "answers", "agree", "kappa", "too kind", "too strict", "no verdict"), rows
+    )
     right = sum(each.label == "correct" for each in answers)
     console.print(f"{len(answers)} answers, {right} of them labelled correct, by {by}.")
 

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 
 app = typer.Typer()
 
@@ -13,15 +13,15 @@ app = typer.Typer()
 @app.command(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    rich_help_panel="Research",
 )
 def evaluate(context: typer.Context) -> None:
-    """Evaluations: list the tasks, run one, compare two runs; `memserver eval --help`."""
+    """Evaluate memories: list the tasks, run one, compare two runs."""
     try:
         from memserver_evals.cli.commands import make_commands  # noqa: PLC0415 - a second long
     except ImportError as error:
         raise SetupError(
-            f"Evaluations need packages that aren't installed: {error}",
-            hint="Install memserver with its extra `eval`: pip install '.[eval]' in a checkout.",
+            f"Evaluations need packages that aren't installed: {error}", hint=install_extra("eval")
         ) from error
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -140,7 +140,7 @@ def bad_place(path: Path, place: str, what: str) -> BadData:
     return BadData(f"{path.name}, {place}: {what}.", hint=_HINT)
 
 
-_HINT = "docs/evaluation_tasks.md describes the formats. Nothing was run."
+_HINT = "memserver_evals/README.md describes the formats. Nothing was run."
 
 
 def _content(path: Path) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from memserver.errors import BadData, SetupError
+from memserver.errors import BadData, SetupError, install_extra
 
 HUB = "hf:"
 
@@ -49,7 +49,7 @@ def _from_hub(name: str) -> Path:
     except ImportError as error:
         raise SetupError(
             "Data on the hub needs the package huggingface_hub.",
-            hint="Install memserver[eval], or download the file and name its path.",
+            hint=f"{install_extra('eval')} Or download the file and name its path.",
         ) from error
     owner, _, rest = name.partition("/")
     repository, _, file = rest.partition("/")

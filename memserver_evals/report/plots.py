@@ -6,7 +6,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver_evals.runs.results import Summary, Table
 from memserver_evals.scoring.statistics import Estimate
 
@@ -114,7 +114,7 @@ def _draw(draw: Callable[[Any], None], height: float, width: float = 7.5) -> byt
         import matplotlib  # noqa: PLC0415 - of an extra
     except ImportError as error:
         raise SetupError(
-            "The package matplotlib is not installed.", hint="pip install 'memserver[eval]'"
+            "The package matplotlib is not installed.", hint=install_extra("eval")
         ) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415

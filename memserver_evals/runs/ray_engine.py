@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.player import Done, Player
@@ -123,7 +123,5 @@ def _ray() -> Any:  # noqa: ANN401
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise SetupError(
-            "The package ray is not installed.", hint="pip install 'memserver[ray]'"
-        ) from error
+        raise SetupError("The package ray is not installed.", hint=install_extra("ray")) from error
     return ray

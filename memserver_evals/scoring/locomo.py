@@ -16,7 +16,7 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 
 MULTI_HOP, OPEN_DOMAIN, ADVERSARIAL = 1, 3, 5
 REFUSALS = ("no information available", "not mentioned")
@@ -64,6 +64,6 @@ def _stemmer() -> Any:  # noqa: ANN401 - untyped
         from nltk.stem.porter import PorterStemmer  # noqa: PLC0415 - of the optional install
     except ImportError as error:
         raise SetupError(
-            f"LoCoMo's score can't be computed: {error}", hint="Install memserver[eval]."
+            f"LoCoMo's score can't be computed: {error}", hint=install_extra("eval")
         ) from error
     return PorterStemmer()

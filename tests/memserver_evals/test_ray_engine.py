@@ -41,4 +41,4 @@ def test_without_the_package_it_is_said_how_to_install_it(
             *("nested-kv", "--system", "full", "--set", "each=1", "--set", "pairs=6"),
             *("--engine", "ray", "--out", str(tmp_path / "run")),
         )
-    assert "memserver[ray]" in str(getattr(done.error, "hint", ""))
+    assert "pip install '.[ray]'" in str(getattr(done.error, "hint", ""))

@@ -95,4 +95,4 @@ def test_without_the_package_the_hub_is_a_matter_of_setup(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(SetupError, match="huggingface_hub") as caught:
         find_file(None, (), "hf:someone/dialogues/made.jsonl")
-    assert "memserver[eval]" in caught.value.hint
+    assert "pip install '.[eval]'" in caught.value.hint

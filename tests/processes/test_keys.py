@@ -1,6 +1,7 @@
 """Keys by the command line, where a server listens without them, and a request that a kill cut off."""
 
 import asyncio
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -39,6 +40,12 @@ def test_keys_and_tenants_are_made_listed_and_revoked(folder: Path, database: On
     assert all(text in listed for text in ("chat app", "acme", "ops", made.stdout[:12]))
     assert made.stdout.strip() not in listed
     assert "ops" not in run("keys", "list", "--tenant", "acme").stdout
+    as_json = json.loads(run("keys", "list", "--json").stdout)
+    assert [(each["name"], each["tenant"]) for each in as_json] == [
+        ("chat app", "acme"),
+        ("ops", "default"),
+    ]
+    assert not {"key", "secret"} & as_json[0].keys()
     revoked = run("keys", "revoke", made.stdout[:12])
     assert (revoked.returncode, "Revoked chat app" in revoked.stdout) == (0, True)
     stored = dict(rows(database, "SELECT name, revoked_at IS NOT NULL FROM api_keys"))
@@ -50,6 +57,7 @@ def test_keys_and_tenants_are_made_listed_and_revoked(folder: Path, database: On
 @pytest.mark.parametrize(
     ("arguments", "problem", "hint"),
     [
+        (["keys", "create", " "], "A key needs a name.", "what it is for"),
         (["keys", "create", "x", "--tenant", "nobody"], "no tenant 'nobody'", "/v1/tenants"),
         (["keys", "create", "x", "--scope", "root"], "no scope 'root'", "read, write, admin"),
         (["keys", "create", "x", "--expires", "soon"], "'soon' is no time", "90d"),

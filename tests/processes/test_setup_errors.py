@@ -73,7 +73,7 @@ def test_a_database_url_that_is_none(folder: Path, url: str) -> None:
 
 def test_a_setting_of_the_wrong_kind(folder: Path) -> None:
     done = command(folder, settings_for(NOBODY, port="abc", workers="many"), "serve")
-    assert_told(done, "MEMSERVER_PORT: Input should be a valid integer", "Mend it")
+    assert_told(done, "MEMSERVER_PORT: Input should be a valid integer", "Fix it")
     assert "MEMSERVER_WORKERS: Input should be a valid integer" in done.stderr
 
 
@@ -116,3 +116,14 @@ def test_an_owner_who_may_not_become_the_application_role(
         assert connection.execute("SHOW is_superuser").fetchone() == ("off",)
     done = command(folder, settings_for(NOBODY, database_url=database.owner), "migrate")
     assert_told(done, "memserver_app", "GRANT memserver_app TO")
+
+
+@pytest.mark.parametrize("arguments", ["serve", "migrate"])
+def test_a_database_that_a_newer_version_has_migrated(
+    folder: Path, database: OneDatabase, arguments: str
+) -> None:
+    with psycopg.connect(database.owner) as connection:
+        connection.execute("UPDATE memserver_migrations SET version_num = '9999'")
+    settings = settings_for(NOBODY, database_url=database.owner, port=0)
+    done = command(folder, settings, arguments)
+    assert_told(done, "schema is 9999, newer than this memserver's", "restore the backup")

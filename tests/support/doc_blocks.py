@@ -1,10 +1,10 @@
 """The fenced blocks of our documents, and which of them are examples that a test runs.
 
-The convention, in the block's info string behind the language:
+The convention, in the block's info string after the language:
 
     bash test           run it; it must exit with 0 (python test likewise)
     bash not-run: why   don't, for the reason given
-    text output         directly behind a block that is run: what it prints; … stands for anything
+    text output         directly after a block that is run: what it prints; … means anything
 """
 
 import re
@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 EXECUTABLE = {"bash", "python"}
 ALIASES = {"sh", "shell", "console", "py", "python3", "pycon", "zsh"}
 NOT_RUN = "not-run:"
+WITH_PAGES = ("docs", "examples", "adapters", "memserver_evals", "sweet_rl")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>.*)$")
 
 
@@ -53,8 +54,10 @@ class Example:
 
 def documents() -> list[Path]:
     """What a reader of the project reads."""
-    folders = (REPOSITORY, REPOSITORY / "examples", *sorted((REPOSITORY / "adapters").iterdir()))
-    return [*(each / "README.md" for each in folders), *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    beside = [
+        found for folder in WITH_PAGES for found in sorted((REPOSITORY / folder).rglob("*.md"))
+    ]
+    return [REPOSITORY / "README.md", *beside]
 
 
 def blocks(document: Path) -> list[Block]:
@@ -85,7 +88,7 @@ def prose(document: Path) -> str:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether what was printed is what is shown, where … stands for anything."""
+    """Whether what was printed is what is shown, where … means anything."""
     parts = [re.escape(part) for part in _stripped(shown).split("…")]
     return re.fullmatch(".*?".join(parts), _stripped(printed), re.DOTALL) is not None
 

@@ -32,7 +32,7 @@ class OneDatabase:
 
 
 @dataclass
-class FixedModels:
+class FixedModels(ModelSource):
     """Every agent has the same model."""
 
     model: ChatModel
@@ -42,7 +42,7 @@ class FixedModels:
 
 
 @dataclass
-class NamedModels:
+class NamedModels(ModelSource):
     """Each name has its own model; None is the default's."""
 
     models: dict[str | None, ChatModel]

@@ -80,7 +80,7 @@ def test_ours_are_found_by_name_from_any_folder(
 
 
 def test_every_key_of_a_recipe_is_in_its_page() -> None:
-    page = (RECIPES.parent / "docs" / "sweet_rl.md").read_text(encoding="utf-8")
+    page = (RECIPES.parent / "sweet_rl" / "README.md").read_text(encoding="utf-8")
     _, _, table = page.partition("## The recipe")
 
     def keys(part: type[BaseModel]) -> set[str]:

@@ -10,7 +10,6 @@ from memserver.cli.main import app
 from memserver.errors import InvalidInput, SetupError
 from sweet_rl.deadline import OutOfTime
 from sweet_rl.recipe import load_recipe
-from sweet_rl.runs import run
 from sweet_rl.runs.stages import units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -51,6 +50,15 @@ def test_list_shows_every_unit_without_a_model(recipe: Path, tmp_path: Path) -> 
     assert shown.exit_code == 0
     for unit in units_of(load_recipe(recipe)):
         assert unit.path in shown.output
+    assert shown.output.count("to do") == len(units_of(load_recipe(recipe)))
+
+
+def test_an_unknown_recipe_is_an_error_that_names_ours(tmp_path: Path) -> None:
+    shown = train("list", "-r", "nope", "-o", tmp_path / "run")
+    assert isinstance(shown.exception, InvalidInput)
+    assert shown.exception.hint == (
+        "Name a YAML file, or one of ours: paper-8b, smoke, tiny, tiny-tuning."
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_a_time_limit_that_is_over_is_told_by_the_exit_status(
     def stopped(*_: object, **__: object) -> list[object]:
         raise OutOfTime("The time is over.", hint="Go on.")
 
-    monkeypatch.setattr(run, "run_units", stopped)
+    monkeypatch.setattr("sweet_rl.cli.commands.run_units", stopped)
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "config.json").write_text("{}")
     wanted = ("-r", recipe, "-o", tmp_path / "run", "--base", tmp_path / "base")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memserver.local.engine.lora import WEIGHTS, Adapter
-from memserver.local.engine.paths import BASE_NAME, EnginePaths
+from memserver.local.engine.lora import Adapter
+from memserver.local.engine.paths import ADAPTER_WEIGHTS, BASE_NAME, EnginePaths
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.lessons import tokens_and_labels
 from tests.support.lazy import lazy
@@ -62,7 +62,7 @@ def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
     assert (figures["chains"], figures["plain_chats"], figures["steps"]) == (8, 1, 4)
     adapter = tmp_path / "out" / "adapter"
     assert len(Adapter(adapter).targets) == 210
-    assert (adapter / WEIGHTS).stat().st_size < 3_000_000, "bf16"
+    assert (adapter / ADAPTER_WEIGHTS).stat().st_size < 3_000_000, "bf16"
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     before = scoring.nats_per_token(model, tokenizer, [CHAIN])

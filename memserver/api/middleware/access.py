@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.pages import ASSETS
 from memserver.errors import (
     Conflict,
     Forbidden,
@@ -30,9 +31,7 @@ from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.api_keys import Scope as KeyScope
 from memserver.wiring.services import Services
 
-OPEN = frozenset(
-    {"/v1/health", "/v1/ready", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
-)
+OPEN = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
 ADMIN = ("/v1/keys", "/v1/tenants")
 """Paths, with all below them, that need the scope admin."""

@@ -115,7 +115,10 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
             agent = await agents.get(tx, UUID(match[1]))
             return agent, await inbox.get_turn(tx, agent.id, min(int(match[2]), 2**62))
     except NotFound as error:
-        raise NotFound(f"There is no response {response_id[:100]!r}.") from error
+        raise NotFound(
+            f"There is no response {response_id[:100]!r}.",
+            hint="Its id is the `id` of the answer; it is gone with its agent.",
+        ) from error
 
 
 def text_of(messages: Sequence[Message]) -> str:

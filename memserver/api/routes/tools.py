@@ -161,7 +161,10 @@ async def detach_tool(
         by_default = tool is not None and tool.attached
         attached = said[name].attached if name in said else by_default
         if not attached:
-            raise NotFound(f"The agent has no tool {name!r}.")
+            raise NotFound(
+                f"The agent has no tool {name!r}.",
+                hint="GET /v1/agents/{agent}/tools lists what it has.",
+            )
         if not by_default:
             await tools.forget(tx, agent_id, name)
             return

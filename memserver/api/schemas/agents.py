@@ -129,6 +129,7 @@ class AgentOut(BaseModel):
     system_prompt: str | None = Field(examples=[None])
     options: AgentOptions
     metadata: dict[str, Any]
+    message_count: int = Field(description="In recall storage.", examples=[0])
     created_at: datetime
     updated_at: datetime
 
@@ -142,6 +143,7 @@ class AgentOut(BaseModel):
             system_prompt=agent.system_prompt,
             options=AgentOptions.model_validate(agent.options),
             metadata=agent.metadata,
+            message_count=agent.message_count,
             created_at=agent.created_at,
             updated_at=agent.updated_at,
         )

@@ -53,6 +53,7 @@ class KeyCreated(KeyOut):
     """A key just created, with its secret."""
 
     key: str | None = Field(
+        repr=False,
         description="The secret, shown this once. Null where the request is repeated with its "
         "Idempotency-Key: the secret is stored nowhere. Revoke the key then, and create another one.",
         examples=["msk_3fZk9…"],

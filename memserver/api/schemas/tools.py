@@ -55,7 +55,7 @@ class WebhookIn(_NewTool):
         description="Where calls are posted.", examples=["https://example.org/weather"]
     )
     secret: Secret | None = Field(
-        default=None, description="Signs each call; made up when left out."
+        default=None, repr=False, description="Signs each call; made up when left out."
     )
     timeout: Timeout = Field(default=30, description="Seconds of a call, retries included.")
     retries: int = Field(
@@ -77,7 +77,7 @@ class ToolPatch(Request):
     )
     parameters: dict[str, Any] | None = None
     url: Url | None = None
-    secret: Secret | None = None
+    secret: Secret | None = Field(default=None, repr=False)
     timeout: Timeout | None = None
     retries: int | None = Field(default=None, ge=0, le=10)
 
@@ -101,7 +101,7 @@ class ToolOut(BaseModel):
     url: str | None = Field(default=None, examples=["https://example.org/weather"])
     timeout: float | None = Field(default=None, examples=[30.0])
     retries: int | None = Field(default=None, examples=[2])
-    secret: str | None = None
+    secret: str | None = Field(default=None, repr=False)
     mcp_server_id: UUID | None = None
     created_at: datetime | None = Field(default=None, description="Null: it is the server's own.")
     updated_at: datetime | None = None
@@ -204,6 +204,7 @@ class McpServerIn(Request):
     headers: dict[HeaderName, HeaderValue] = Field(
         default_factory=dict,
         max_length=20,
+        repr=False,
         description="Sent with every request, such as Authorization; never shown again.",
     )
     timeout: Timeout | None = Field(

@@ -17,6 +17,7 @@ from memserver.cli.chat.screen import (
     fullness,
     messages_text,
     passages_text,
+    print_agents,
     sections_text,
 )
 from memserver.client import Client
@@ -24,6 +25,8 @@ from memserver.client.models import Agent, Message
 from memserver.errors import InvalidInput
 
 SHOWN = 10
+NOTHING_SAID = Text("Nothing was said yet.", style="dim")
+NO_SECTIONS = Text("The working context has no sections.", style="dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def _help(place: Place, _: str) -> None:
 
 def _memory(place: Place, _: str) -> None:
     found = place.client.working_context.get(place.agent.id)
-    place.console.print(sections_text(found.sections))
+    place.console.print(sections_text(found.sections) or NO_SECTIONS)
 
 
 def _edit(place: Place, rest: str) -> None:
@@ -117,11 +120,16 @@ def _search(place: Place, words: str) -> None:
         raise InvalidInput("What for?", hint="/search WORDS")
     said = place.client.recall.search(place.agent.id, words, ignore_case=True)
     kept = place.client.archival.search(place.agent.id, words)
-    heading = f"Said: {said.total} messages have these words"
-    place.console.print(Text(heading, style="bold"))
+    heading = (
+        f"{said.total} messages have these words" if said.total else "no message has these words"
+    )
+    place.console.print(Text(f"Said: {heading}", style="bold"))
     if said.items:
         place.console.print(messages_text(said.items, place.agent.name))
-    place.console.print(Text(f"Archival storage: the nearest of {kept.total}", style="bold"))
+    heading = (
+        f"the nearest of {kept.total}" if kept.total else "it is empty; /archive TEXT fills it"
+    )
+    place.console.print(Text(f"Archival storage: {heading}", style="bold"))
     if kept.items:
         place.console.print(passages_text(kept.items))
 
@@ -143,13 +151,18 @@ def _history(place: Place, rest: str) -> None:
             break
         if message.text and message.role != "system":
             found.append(message)
-    place.console.print(messages_text(found[::-1], place.agent.name))
+    place.console.print(messages_text(found[::-1], place.agent.name) or NOTHING_SAID)
 
 
 def _context(place: Place, _: str) -> None:
     view = place.client.agents.context(place.agent.id)
     place.console.print(fullness(view))
     place.console.print(context_table(view))
+
+
+def _agents(place: Place, _: str) -> None:
+    print_agents(list(place.client.agents.all()))
+    place.console.print(Text("memserver chat NAME talks with another one.", style="dim"))
 
 
 def _thoughts(place: Place, rest: str) -> None:
@@ -171,6 +184,7 @@ COMMANDS = {
     "archive": Command("/archive TEXT", "put a passage into the archival storage", _archive),
     "history": Command("/history [N]", "show what was said last", _history),
     "context": Command("/context", "show what the prompt is made of, and how full it is", _context),
+    "agents": Command("/agents", "list the server's agents", _agents),
     "thoughts": Command("/thoughts [on|off]", "show or hide thoughts and tool calls", _thoughts),
     "help": Command("/help", "show this", _help),
     "quit": Command("/quit", "leave; so does Ctrl-D", _quit),

@@ -6,23 +6,22 @@ from typing import Annotated
 import typer
 
 from memserver.cli.chat.session import Wishes, chat
-from memserver.cli.options import read_settings
+from memserver.cli.options import ApiKeyOption, UrlOption, server_url
 from memserver.client import Client
 
 
 def chat_command(
-    agent: Annotated[str, typer.Argument(help="The agent's name or id.")],
-    create: Annotated[bool, typer.Option("--create", help="Make the agent if need be.")] = False,
+    agent: Annotated[str, typer.Argument(help="Its name or id.")],
     message: Annotated[
         str | None, typer.Option("--message", "-m", help="Say this, print the answer, and end.")
     ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Of the server; left out: on this machine, at its port.")
-    ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
 ) -> None:
-    """Talk with an agent; /help lists the commands. Through a pipe each line is a message."""
+    """Talk with an agent. One that doesn't exist is made.
+
+    /help lists the commands. Through a pipe each line is a message.
+    """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    here = f"http://127.0.0.1:{read_settings().port}"
-    with Client(url or os.environ.get("MEMSERVER_URL") or here, api_key=api_key) as client:
-        chat(client, agent, Wishes(create=create, message=message, editor=editor))
+    with Client(server_url(url), api_key=api_key) as client:
+        chat(client, agent, Wishes(message=message, editor=editor))

@@ -12,6 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from memserver.cli.chat.wrapping import Wrapping, harmless
+from memserver.cli.console import print_table
 from memserver.client.events import (
     Event,
     MemoryChanged,
@@ -23,7 +24,7 @@ from memserver.client.events import (
     ToolCalled,
     ToolReturned,
 )
-from memserver.client.models import ContextView, FoundPassage, Message, Section
+from memserver.client.models import Agent, ContextView, FoundPassage, Message, Section
 from memserver.errors import MemserverError
 
 SPOKEN = "send_message"
@@ -213,6 +214,30 @@ def context_table(view: ContextView) -> Table:
     return table
 
 
+def print_agents(found: Sequence[Agent]) -> None:
+    """Agents as a table."""
+    rows = [
+        (
+            agent.name,
+            str(agent.id),
+            model_of(agent),
+            str(agent.message_count),
+            when(agent.created_at),
+        )
+        for agent in found
+    ]
+    print_table(
+        ("name", "id", "model", "messages", "created"),
+        rows,
+        empty="There are no agents yet. `memserver chat sam` makes one and talks with it.",
+    )
+
+
+def model_of(agent: Agent) -> str:
+    """The model that an agent names, or that it names none."""
+    return agent.model or "the server's"
+
+
 def sections_text(sections: Iterable[Section]) -> Text:
     """The working context."""
     text = Text()
@@ -230,7 +255,7 @@ def messages_text(messages: Sequence[Message], name: str) -> Text:
     text = Text()
     for message in messages:
         who = {"assistant": name}.get(message.role, message.role)
-        text.append(f"{_time(message.created_at)} ", style="dim")
+        text.append(f"{when(message.created_at)} ", style="dim")
         text.append(f"{who}: ", style="bold")
         text.append(one_line(message.text) + "\n")
     text.rstrip()
@@ -241,7 +266,7 @@ def passages_text(passages: Sequence[FoundPassage]) -> Text:
     """Passages with their times, one line each."""
     text = Text()
     for passage in passages:
-        text.append(f"{_time(passage.created_at)} ", style="dim")
+        text.append(f"{when(passage.created_at)} ", style="dim")
         text.append(one_line(passage.text) + "\n")
     text.rstrip()
     return text
@@ -262,5 +287,6 @@ def _arguments(arguments: dict[str, object]) -> str:
     )
 
 
-def _time(at: datetime) -> str:
+def when(at: datetime) -> str:
+    """A moment, in the time of this machine."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"

@@ -20,6 +20,7 @@ from memserver.cli.chat.screen import (
     fullness,
 )
 from memserver.cli.chat.waiting import Undecided, settle, waiting_call
+from memserver.cli.running_server import find_agent
 from memserver.client import Client
 from memserver.client.blocking import Stream
 from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded, TurnQueued
@@ -34,12 +35,10 @@ class Wishes:
     """How a conversation is wanted.
 
     Attributes:
-        create: make the agent if there is none.
         message: say just this instead of reading lines.
         editor: the command that edits a file, for /edit.
     """
 
-    create: bool = False
     message: str | None = None
     editor: str = "vi"
 
@@ -53,11 +52,11 @@ def chat(client: Client, name: str, wishes: Wishes) -> None:
         wishes: how.
 
     Raises:
-        MemserverError: there is no such agent or no server; and, without a terminal, any error.
+        MemserverError: there is no agent of this id, or no server; and, without a terminal, any error.
     """
     console = Console(highlight=False, markup=False)
     person = wishes.message is None and sys.stdin.isatty() and console.is_terminal
-    agent = _agent(client, name, create=wishes.create, ask=person)
+    agent = _agent(client, name)
     display = TerminalDisplay(console, agent.name) if person else None
     session = _Session(Place(client, agent, console, display, wishes.editor))
     if person:
@@ -66,21 +65,22 @@ def chat(client: Client, name: str, wishes: Wishes) -> None:
         session.pipe(sys.stdin if wishes.message is None else [wishes.message])
 
 
-def _agent(client: Client, name: str, *, create: bool, ask: bool) -> Agent:
-    found = client.agents.find(name)
-    if found is not None:
-        return found
-    with suppress(ValueError, NotFound):
-        return client.agents.get(UUID(name))
-    if create or (ask and _agreed(f"There is no agent {name}. Make it? [Y/n] ")):
-        return client.agents.create(name)
-    raise NotFound(f"There is no agent {name!r}.", hint="--create makes it.")
-
-
-def _agreed(question: str) -> bool:
+def _agent(client: Client, name: str) -> Agent:
+    """The agent; one that doesn't exist is made, which is said, since the name may be mistyped."""
     try:
-        return input(question).strip().lower() in {"", "y", "yes"}
-    except (EOFError, KeyboardInterrupt):
+        return find_agent(client, name)
+    except NotFound:
+        if _is_id(name):
+            raise
+    made = client.agents.create(name)
+    print(f"There was no agent {name}: it is made now.", file=sys.stderr)
+    return made
+
+
+def _is_id(name: str) -> bool:
+    try:
+        return bool(UUID(name))
+    except ValueError:
         return False
 
 

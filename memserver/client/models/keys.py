@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from pydantic import Field
+
 from memserver.client.models.base import Record
 
 Scope = Literal["read", "write", "admin"]
@@ -35,7 +37,7 @@ class CreatedKey(ApiKey):
     create another one.
     """
 
-    key: str | None
+    key: str | None = Field(repr=False)
 
 
 class Tenant(Record):

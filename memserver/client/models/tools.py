@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from pydantic import Field
+
 from memserver.client.models.base import Record
 
 ToolKind = Literal["memory", "python", "webhook", "mcp", "client"]
@@ -27,7 +29,7 @@ class Tool(Record):
     url: str | None = None
     timeout: float | None = None
     retries: int | None = None
-    secret: str | None = None
+    secret: str | None = Field(default=None, repr=False)
     mcp_server_id: UUID | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None

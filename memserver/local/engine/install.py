@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO
 
 from memserver.errors import SetupError
-from memserver.local.engine.lora import CONFIG, WEIGHTS
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 
 if sys.platform != "win32":
@@ -32,6 +31,7 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 _PYTHONS = ((3, 11), (3, 14))
 _ELSEWHERE = "Set MEMSERVER_LLM_BASE_URL to any OpenAI-compatible endpoint instead."
 _STAMP = "memserver.json"
+_LOOK_SECONDS = 0.25
 _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1]
 ADAPTER = _HERE / "adapter"
@@ -40,7 +40,9 @@ MODELS = (BASE_NAME, MODEL_NAME)
 _CONVERTING = ("gguf.py", "lora.py", "convert.py", "chat_template.jinja")
 
 
-def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> Path:
+def install_engine(
+    home: Path, *, say: Say, show: Say = lambda _: None, torch_index: str = TORCH_INDEX
+) -> Path:
     """Install what is missing of the local engine; quick when nothing is.
 
     Several processes may call this at once: the first one works and the others wait for it. A call
@@ -49,6 +51,7 @@ def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> P
     Args:
         home: MEMSERVER_HOME.
         say: takes a line of progress for a person.
+        show: takes what the running step prints, several times a second.
         torch_index: where the CPU build of torch comes from if pip's own index lacks it.
 
     Returns:
@@ -70,7 +73,7 @@ def install_engine(home: Path, *, say: Say, torch_index: str = TORCH_INDEX) -> P
             hint="Make the directory writable, or set MEMSERVER_HOME to another one.",
         ) from error
     with _lock(paths.root / "install.lock", say) as lock, _log(paths) as log:
-        steps = _Steps(paths, say, lock, log)
+        steps = _Steps(paths, say, show, lock, log)
         if not _is_stamped(paths.venv, _environment_stamp()):
             steps.build_environment(torch_index)
         for name in MODELS:
@@ -111,6 +114,7 @@ class _Steps:
 
     paths: EnginePaths
     say: Say
+    show: Say
     lock: IO[str]
     log: IO[str]
 
@@ -132,6 +136,12 @@ class _Steps:
             "install vLLM",
             self._pip("--no-deps", "--only-binary", ":all:", "-r", str(_constraints())),
             hint="pip needs a package index that it can reach; run the command again then.",
+        )
+        self.say("  the byte code of what a start imports ...")
+        self._run(
+            "import vLLM",
+            [str(self.paths.python), "-I", str(_HERE / "vllm_server.py"), "--import"],
+            hint="Does this machine's processor lack something that vLLM needs?",
         )
         _stamp(self.paths.venv, _environment_stamp())
 
@@ -184,7 +194,9 @@ class _Steps:
         return found[0]
 
     def _pip(self, *arguments: str) -> list[str]:
-        return [str(self.paths.python), "-I", "-m", "pip", "install", *arguments]
+        # pip would compile thousands of files that no start imports.
+        install = ("install", "--no-compile", "--progress-bar=off")
+        return [str(self.paths.python), "-I", "-m", "pip", *install, *arguments]
 
     def _run(self, step: str, command: Sequence[str], *, hint: str = "") -> None:
         self.log.write(f"\n$ {' '.join(command)}\n")
@@ -193,23 +205,39 @@ class _Steps:
         # The child holds the lock too: should we be killed, nobody builds in the same place
         # while it is still at work.
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(self.lock.fileno(),),
-                check=False,
             )
         except OSError as error:
             raise SetupError(f"Could not {step}: {error}", hint=hint) from error
-        if done.returncode != 0:
-            lines = Path(self.log.name).read_bytes()[start:].decode(errors="replace").splitlines()
+        with child:
+            while _runs(child):
+                lines = [line for line in self._lines_since(start) if not line.startswith("WARN")]
+                self.show(lines[-1].strip() if lines else step)
+        if child.returncode != 0:
+            lines = self._lines_since(start)
             telling = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
             raise SetupError(
-                f"Could not {step} (exit code {done.returncode}): {' '.join(telling)}",
+                f"Could not {step} (exit code {child.returncode}): {' '.join(telling)}",
                 hint=f"{hint} The whole output is in {self.log.name}.".strip(),
             )
+
+    def _lines_since(self, start: int) -> list[str]:
+        written = Path(self.log.name).read_bytes()[start:]
+        return written.decode(errors="replace").splitlines()
+
+
+def _runs(child: subprocess.Popen[bytes]) -> bool:
+    """Whether it still does after a moment."""
+    try:
+        child.wait(_LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 @contextmanager
@@ -253,7 +281,7 @@ def _model_stamp(name: str) -> dict[str, str]:
     """What a model was made with: the versions, the code that converts it, and the adapter."""
     made_with = [_constraints(), *(_HERE / file for file in _CONVERTING)]
     if name == MODEL_NAME:
-        made_with += [ADAPTER / CONFIG, ADAPTER / WEIGHTS]
+        made_with += sorted(ADAPTER.glob("adapter_*"))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in made_with}
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from memserver.errors import SetupError
 from memserver.local.engine.gguf import Array
+from memserver.local.engine.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."
 
 
@@ -30,8 +29,8 @@ class Adapter:
             SetupError: it is no LoRA adapter in the form of PEFT, or of a variant that adds otherwise.
         """
         try:
-            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            self._tensors = read_safetensors(folder / WEIGHTS)
+            config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+            self._tensors = read_safetensors(folder / ADAPTER_WEIGHTS)
             self._scale = float(config["lora_alpha"]) / int(config["r"])
         except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
             raise SetupError(f"{folder} holds no LoRA adapter: {error!r}") from error

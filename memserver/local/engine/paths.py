@@ -7,6 +7,9 @@ MODEL_NAME = "memserver-small"
 """The model that is served unless another one is named: the base with our adapter merged in."""
 BASE_NAME = "SmolLM2-135M-Instruct"
 """The untrained model that it was made of; adapters are for this one."""
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+"""What PEFT calls an adapter's two files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,11 @@ class LocalEngine:
         """What the endpoint calls its model."""
         return self._model
 
+    @property
+    def log(self) -> Path:
+        """What the engine prints."""
+        return self._paths.log
+
     def start(self) -> None:
         """Start the engine and return at once; it loads in the background. Does nothing if it runs.
 

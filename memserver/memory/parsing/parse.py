@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 
-import sentencex
-
 from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentTooLarge
 from memserver.memory.parsing.base import (
     LONGEST_TEXT,
     MOST_SECTIONS,
-    SHORTEST_SENTENCE,
     Kind,
     Parsed,
     plain,
@@ -17,39 +14,7 @@ from memserver.memory.parsing.detect import decode
 from memserver.memory.parsing.markup import docx_to_markdown, html_to_markdown, markdown_sections
 from memserver.memory.parsing.pdf import parse_pdf
 from memserver.memory.parsing.records import parse_records
-
-LANGUAGES = {
-    "arabic": "ar",
-    "armenian": "hy",
-    "basque": "eu",
-    "catalan": "ca",
-    "danish": "da",
-    "dutch": "nl",
-    "english": "en",
-    "estonian": "et",
-    "finnish": "fi",
-    "french": "fr",
-    "german": "de",
-    "greek": "el",
-    "hindi": "hi",
-    "hungarian": "hu",
-    "indonesian": "id",
-    "irish": "ga",
-    "italian": "it",
-    "lithuanian": "lt",
-    "nepali": "ne",
-    "norwegian": "no",
-    "portuguese": "pt",
-    "romanian": "ro",
-    "russian": "ru",
-    "serbian": "sr",
-    "spanish": "es",
-    "swedish": "sv",
-    "tamil": "ta",
-    "turkish": "tr",
-    "yiddish": "yi",
-}
-"""Postgres's text search configurations as ISO 639-1 codes."""
+from memserver.memory.parsing.sentences import sentences
 
 
 def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
@@ -80,15 +45,6 @@ def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
             hint="Send it in parts.",
         )
     return replace(parsed, sentences=sentences(parsed.text, language))
-
-
-def sentences(text: str, language: str = "en") -> list[int]:
-    """Where the sentences of a text begin; marks of all scripts end one, also in a language not known."""
-    starts: list[int] = []
-    for sentence in sentencex.get_sentence_boundaries(language, text):
-        if not starts or sentence["start_index"] - starts[-1] >= SHORTEST_SENTENCE:
-            starts.append(sentence["start_index"])
-    return starts
 
 
 def _parsed(content: bytes, kind: Kind) -> Parsed:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -34,7 +34,7 @@ class Delivery:
 
     id: str
     url: str
-    secret: str
+    secret: str = field(repr=False)
     body: bytes
     retries: int
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from memserver.errors import SetupError
+from memserver.errors import SetupError, install_extra
 
 
 class Similarity(Protocol):
@@ -86,7 +86,7 @@ class ClipSimilarity:
             from transformers import CLIPModel  # noqa: PLC0415
         except ImportError as error:
             raise SetupError(
-                "CLIP needs torch and transformers.", hint="pip install 'memserver[local,colbench]'"
+                "CLIP needs torch and transformers.", hint=install_extra("local", "colbench")
             ) from error
         try:
             self._model = CLIPModel.from_pretrained(str(model), local_files_only=True).eval()

@@ -97,7 +97,10 @@ async def test_the_model_is_told_what_was_wrong_and_three_times_in_a_row_end_the
         assert told in seen.prompt[-1].text
     error = failed.json()["error"]
     assert (failed.status_code, error["code"]) == (502, "model_protocol_violation")
-    assert told in error["message"]
+    assert error["message"].startswith("The model doesn't follow the protocol: 3 of its replies")
+    assert "Call exactly one" not in error["message"]
+    notes = [item["text"] for item in history["items"] if item["role"] == "system"]
+    assert sum(told in note for note in notes) == 4
     assert answer["text"] == "Two."
     said = [item["text"] for item in history["items"] if item["role"] == "user"]
     assert said == ["first", "second", "third"]

@@ -86,7 +86,7 @@ async def test_a_deleted_agent_takes_its_whole_memory_along(database: OneDatabas
             "no agent",
         ),
         ("agents/nonsense/messages", {"text": "x"}, 404, "not_found", "no agent 'nonsense'"),
-        ("nowhere", {}, 404, "not_found", "Not Found"),
+        ("nowhere", {}, 404, "not_found", "There is no POST /v1/nowhere."),
     ],
 )
 async def test_bad_requests_get_a_clear_error_that_names_the_field(

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.admission import Admitted, FairSlots, Gate
+from memserver.llm.admission import Admitted, FairSlots, Gate, Readiness
 from memserver.openai_http.circuit import Circuit
-from memserver.testing.scripted import ScriptedModel, say
+from memserver.testing.scripted import Broken, ScriptedModel, Step, say
 from tests.support.model_contract import PROMPT, SEND
 
 
@@ -192,3 +192,53 @@ async def test_closing_a_view_leaves_the_shared_model_open() -> None:
     model = Closable()
     await Admitted(model, Gate(FairSlots(1), Circuit()), "a").aclose()
     assert not model.closed
+
+
+@dataclass
+class Restarting(Readiness):
+    """An endpoint that was lost and is there again whenever it is waited for."""
+
+    lost: bool = True
+    waits: int = 0
+
+    async def wait(self) -> None:
+        self.waits += 1
+
+    async def is_lost(self) -> bool:
+        return self.lost
+
+
+def restarting(lost: bool, *steps: Step) -> tuple[Admitted, Restarting]:
+    readiness = Restarting(lost)
+    gate = Gate(FairSlots(1), Circuit(), readiness)
+    return Admitted(ScriptedModel(steps), gate, "a"), readiness
+
+
+async def test_what_a_lost_endpoint_did_not_answer_is_asked_again_once_it_is_ready() -> None:
+    view, readiness = restarting(True, ModelUnavailable("It died."), say("hi"))
+    reply = await view.call_tool(PROMPT, [SEND], max_tokens=50)
+    assert reply.call.arguments["message"] == "hi"
+    assert readiness.waits == 2
+
+
+async def test_an_endpoint_that_dies_of_what_it_is_asked_is_not_asked_a_third_time() -> None:
+    view, readiness = restarting(True, *[ModelUnavailable("It died.")] * 3)
+    with pytest.raises(ModelUnavailable, match="It died"):
+        await view.call_tool(PROMPT, [SEND], max_tokens=50)
+    assert readiness.waits == 2
+
+
+async def test_an_endpoint_that_is_there_and_fails_is_not_asked_again() -> None:
+    view, readiness = restarting(False, ModelUnavailable("It is ill."), say("hi"))
+    with pytest.raises(ModelUnavailable, match="It is ill"):
+        await view.call_tool(PROMPT, [SEND], max_tokens=50)
+    assert readiness.waits == 1
+
+
+async def test_a_text_that_was_heard_in_part_is_not_told_again_from_its_start() -> None:
+    broken = Broken(say("hello there"), ModelUnavailable("It died."))
+    view, _ = restarting(True, broken, say("hello again"))
+    heard: list[str] = []
+    with pytest.raises(ModelUnavailable, match="It died"):
+        await view.call_tool(PROMPT, [SEND], max_tokens=50, on_text=heard.append)
+    assert heard

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from memserver.cli.examination import examine_model
 from memserver.errors import ModelNotFound, ModelRejected, ModelUnavailable, ProtocolViolation
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.openai_http.client import Endpoint
@@ -18,6 +19,8 @@ from memserver.testing.scripted_rules import RULES
 from memserver.testing.scripted_server import create_scripted_app
 from tests.support.http_app import Current, serving
 from tests.support.model_contract import CALL, NOW, PROMPT, TOOLS
+
+ASSUMED = "8192 tokens, assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
 
 
 def completion(**message: Any) -> dict[str, Any]:
@@ -253,6 +256,24 @@ async def test_the_window_is_what_the_endpoint_says_else_8192(
 ):
     stub.cards = cards
     assert await made(model="m").context_window() == window
+
+
+@pytest.mark.parametrize(
+    ("cards", "given", "found"),
+    [
+        ([{"id": "m", "max_model_len": 512}], None, "512 tokens"),
+        ([{"id": "m"}], 1000, "1000 tokens"),
+        ([{"id": "m"}], None, ASSUMED),
+        ([], None, ASSUMED),
+    ],
+)
+async def test_doctor_says_where_the_window_is_assumed(
+    made, stub: Stub, cards: list[dict[str, Any]], given: int | None, found: str
+):
+    stub.cards = cards
+    model = made(model="m", context_window=given)
+    window = await anext(examine_model(model))
+    assert (window.name, window.detail) == ("context window", found)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,19 @@ ARGUMENTS = {
 }
 
 
+def test_a_description_ends_with_its_last_word() -> None:
+    @tool
+    def short(place: str) -> str:
+        """Find a place.
+
+        Args:
+            place: which.
+        """
+        return place
+
+    assert made(short).spec.description == "Find a place."
+
+
 def test_the_model_is_told_types_and_docstring() -> None:
     spec = made(plan).spec
     assert (spec.name, spec.description) == ("plan", "Plan a journey.\n\nIt takes a while.")

@@ -1,7 +1,9 @@
 """MCP servers as tools: those of the settings, on stdio, and those of the API, over HTTP."""
 
 import asyncio
+import logging
 import os
+import re
 import socket
 import sys
 from typing import Any
@@ -71,6 +73,24 @@ async def test_a_server_of_the_settings_is_listed_attached_called_and_started_ag
     assert died[0] == "failed"
     assert "whether the call took effect is not known" in died[1]
     assert two == ("done", "7")
+
+
+async def test_a_command_that_is_not_there_is_named_in_the_log(
+    database: OneDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    warned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def hear(record: logging.LogRecord) -> bool:
+        if record.name == "memserver.tools.mcp_tools" and not warned.done():
+            warned.set_result(record.getMessage())
+        return True
+
+    caplog.handler.addFilter(hear)
+    async with serving(database, ScriptedModel(), mcp_servers=NOBODY):
+        message = await asyncio.wait_for(warned, 30)
+    start = "MCP server away (command /nowhere/at/all): The MCP server can't be reached: "
+    assert message.startswith(start)
+    assert re.search(r"Trying again in [\d.]+ s\.$", message)
 
 
 async def test_a_server_of_the_settings_that_is_away_takes_nothing_but_its_tools(

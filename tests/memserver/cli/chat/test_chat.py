@@ -32,16 +32,13 @@ NOTE = Call(
 )
 
 
-def test_a_person_talks_with_an_agent_that_is_made_when_they_agree(
-    tmp_path: Path, database: OneDatabase
-):
+def test_a_person_talks_with_an_agent_that_is_made_for_it(tmp_path: Path, database: OneDatabase):
     model = ScriptedModel([NOTE, say("Hello, Ada!", thought="A guest."), say("Bye.")])
     with (
         served(database, model) as server,
         terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
     ):
-        shown.wait_for("There is no agent sam. Make it? [Y/n] ")
-        shown.type("y\n")
+        shown.wait_for("There was no agent sam: it is made now.")
         shown.wait_for(ASK)
         shown.type("I am Ada.\n")
         answer = shown.wait_for("2 steps")
@@ -78,7 +75,10 @@ def test_commands_show_and_change_the_memory(tmp_path: Path, database: OneDataba
                 shown.seen -= len(ASK)
                 return shown.text[start : shown.seen]
 
+            assert "Nothing was said yet." in answer_to("/history")
+            assert "no message has these words" in answer_to("/search otters")
             assert "echo: Otters float." in answer_to("Otters float.")
+            assert str(agent.id) in answer_to("/agents")
             assert "(empty)" in answer_to("/memory")
             answer_to("/edit human Name: Ada")
             assert client.working_context.get(agent.id)["human"].text == "Name: Ada"
@@ -124,7 +124,7 @@ def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
     model = Waiting()
     with (
         served(database, ScriptedModel(model)) as server,
-        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
     ):
         shown.wait_for(ASK)
         shown.type("one\n")
@@ -150,7 +150,7 @@ def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
     model = Waiting(first=ModelUnavailable("The model is down."))
     with (
         served(database, ScriptedModel(model)) as server,
-        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
     ):
         shown.wait_for(ASK)
         shown.type("one\n")
@@ -171,7 +171,7 @@ def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path, database:
     ]
     with (
         served(database, ScriptedModel(steps)) as server,
-        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
     ):
         shown.wait_for(ASK)
         shown.type("one\n")
@@ -184,7 +184,7 @@ def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path, database:
 def test_a_connection_that_breaks_is_made_again(tmp_path: Path, database: OneDatabase):
     with (
         served(database, ScriptedModel([NOTE, say("Hello, Ada.")])) as server,
-        terminal(tmp_path, "chat", "sam", "--create", "--url", server.url) as shown,
+        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
     ):
         shown.wait_for(ASK)
         server.line.cut = once("POST", "/messages", 3)
@@ -341,11 +341,7 @@ def test_a_turn_whose_tool_can_not_be_run_here_is_cancelled(tmp_path: Path, data
 def test_lines_through_a_pipe_are_messages_and_commands(tmp_path: Path, database: OneDatabase):
     with served(database, ScriptedModel(echo)) as server:
         arguments = ("chat", "sam", "--url", server.url)
-        refused = piped(tmp_path, "one\n", *arguments)
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert "There is no agent 'sam'" in refused.stderr
-        assert "--create" in refused.stderr
-        done = piped(tmp_path, "one\n\n/edit human Ada\n/quit\nnever\n", *arguments, "--create")
+        done = piped(tmp_path, "one\n\n/edit human Ada\n/quit\nnever\n", *arguments)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == "echo: one"
         assert "\x1b" not in done.stdout
@@ -362,7 +358,7 @@ def test_lines_through_a_pipe_are_messages_and_commands(tmp_path: Path, database
 def test_an_error_through_a_pipe_ends_it_with_a_status(tmp_path: Path, database: OneDatabase):
     steps = [say("Hi."), ModelUnavailable("The model is down.")]
     with served(database, ScriptedModel(steps)) as server:
-        done = piped(tmp_path, "a\nb\nc\n", "chat", "sam", "--create", "--url", server.url)
+        done = piped(tmp_path, "a\nb\nc\n", "chat", "sam", "--url", server.url)
         assert (done.returncode, done.stdout) == (1, "Hi.\n")
         assert "The model is down." in done.stderr
 

@@ -12,8 +12,7 @@ import pytest
 from memserver.errors import SetupError
 from memserver.local.engine import install
 from memserver.local.engine.install import install_engine, is_installed
-from memserver.local.engine.lora import CONFIG, WEIGHTS
-from memserver.local.engine.paths import EnginePaths
+from memserver.local.engine.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS, EnginePaths
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the engine is for Linux")
 
@@ -86,6 +85,7 @@ class Machine:
             return []
         lines = [json.loads(line) for line in calls.read_text().splitlines()]
         names = {"venv": "venv", install.TORCH: "torch", "-r": "packages", "-c": "convert"}
+        names["--import"] = "import"
         return [next(name for word, name in names.items() if word in line) for line in lines]
 
 
@@ -98,10 +98,10 @@ def test_everything_is_installed_once(machine: Machine) -> None:
     assert not is_installed(machine.home)
     model = machine.install()
     assert (model / "config.json").read_text() == "converted"
-    assert machine.steps == ["venv", "torch", "packages", "convert", "convert"]
+    assert machine.steps == ["venv", "torch", "packages", "import", "convert", "convert"]
     assert is_installed(machine.home)
     assert machine.install() == model
-    assert len(machine.steps) == 5
+    assert len(machine.steps) == 6
 
 
 def test_a_new_template_converts_again_and_leaves_the_environment(
@@ -110,18 +110,18 @@ def test_a_new_template_converts_again_and_leaves_the_environment(
     machine.install()
     monkeypatch.setattr(install, "_model_stamp", lambda name: {"chat_template.jinja": "another"})
     machine.install()
-    assert machine.steps[5:] == ["convert", "convert"]
+    assert machine.steps[6:] == ["convert", "convert"]
 
 
 def test_a_new_adapter_makes_only_the_model_with_it_anew(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine.install()
-    for name in (CONFIG, WEIGHTS):
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
         (tmp_path / name).write_text("another", encoding="utf-8")
     monkeypatch.setattr(install, "ADAPTER", tmp_path)
     machine.install()
-    assert machine.steps[5:] == ["convert"]
+    assert machine.steps[6:] == ["convert"]
     last = json.loads((machine.root / "calls").read_text().splitlines()[-1])
     assert last[-1] == str(tmp_path)
 
@@ -132,7 +132,7 @@ def test_a_new_lock_builds_the_environment_anew(
     machine.install()
     monkeypatch.setattr(install, "_environment_stamp", lambda: {"packages": "another"})
     machine.install()
-    assert machine.steps[5:] == ["venv", "torch", "packages"]
+    assert machine.steps[6:] == ["venv", "torch", "packages", "import"]
 
 
 def test_torch_comes_from_its_own_index_where_pip_does_not_find_it(machine: Machine) -> None:
@@ -156,6 +156,7 @@ def test_torch_comes_from_its_own_index_where_pip_does_not_find_it(machine: Mach
         ("-m venv", "make a virtual environment"),
         ("torch==", "install torch"),
         ("engine.txt", "install vLLM"),
+        ("--import", "import vLLM"),
         ("memserver.local.engine.convert", "convert the model"),
     ],
 )
@@ -197,7 +198,7 @@ def test_two_processes_at_once_install_once(machine: Machine) -> None:
     (machine.root / "slow").write_text("0.3")
     processes = [machine.start_install() for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
-    assert machine.steps == ["venv", "torch", "packages", "convert", "convert"]
+    assert machine.steps == ["venv", "torch", "packages", "import", "convert", "convert"]
 
 
 def test_who_comes_second_waits_for_an_orphaned_step_too(machine: Machine) -> None:

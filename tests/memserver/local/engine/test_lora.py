@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 
 from memserver.errors import SetupError
 from memserver.local.engine.install import ADAPTER
-from memserver.local.engine.lora import CONFIG, WEIGHTS, Adapter, read_safetensors
+from memserver.local.engine.lora import Adapter, read_safetensors
+from memserver.local.engine.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from tests.support.adapters import make_adapter
 
 QUERIES = "model.layers.0.self_attn.q_proj.weight"
@@ -17,7 +18,7 @@ QUERIES = "model.layers.0.self_attn.q_proj.weight"
 
 def test_a_weight_grows_by_the_product_of_its_two_parts(tmp_path: Path) -> None:
     folder = make_adapter(tmp_path, strength=0.5, hidden=6, rank=2)
-    parts = load_file(folder / WEIGHTS)
+    parts = load_file(folder / ADAPTER_WEIGHTS)
     down, up = (next(v for name, v in parts.items() if part in name) for part in ("_A", "_B"))
     weights = np.ones((6, 6), dtype=np.float32)
     adapter = Adapter(folder)
@@ -36,7 +37,7 @@ def test_an_adapter_of_strength_zero_changes_nothing(tmp_path: Path) -> None:
 def test_our_adapter_reaches_every_projection_of_the_thirty_layers() -> None:
     adapter = Adapter(ADAPTER)
     assert len(adapter.targets) == 30 * 7
-    assert (ADAPTER / WEIGHTS).stat().st_size < 16_000_000
+    assert (ADAPTER / ADAPTER_WEIGHTS).stat().st_size < 16_000_000
 
 
 def test_bf16_is_read_as_the_upper_half_of_a_float(tmp_path: Path) -> None:
@@ -51,15 +52,15 @@ def test_bf16_is_read_as_the_upper_half_of_a_float(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", ["nothing", "no numbers", "half a file", "another kind"])
 def test_what_is_no_plain_lora_adapter_is_a_clear_error(tmp_path: Path, broken: str) -> None:
     folder = make_adapter(tmp_path, hidden=6, rank=2)
-    config = json.loads((folder / CONFIG).read_text())
+    config = json.loads((folder / ADAPTER_CONFIG).read_text())
     if broken == "nothing":
-        (folder / CONFIG).unlink()
+        (folder / ADAPTER_CONFIG).unlink()
     elif broken == "no numbers":
-        (folder / CONFIG).write_text(json.dumps({**config, "r": None}))
+        (folder / ADAPTER_CONFIG).write_text(json.dumps({**config, "r": None}))
     elif broken == "half a file":
-        (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:100])
+        (folder / ADAPTER_WEIGHTS).write_bytes((folder / ADAPTER_WEIGHTS).read_bytes()[:100])
     else:
-        (folder / CONFIG).write_text(json.dumps({**config, "use_dora": True}))
+        (folder / ADAPTER_CONFIG).write_text(json.dumps({**config, "use_dora": True}))
     with pytest.raises(SetupError, match=r"LoRA"):
         Adapter(folder)
 

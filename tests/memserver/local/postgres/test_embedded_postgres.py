@@ -155,7 +155,7 @@ def test_missing_binaries_are_named_with_the_way_to_install_them(home: Path) -> 
         text=True,
         check=False,
     )
-    assert bare.stderr.startswith("setup_errorpip install 'memserver[local]'")
+    assert bare.stderr.startswith("setup_errorIn a checkout: pip install '.[local]'")
 
 
 def test_a_cluster_of_another_major_version_is_refused_and_left_as_it_is(root: Path) -> None:

@@ -7,24 +7,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as Shown
 
-from memserver.errors import InvalidInput, MemserverError, SetupError
+from memserver.cli.console import console, print_table
+from memserver.errors import InvalidInput, SetupError
 from memserver.local.engine.paths import EnginePaths
 from memserver.messages import JsonObject
 from memserver.openai_http.client import Endpoint
 from memserver.settings import Settings
+from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
+from sweet_rl.recipe import Recipe, find_recipe, load_recipe
+from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.play_work import export
+from sweet_rl.runs.report import rows_of, title_of, write_report
+from sweet_rl.runs.results import gather, write_results
+from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.run_state import RunState, note_call
+from sweet_rl.runs.side_by_side import SideBySide
+from sweet_rl.runs.stages import STAGES, Unit, units_of
+from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus
 from sweet_rl.sampling.samplers import SamplerName
-
-if TYPE_CHECKING:
-    from sweet_rl.recipe import Recipe
-    from sweet_rl.runs.run import Selection
-    from sweet_rl.runs.stages import Unit
+from sweet_rl.sampling.wishes import SamplingWishes
+from sweet_rl.task_sets import Surroundings
 
 LINE_SECONDS = 20
 """Between lines about progress, where the output is no terminal."""
@@ -32,13 +39,12 @@ SHOWN_FIGURES = (
     *("success", "tests_passed", "best_success", "turns", "learnt", "pairs", "steps", "loss"),
     *("held_out_accuracy", "states", "distinct", "agreement"),
 )
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
-app = typer.Typer()
+commands = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
-@app.command()
+@commands.command()
 def train(  # noqa: PLR0913 - a command's parameters are its options
     stage: Annotated[
         str,
@@ -118,29 +124,6 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     ] = False,
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
-    try:
-        from sweet_rl.deadline import (  # noqa: PLC0415 - extras
-            EXIT_STATUS,
-            Deadline,
-            OutOfTime,
-        )
-        from sweet_rl.recipe import find_recipe, load_recipe  # noqa: PLC0415
-        from sweet_rl.runs.bench import Bench  # noqa: PLC0415
-        from sweet_rl.runs.play_work import export  # noqa: PLC0415
-        from sweet_rl.runs.run import run_units  # noqa: PLC0415
-        from sweet_rl.runs.side_by_side import SideBySide  # noqa: PLC0415
-        from sweet_rl.runs.stages import units_of  # noqa: PLC0415
-        from sweet_rl.runs.unit_processes import (  # noqa: PLC0415
-            UnitProcesses,
-            visible_gpus,
-        )
-        from sweet_rl.sampling.wishes import SamplingWishes  # noqa: PLC0415
-        from sweet_rl.task_sets import Surroundings  # noqa: PLC0415
-    except ImportError as error:
-        raise SetupError(
-            f"Training needs packages that aren't installed: {error}",
-            hint="Install memserver with its extra `train`: pip install '.[train]' in a checkout.",
-        ) from error
     deadline = Deadline.after(seconds)
     found = load_recipe(find_recipe(recipe), _pairs(set_ or ()))
     units = units_of(found)
@@ -200,47 +183,42 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         report(found, out)
 
 
-def report(recipe: "Recipe", out: Path) -> None:
+def report(recipe: Recipe, out: Path) -> None:
     """Write results.json and the report of what is done, and print the tables."""
-    from sweet_rl.runs.report import rows_of, title_of, write_report  # noqa: PLC0415
-    from sweet_rl.runs.results import gather, write_results  # noqa: PLC0415
-
     results = gather(recipe, out)
     write_results(results, out / "report")
     path = write_report(results, out / "report")
     for table in results.tables:
-        shown = Shown(
-            *("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
+        print_table(
+            ("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
+            [tuple(row) for row in rows_of(table)],
             title=title_of(table),
-            title_justify="left",
         )
-        for row in rows_of(table):
-            shown.add_row(*row)
-        console.print(shown)
     console.print(f"{path}")
 
 
-def _list(recipe: "Recipe", units: Sequence["Unit"], out: Path) -> None:
+def _list(recipe: Recipe, units: Sequence[Unit], out: Path) -> None:
     """What there is to do, and what is done."""
-    from sweet_rl.runs.run_state import RunState  # noqa: PLC0415
-
     state = RunState(out)
-    table = Shown("unit", "state", "seconds", "figures", title=recipe.name, title_justify="left")
-    for unit in units:
-        spent = f"{state.seconds(unit):.0f}"
-        if state.is_outdated(unit):
-            table.add_row(unit.path, "other settings", spent, "")
-            continue
-        figures = state.figures(unit)
-        if figures is not None:
-            table.add_row(unit.path, "done", spent, _short(figures))
-        else:
-            begun = state.seconds(unit) > 0
-            table.add_row(unit.path, "begun" if begun else "", spent if begun else "", "")
-    console.print(table)
+    print_table(
+        ("unit", "state", "seconds", "figures"),
+        [_row(state, unit) for unit in units],
+        sentences=("figures",),
+        title=recipe.name,
+    )
 
 
-def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
+def _row(state: RunState, unit: Unit) -> Sequence[str]:
+    spent = f"{state.seconds(unit):.0f}"
+    if state.is_outdated(unit):
+        return unit.path, "other settings", spent, ""
+    figures = state.figures(unit)
+    if figures is not None:
+        return unit.path, "done", spent, _short(figures)
+    return unit.path, "begun" if state.seconds(unit) > 0 else "to do", spent, ""
+
+
+def _estimate(recipe: Recipe, base: Path | None, out: Path | None) -> None:
     """Print what trainings take; with `out`, also take a step of each there."""
     _quiet()
     from sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
@@ -253,23 +231,25 @@ def _estimate(recipe: "Recipe", base: Path | None, out: Path | None) -> None:
         return
     parts = ("weights", "adapter", "activations", "attention", "head", "total")
     title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
-    table = Shown("stage", "sequences", *parts, title=title, title_justify="left")
-    for memory in estimate(recipe, architecture):
-        sizes = (f"{getattr(memory, part) / GB:.1f}" for part in parts)
-        table.add_row(memory.load.stage, str(memory.load.rows), *sizes)
-    console.print(table)
+    rows = [
+        (
+            memory.load.stage,
+            str(memory.load.rows),
+            *(f"{getattr(memory, part) / GB:.1f}" for part in parts),
+        )
+        for memory in estimate(recipe, architecture)
+    ]
+    print_table(("stage", "sequences", *parts), rows, title=title)
 
 
 def _selection(
     stage: str,
     begin: str | None,
-    recipe: "Recipe",
+    recipe: Recipe,
     seeds: Sequence[int],
     parts: Sequence[str],
     only: Sequence[str],
-) -> "Selection":
-    from sweet_rl.runs.run import Selection  # noqa: PLC0415
-    from sweet_rl.runs.stages import STAGES  # noqa: PLC0415
+) -> Selection:
 
     names = {name: name for name in STAGES}
     for asked in (stage, begin):
@@ -289,7 +269,7 @@ def _selection(
     )
 
 
-def _base(told: Path | None, recipe: "Recipe") -> Path:
+def _base(told: Path | None, recipe: Recipe) -> Path:
     """The base model's folder: as told, as the recipe has it, or that of an installed model."""
     tried = [told] if told else [Path(recipe.base), EnginePaths(Settings().home).of(recipe.base)]
     for folder in tried:
@@ -301,10 +281,8 @@ def _base(told: Path | None, recipe: "Recipe") -> Path:
     )
 
 
-def _begin(out: Path, recipe: "Recipe", stage: str) -> None:
+def _begin(out: Path, recipe: Recipe, stage: str) -> None:
     """Write down what is run with what."""
-    from sweet_rl.runs.run_state import note_call  # noqa: PLC0415
-
     note_call(out, recipe.model_dump(mode="json"), stage)
     _quiet()
 
@@ -319,7 +297,7 @@ def _quiet() -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _tell(unit: "Unit", figures: JsonObject, seconds: float) -> None:
+def _tell(unit: Unit, figures: JsonObject, seconds: float) -> None:
     console.print(f"{unit.path}: done in {seconds:.0f} s. {_short(figures)}")
 
 
@@ -375,16 +353,3 @@ def _pairs(told: Sequence[str]) -> dict[str, str]:
             raise InvalidInput(f"--set {each} must be NAME=VALUE.")
         found[name] = value
     return found
-
-
-def main() -> None:
-    """Run it where memserver's server, and what that needs, isn't installed."""
-    try:
-        app()
-    except MemserverError as error:
-        typer.echo(f"{error.message}\n  {error.hint}", err=True)
-        raise SystemExit(1) from error
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,79 @@
+"""What a browser finds: the first page, and Swagger UI with all that it loads, so that it needs no internet."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+
+import memserver
+
+router = APIRouter(include_in_schema=False)
+FILES = Path(str(files("fastapi_swagger"))) / "resources"
+SCRIPT, STYLE, ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"
+ASSETS = tuple(f"/docs/{name}" for name in (SCRIPT, STYLE, ICON))
+LINKS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/v1/health",
+    "ready": "/v1/ready",
+    "agents": "/v1/agents",
+}
+# Links are relative, so that they also lead right behind a proxy that serves us below a path.
+HOME = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>memserver</title>
+<link rel="icon" href="docs/{ICON}">
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 42rem; margin: 4rem auto; padding: 0 1rem; }}
+pre {{ background: #f2f2f2; padding: .8rem 1rem; overflow-x: auto; }}
+</style>
+</head>
+<body>
+<h1>memserver {memserver.__version__}</h1>
+<p>Agents with a memory that does not end. Talk with one from a terminal:</p>
+<pre>memserver chat sam</pre>
+<p>or over HTTP:</p>
+<pre>curl -s URL/v1/agents --json '{{"name": "mia"}}'
+curl -s URL/v1/agents/mia/messages --json '{{"text": "My name is Ada."}}'</pre>
+<ul>
+<li><a href="docs">API reference</a>, where each call can be tried; <a href="openapi.json">OpenAPI document</a></li>
+<li><a href="v1/ready">Whether the model, the embedder and the database are ready</a></li>
+<li><code>memserver agents list</code> shows the agents, <code>memserver doctor</code> what is wrong.</li>
+</ul>
+</body>
+</html>
+"""
+
+
+@router.get("/")
+async def show_home(request: Request) -> Response:
+    """Where to go from here: a page for browsers, JSON for others."""
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(HOME.replace("URL", str(request.base_url).rstrip("/")))
+    return JSONResponse({"name": "memserver", "version": memserver.__version__, **LINKS})
+
+
+@router.get("/docs")
+async def show_docs() -> Response:
+    """Swagger UI."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="memserver",
+        swagger_js_url=f"docs/{SCRIPT}",
+        swagger_css_url=f"docs/{STYLE}",
+        swagger_favicon_url=f"docs/{ICON}",
+        swagger_ui_parameters={"validatorUrl": None, "persistAuthorization": True},
+    )
+
+
+@router.get(f"/docs/{SCRIPT}")
+@router.get(f"/docs/{STYLE}")
+@router.get(f"/docs/{ICON}")
+async def send_asset(request: Request) -> Response:
+    """What the page of Swagger UI loads."""
+    return FileResponse(FILES / request.url.path.rpartition("/")[2])

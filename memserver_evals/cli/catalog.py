@@ -1,0 +1,75 @@
+"""The commands `eval list` and `eval show`: what can be run, and what each task needs."""
+
+from typing import Annotated
+
+import typer
+
+from memserver.cli.console import console, print_json, print_table
+from memserver.messages import JsonObject
+from memserver_evals.tasks.catalog import TASKS
+from memserver_evals.tasks.registry import TaskEntry, find_task
+from memserver_evals.wiring import SYSTEMS, check_systems
+
+JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
+
+
+def list_tasks(as_json: JsonOption = False) -> None:
+    """List the tasks and the systems that can be compared on them."""
+    if as_json:
+        print_json(
+            {
+                "tasks": [_as_json(entry) for entry in TASKS.values()],
+                "systems": [
+                    {"name": name, "is": is_, "for": sorted(suits)}
+                    for name, (suits, is_) in SYSTEMS.items()
+                ],
+            }
+        )
+        return
+    print_table(
+        ("task", "measures"),
+        [(entry.name, entry.summary) for entry in TASKS.values()],
+        sentences=("measures",),
+        title="Tasks",
+    )
+    print_table(
+        ("system", "is", "for"),
+        [(name, is_, ", ".join(sorted(suits))) for name, (suits, is_) in SYSTEMS.items()],
+        sentences=("is",),
+        title="Systems (--system)",
+    )
+    console.print("memserver eval show TASK: its data, its options and who can play it.")
+
+
+def show_task(
+    task: Annotated[str, typer.Argument(help="As `eval list` names it.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a task: what it measures, what it needs, its own options."""
+    entry = find_task(TASKS, task)
+    if as_json:
+        print_json(_as_json(entry))
+        return
+    console.print(f"{entry.name}: {entry.summary}\n")
+    needs = "".join(f"\n  {each}" for each in entry.needs) or " nothing, it makes its own data"
+    console.print(f"Needs:{needs}")
+    if entry.needs:
+        console.print(
+            "  (in the folder of --data or MEMSERVER_DATA; see memserver_evals/README.md)"
+        )
+    console.print(f"Systems: {', '.join(check_systems(['all'], entry))}\n")
+    options = list(entry.options.items())
+    print_table(
+        ("--set", "is"), options, sentences=("is",), title="Options", empty="It has no options."
+    )
+    console.print(f"memserver eval {entry.name} --limit 3 runs three examples of it.")
+
+
+def _as_json(entry: TaskEntry) -> JsonObject:
+    return {
+        "name": entry.name,
+        "measures": entry.summary,
+        "needs": list(entry.needs),
+        "options": dict(entry.options),
+        "systems": list(check_systems(["all"], entry)),
+    }
