@@ -1,7 +1,7 @@
 """Make .venv and install all that memserver needs; what `make install` runs.
 
 Needs Python 3.11 or newer with pip, nothing else. Running it again when nothing changed takes a moment:
-a stamp in .venv remembers what each step was done for.
+a stamp in .venv remembers what each step was done for. With `--without-engine` it leaves that to a later run.
 
 Variables it reads:
     MEMSERVER_LLM_BASE_URL  a model served elsewhere, here or in .env: the local engine is left out
@@ -63,9 +63,10 @@ def main() -> int:
         ("memserver and its dependencies", packages_key, install_memserver),
         ("local model engine", engine_key, install_engine),
     ]
+    wanted = steps[:-1] if "--without-engine" in sys.argv else steps
     done = read_stamp()
     ran = 0
-    for number, (name, key_of, action) in enumerate(steps, start=1):
+    for number, (name, key_of, action) in enumerate(wanted, start=1):
         key = key_of()
         if done.get(name) == key:
             continue

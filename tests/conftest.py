@@ -18,6 +18,7 @@ from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from tests.support.http_app import Current, serving
+from tests.support.nightly import NIGHTLY
 from tests.support.server import Golden, OneDatabase
 
 TEMPLATE = "memserver_template"
@@ -33,6 +34,12 @@ ROOM = 4_000_000_000
 
 
 LONGEST = "test_real_model.py"
+
+if NIGHTLY:
+    from hypothesis import settings
+
+    settings.register_profile("nightly", max_examples=2000)
+    settings.load_profile("nightly")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from memserver.testing.scripted_rules import search_then_echo
 from tests.memserver_evals.support import endpoints, lines
+from tests.support.nightly import times
 from tests.support.server import OneDatabase
 from tests.support.servers import temporary_folder, wait_for
 
@@ -24,7 +25,7 @@ SAME = (
     "scores.png",
     "by-level.png",
 )
-KILLS = 10
+KILLS = times(3, 10)
 EXAMPLES = 2 * 40
 
 
@@ -60,7 +61,7 @@ def start(out: Path, database: OneDatabase, **more: Any) -> subprocess.Popen[str
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_a_run_that_is_killed_ten_times_has_the_same_files_as_an_unbroken_one(
+def test_a_run_that_is_killed_again_and_again_has_the_same_files_as_an_unbroken_one(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(20)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from memserver_evals.scoring.statistics import difference, estimate
+from tests.support.nightly import times
 
 
 def test_the_interval_of_a_large_sample_is_that_of_the_normal_distribution() -> None:
@@ -22,11 +23,11 @@ def test_the_interval_of_a_large_sample_is_that_of_the_normal_distribution() -> 
 
 def test_the_true_mean_lies_in_the_interval_about_as_often_as_it_says() -> None:
     chance = random.Random(2)
-    held = 0
-    for number in range(200):
+    held, samples = 0, times(100, 1000)
+    for number in range(samples):
         found = estimate([float(chance.random() < 0.3) for _ in range(60)], name=str(number))
         held += found.low <= 0.3 <= found.high
-    assert 0.90 <= held / 200 <= 0.99
+    assert 0.90 <= held / samples <= 0.99
 
 
 def test_the_same_values_have_the_same_interval() -> None:

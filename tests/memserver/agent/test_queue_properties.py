@@ -13,11 +13,12 @@ from memserver.memory import summary
 from memserver.memory.extract import Count, extract
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, say, shown
+from tests.support.nightly import times
 from tests.support.server import OneDatabase, Server, serving
 
 RESERVED = 200
 MOST_STEPS = 4
-EXAMPLES = 30
+EXAMPLES = times(30, 1000)
 
 # One that is longer than half of any window, some of which a few fill it, and many small ones.
 sizes = st.one_of(st.integers(1, 40), st.integers(40, 400), st.integers(1500, 4000))

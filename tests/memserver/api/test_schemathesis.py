@@ -21,9 +21,10 @@ from starlette.types import ASGIApp
 from tests.memserver.api.furnished import furnish, model, names_for
 from tests.memserver.api.walk import operations
 from tests.support.mcp_demo import HERE
+from tests.support.nightly import times
 from tests.support.server import OneDatabase, serving
 
-EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "6")
+EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", str(times(6, 300)))
 SEED = os.environ.get("SCHEMATHESIS_SEED", "1")
 PHASES = os.environ.get("SCHEMATHESIS_PHASES", "examples,fuzzing")
 CHECKS = (

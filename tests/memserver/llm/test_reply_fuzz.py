@@ -8,11 +8,18 @@ from memserver.errors import ProtocolViolation
 from memserver.llm.reply_parser import parse_json
 from memserver.llm.text_stream import CallText
 from tests.support.broken_replies import TOOLS, replies
+from tests.support.nightly import times
 from tests.support.reply_outcomes import KINDS, first, outcomes
+
+MANY = times(10_000, 100_000)
 
 
 @pytest.mark.parametrize(
-    "count", [2_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
+    "count",
+    [
+        pytest.param(2_000, id="few"),
+        pytest.param(MANY, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
 )
 def test_a_broken_reply_is_a_call_or_a_violation_told_in_a_short_sentence(count: int):
     counts, faults, slowest = outcomes(first(count, seed=1))

@@ -17,6 +17,7 @@ from memserver.storage.agents import NewAgent
 from memserver.storage.database import Database, Transaction
 from memserver.storage.listing import Cut
 from memserver.storage.sections import Edit, Editor, StoredSection
+from tests.support.nightly import times
 from tests.support.server import OneDatabase
 
 TENANT = "default"
@@ -192,7 +193,7 @@ def test_the_text_is_the_newest_version_and_no_version_is_missing(database: OneD
         opened = Database(database.app)
         runner.run(opened.open())
 
-        @settings(max_examples=60, deadline=None)
+        @settings(max_examples=times(60, 2000), deadline=None)
         @given(st.lists(STEPS, max_size=12))
         @example([write("long enough"), write("short", limit=5), Undo(0), Restore(2), Undo(0)])
         @example([write("👩\u200d🔬" * 6), Append(0, "e\u0301"), Append(1, "e\u0301")])

@@ -51,6 +51,7 @@ from memserver_evals.colbench.frontend.similarity import (
 from memserver_evals.colbench.frontend.task import FrontendTask, page_in
 from memserver_evals.task import Material, Played, Reply, Task
 from tests.support.http_app import Current
+from tests.support.nightly import times
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -62,6 +63,24 @@ pytestmark = [
 async def renderer() -> AsyncIterator[Renderer]:
     async with Renderer(VIEWPORT, seconds=100) as made:
         yield made
+
+
+@dataclass
+class Remembering:
+    """Renders each page once. That it looks the same each time is what one test is for."""
+
+    renderer: Renderer
+    pictures: dict[str, bytes] = field(default_factory=dict)
+
+    async def render(self, page: str) -> bytes:
+        if page not in self.pictures:
+            self.pictures[page] = await self.renderer.render(page)
+        return self.pictures[page]
+
+
+@pytest.fixture(scope="module")
+def pictures(renderer: Renderer) -> Remembering:
+    return Remembering(renderer)
 
 
 def pixel(picture: bytes, x: int, y: int) -> tuple[int, ...]:
@@ -199,15 +218,15 @@ async def test_a_missing_or_broken_browser_is_told() -> None:
 # --- generated layouts
 
 
-async def test_a_layout_s_attributes_are_read_from_its_picture(renderer: Renderer) -> None:
-    for task in generate_layouts("train", 12):
-        picture = await renderer.render(task.example.reference)
+async def test_a_layout_s_attributes_are_read_from_its_picture(pictures: Remembering) -> None:
+    for task in generate_layouts("train", times(6, 24)):
+        picture = await pictures.render(task.example.reference)
         assert read_layout(picture) == attributes(task.layout)
 
 
-async def test_any_picture_can_be_read(renderer: Renderer) -> None:
+async def test_any_picture_can_be_read(pictures: Remembering) -> None:
     assert read_layout(black_picture())["cards"] == 0
-    assert read_layout(await renderer.render("<html></html>"))["card"] == "none"
+    assert read_layout(await pictures.render("<html></html>"))["card"] == "none"
 
 
 async def test_layouts_depend_on_seed_split_and_number_alone() -> None:
@@ -219,7 +238,10 @@ async def test_layouts_depend_on_seed_split_and_number_alone() -> None:
 
 
 def task_of(
-    renderer: Renderer, viewer: Viewer | None, count: int = 4, similarity: Similarity | None = None
+    renderer: Remembering,
+    viewer: Viewer | None,
+    count: int = 4,
+    similarity: Similarity | None = None,
 ) -> FrontendTask:
     examples = tuple(task.example for task in generate_layouts("test", count))
     return FrontendTask(examples, renderer, similarity or ImageStatistics(), viewer, Prompts())
@@ -229,12 +251,15 @@ async def play_all(task: FrontendTask, agent: LayoutAgent) -> list[Played]:
     return list(await asyncio.gather(*(task.play(e, agent) for e in task.examples())))
 
 
-async def test_who_listens_gets_the_page_and_who_doesn_t_stays_behind(renderer: Renderer) -> None:
-    task = task_of(renderer, LayoutViewer())
+async def test_who_listens_gets_the_page_and_who_doesn_t_stays_behind(
+    pictures: Remembering,
+) -> None:
+    count = times(2, 6)
+    task = task_of(pictures, LayoutViewer(), count)
     oracle = await play_all(task, LayoutAgent())
     assert all(one.outcome["similarity"] == pytest.approx(1) for one in oracle)
     assert all(1 < len(one.turns) < 10 for one in oracle)
-    single = task_of(renderer, None)
+    single = task_of(pictures, None, count)
     zero_shot = await play_all(single, LayoutAgent(listens=False))
     assert (
         statistics.mean(
@@ -245,7 +270,7 @@ async def test_who_listens_gets_the_page_and_who_doesn_t_stays_behind(renderer: 
     assert {len(one.turns) for one in zero_shot} == {1}
 
 
-async def test_the_viewer_names_the_attribute_that_stands_out_most(renderer: Renderer) -> None:
+async def test_the_viewer_names_the_attribute_that_stands_out_most(pictures: Remembering) -> None:
     wanted = Layout(header="red", sidebar="left", cards=3, footer="blue")
     changes = [
         (wanted, "just what I had in mind"),
@@ -257,9 +282,9 @@ async def test_the_viewer_names_the_attribute_that_stands_out_most(renderer: Ren
         (replace(wanted, card="red"), "The cards should be teal; I see red."),
     ]
     example = FrontendExample("x", "d", wanted.page_text())
-    mine = await renderer.render(wanted.page_text())
+    mine = await pictures.render(wanted.page_text())
     for made, said in changes:
-        seen = await LayoutViewer().look(example, mine, await renderer.render(made.page_text()))
+        seen = await LayoutViewer().look(example, mine, await pictures.render(made.page_text()))
         assert said in seen.text
         assert seen.content == (made == wanted)
 
@@ -282,8 +307,8 @@ class Recited:
         return line if isinstance(line, Reply) else Reply(line)
 
 
-async def test_no_page_is_a_black_picture_and_the_last_page_counts(renderer: Renderer) -> None:
-    task = replace(task_of(renderer, LayoutViewer(), 1), max_turns=3)
+async def test_no_page_is_a_black_picture_and_the_last_page_counts(pictures: Remembering) -> None:
+    task = replace(task_of(pictures, LayoutViewer(), 1), max_turns=3)
     (example,) = task.examples()
     silent = Recited(["I can't."])
     nothing = await task.play(example, silent)
@@ -307,8 +332,8 @@ async def test_a_page_is_found_in_a_message() -> None:
     assert page_in("<htmlx>") is None
 
 
-async def test_it_keeps_the_shape_of_a_task_and_names_its_measure(renderer: Renderer) -> None:
-    task = task_of(renderer, LayoutViewer(), 1)
+async def test_it_keeps_the_shape_of_a_task_and_names_its_measure(pictures: Remembering) -> None:
+    task = task_of(pictures, LayoutViewer(), 1)
     assert isinstance(task, Task)
     assert task.groups(task.examples()[0]) == {"measure": "image statistics (not CLIP)"}
     assert "not CLIP" in task.data_hash
@@ -319,7 +344,7 @@ async def test_it_keeps_the_shape_of_a_task_and_names_its_measure(renderer: Rend
 
 
 async def test_a_model_looks_at_both_pictures(
-    renderer: Renderer, current: Current, served: str
+    pictures: Remembering, current: Current, served: str
 ) -> None:
     bodies: list[dict[str, object]] = []
 
@@ -331,7 +356,7 @@ async def test_a_model_looks_at_both_pictures(
     current.app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
     client = EndpointClient(Endpoint(served))
     viewer = ModelViewer(PartModel(client, "eyes"), Prompts())
-    task = replace(task_of(renderer, viewer, 1), max_turns=2)
+    task = replace(task_of(pictures, viewer, 1), max_turns=2)
     played = await task.play(task.examples()[0], LayoutAgent())
     await client.aclose()
     sent = json.dumps(bodies[0])
@@ -371,11 +396,11 @@ def statistics_of(_: Path) -> Similarity:
 
 @pytest.mark.parametrize("make", [statistics_of, ClipSimilarity])
 async def test_a_picture_is_most_like_itself(
-    make: Callable[[Path], Similarity], tiny_clip: Path, renderer: Renderer
+    make: Callable[[Path], Similarity], tiny_clip: Path, pictures: Remembering
 ) -> None:
     similarity = make(tiny_clip)
     one, near, far = [
-        await renderer.render(layout.page_text())
+        await pictures.render(layout.page_text())
         for layout in (
             Layout(page="white", header="red", cards=3),
             Layout(page="white", header="orange", cards=3),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memserver.testing.scripted import ScriptedModel
 from memserver.testing.scripted_rules import echo
+from tests.support.nightly import times
 from tests.support.server import OneDatabase, Server, serving
 
 TEXT = st.text(alphabet=st.characters(codec=None), max_size=8)
@@ -53,7 +54,9 @@ async def test_no_body_of_a_request_is_a_fault_of_the_server(database: OneDataba
         await server.create_agent(name="sam")
         asked: list[tuple[str, Any]] = []
 
-        @settings(max_examples=150, database=None, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=times(150, 5000), database=None, suppress_health_check=list(HealthCheck)
+        )
         @given(CHAT, RESPONSE)
         def collect(chat: Any, response: Any) -> None:
             asked.append(("/v1/chat/completions", {"model": "sam", **chat}))
