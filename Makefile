@@ -57,9 +57,9 @@ check: packages ## lint, format, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: packages ## format, and mend what the linter can mend
+format: packages ## format, and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-lock: packages ## lock the dependencies anew (ARGS=--upgrade for newer ones)
+lock: packages ## lock the dependencies again (ARGS=--upgrade for newer ones)
 	$(BIN)/python scripts/lock.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Write constraints/server.txt anew from pyproject.toml; what `make lock` runs.
+"""Write constraints/server.txt again from pyproject.toml; what `make lock` runs.
 
 uv resolves for every platform at once. Its lines for torch are replaced by one plain pin: which build of
 torch, with CUDA or without, is the choice of who installs, so nothing that only CUDA builds need is locked.
