@@ -254,7 +254,8 @@ class TurnRun:
         self._usage += reply.usage
         self._written = reply.usage.completion_tokens
         counted = await count_prompt(shape, self._queue, self._model, tools)
-        self._scale = scale.learnt(self._scale, counted, reply.usage.prompt_tokens)
+        exact = self._model.expected_scale == 1
+        self._scale = scale.learnt(self._scale, counted, reply.usage.prompt_tokens, exact=exact)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:

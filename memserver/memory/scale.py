@@ -12,7 +12,7 @@ LEAST, MOST = 0.1, 4.0
 """No tokenizer packs ten bytes of prose into a token; usage below leaves out what was cached."""
 
 
-def learnt(scale: float | None, counted: int, seen: int) -> float | None:
+def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False) -> float | None:
     """The scale after a prompt whose tokens the endpoint told.
 
     It grows at once and shrinks by half of the way, since the next message may be like an older one.
@@ -21,6 +21,8 @@ def learnt(scale: float | None, counted: int, seen: int) -> float | None:
         scale: so far; None if nothing was learnt yet.
         counted: our count of that prompt.
         seen: what the endpoint says of it, cached tokens included; 0 if it didn't say.
+        exact: whether texts are counted in the model's own tokens. Then only short ones are counted too high,
+            and a scale below one, learnt of many of those, would count the next long one too low.
     """
     if counted <= 0 or seen < LEAST * counted:
         return scale
@@ -28,7 +30,8 @@ def learnt(scale: float | None, counted: int, seen: int) -> float | None:
     if scale is not None and ratio <= scale <= ratio * SLACK:
         return scale
     wanted = ratio * MARGIN
-    return _rounded(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
+    found = _rounded(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
+    return max(found, 1.0) if exact else found
 
 
 def after_overflow(scale: float, counted: int, capacity: int) -> float:

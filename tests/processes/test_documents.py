@@ -150,6 +150,6 @@ def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
     assert (again.returncode, again.stdout) == (0, "good.md: 1 passages\n")
     assert rows(database, "SELECT count(*) FROM passages") == [(1,)]
     assert (nobody.returncode, neither.returncode, gone.returncode) == (1, 1, 1)
-    assert "no agent named 'who'" in nobody.stderr
+    assert "There is no agent 'who'" in nobody.stderr
     assert "Name an agent or a collection." in neither.stderr
     assert "No memserver answers at" in gone.stderr

@@ -74,7 +74,7 @@ def test_agents_are_written_to_files_and_made_of_them_by_the_command_line(
     for done, text in (
         (twice, "There is an agent of this name already."),
         (cut, "The file is damaged, or its end is missing."),
-        (nobody, "no agent named 'who'"),
+        (nobody, "There is no agent 'who'"),
         (absent, "absent.zip: No such file or directory."),
         (gone, "No memserver answers at"),
     ):

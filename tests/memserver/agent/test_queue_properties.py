@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ContextOverflow, ModelTimeout, ModelUnavailable
@@ -111,6 +111,21 @@ async def server(database: OneDatabase, world: World) -> AsyncIterator[Server]:
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@example(  # many short messages, which are counted in bytes, and then a long one
+    window=2453,
+    todo=[
+        ("edit", 86),
+        ("say", 176),
+        ("import", [45, 40, 9, 132, 51, 1560, 2360, 399, 34, 37, 1640]),
+        ("say", 1970),
+        ("say", 209),
+        ("import", [8, 25, 150, 307]),
+        ("say", 2128),
+        ("jobs", None),
+    ],
+    does=["search", "fail", "say", "break"],
+    writes=[""],
 )
 @given(
     window=st.integers(1800, 4000),
