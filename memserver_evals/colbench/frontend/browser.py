@@ -18,7 +18,15 @@ from typing import Any, Self
 from memserver.errors import SetupError
 from memserver.messages import JsonObject
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_NAMES = (
+    "chromium-headless-shell",
+    "chrome-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 _FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -58,10 +66,11 @@ class Browser:
         self,
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
-        writer: asyncio.WriteTransport,
+        pipes: tuple[asyncio.ReadTransport, asyncio.WriteTransport],
         folder: str,
     ) -> None:
-        self._process, self._writer, self._folder = process, writer, folder
+        self._process, self._folder = process, folder
+        self._reads, self._writer = pipes
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
         self._listeners: dict[str, Listener] = {}
@@ -82,7 +91,7 @@ class Browser:
         if path is None:
             raise SetupError(
                 "Web pages are rendered by Chromium, and there is none.",
-                hint="Install it: apt-get install chromium.",
+                hint="Install it: apt-get install chromium-headless-shell.",
             )
         folder = tempfile.mkdtemp(prefix="memserver-browser-")
         user = _NOBODY if confined and os.getuid() == 0 else None
@@ -108,9 +117,12 @@ class Browser:
                 os.close(end)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_LONGEST)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), open(its, "rb"))  # noqa: SIM115, ASYNC230
+        answers = open(its, "rb")  # noqa: SIM115, ASYNC230
+        reads, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), answers
+        )
         writer, _ = await loop.connect_write_pipe(asyncio.Protocol, open(ours, "wb"))  # noqa: SIM115, ASYNC230
-        browser = cls(process, reader, writer, folder)
+        browser = cls(process, reader, (reads, writer), folder)
         await browser._greet()
         return browser
 
@@ -191,6 +203,7 @@ class Browser:
             os.killpg(self._process.pid, 9)
         await self._process.wait()
         self._reading.cancel()
+        self._reads.close()
         await asyncio.gather(self._reading, return_exceptions=True)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 

@@ -123,7 +123,7 @@ class _Page:
     def __init__(self, browser: Browser, viewport: Viewport, page: str) -> None:
         self._browser, self._viewport = browser, viewport
         self._content = _TAILWIND_SCRIPT.sub(f'<link rel="stylesheet" href="{_TAILWIND}">', page)
-        self._session = ""
+        self._session = self._frame = ""
         self._loaded = asyncio.Event()
 
     async def picture(self) -> bytes:
@@ -139,6 +139,7 @@ class _Page:
         target = await call("Target.createTarget", url="about:blank", browserContextId=context)
         attached = await call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         session = self._session = attached["sessionId"]
+        self._frame = target["targetId"]
         self._browser.listen(session, self._event)
         await call("Fetch.enable", session, patterns=[{"urlPattern": "*"}])
         await call("Emulation.setScriptExecutionDisabled", session, value=True)
@@ -171,6 +172,14 @@ class _Page:
         if message["method"] == "Page.loadEventFired":
             self._loaded.set()
         elif message["method"] == "Fetch.requestPaused":
+            if self._leads_away(parameters):
+                self._browser.send(
+                    "Fetch.failRequest",
+                    self._session,
+                    requestId=parameters["requestId"],
+                    errorReason="Aborted",
+                )
+                return
             kind, content = self._answer(
                 parameters["request"]["url"], parameters.get("resourceType", "")
             )
@@ -182,6 +191,11 @@ class _Page:
                 responseHeaders=[{"name": "Content-Type", "value": kind}],
                 body=base64.b64encode(content).decode(),
             )
+
+    def _leads_away(self, request: JsonObject) -> bool:
+        """Whether the page would be left for another one, by a refresh."""
+        is_page = request["frameId"] == self._frame and request.get("resourceType") == "Document"
+        return is_page and request["request"]["url"] != _ADDRESS
 
     def _answer(self, url: str, kind: str) -> tuple[str, bytes]:
         if url == _ADDRESS and kind == "Document":

@@ -173,6 +173,14 @@ async def test_nothing_is_fetched_from_anywhere(renderer: Renderer, tmp_path: Pa
     assert (255, 0, 0) not in {colour for _, colour in colours}
 
 
+async def test_a_page_that_leads_to_another_one_is_shown_itself(renderer: Renderer) -> None:
+    picture = await renderer.render(
+        '<html><head><meta http-equiv="refresh" content="0;url=http://127.0.0.1:9/"></head>'
+        '<body style="background:lime"><img src="http://127.0.0.1:9/a.png"></body></html>'
+    )
+    assert pixel(picture, 600, 400) == (0, 255, 0)
+
+
 async def test_scripts_don_t_run(renderer: Renderer) -> None:
     picture = await renderer.render(
         "<html><body style='background:lime'><script>document.body.style.background='red';"
