@@ -192,6 +192,7 @@ def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
 
 
 @pytest.mark.model
+@pytest.mark.timeout(600)
 def test_the_real_model_learns_pairs_in_shared_rows_as_in_two_rows_each(tmp_path: Path) -> None:
     from memserver.local.engine.paths import BASE_NAME, EnginePaths
     from tests.support.real_engine import engine_home

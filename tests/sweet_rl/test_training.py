@@ -52,9 +52,9 @@ def test_tokens_are_those_of_the_models_own_chat_template(base: Path) -> None:
 def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = {held_out: training.plain_chats(held_out=held_out)[:4] for held_out in (False, True)}
     monkeypatch.setattr(
-        "sweet_rl.warm_start.training.plain_chats",
-        lambda *, held_out: training.plain_chats(held_out=held_out)[:4],
+        "sweet_rl.warm_start.training.plain_chats", lambda *, held_out: few[held_out]
     )
     write_chains(tmp_path / "train.jsonl.gz", [CHAIN] * 8)
     recipe = training.Recipe(steps=4, batch=2, rate=1e-3, rank=4)
