@@ -100,7 +100,7 @@ class Worker:
                 self.kick(agent_id, tenant)
         elif isinstance(error, MemserverError):
             # The turn stays in the inbox; the next sweep takes it up, here or elsewhere.
-            logger.warning("Agent %s: %s", agent_id, error.message)
+            logger.warning("Agent %s: %s", agent_id, error)
             self._background.add(giving_up := asyncio.create_task(self._give_up(agent_id)))
             giving_up.add_done_callback(self._background.discard)
         else:
@@ -173,7 +173,7 @@ class Worker:
             try:
                 await action()
             except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error.message, seconds)
+                logger.warning("%s Trying again in %.1f s.", error, seconds)
             await asyncio.sleep(seconds)
 
     async def _sweep(self) -> None:

@@ -44,7 +44,7 @@ def examine_database(owner_url: str) -> list[Finding]:
         report = inspect(owner_url)
     except MemserverError as error:
         remedy = "Check MEMSERVER_DATABASE_URL and that the server runs."
-        return [Finding("database", False, error.message, remedy)]
+        return [Finding("database", False, str(error), remedy)]
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
     newest = newest_revision()

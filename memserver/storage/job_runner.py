@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
-import psycopg
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
 from procrastinate.builtin_tasks import remove_old_jobs
 from procrastinate.connector import Notify
@@ -25,6 +24,7 @@ from typing_extensions import override
 from memserver.errors import DatabaseError, MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
+from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class JobRunner:
                     for row in await cursor.fetchall():
                         logger.warning("Job %s was left by a dead worker.", row["id"])
             except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error.message, self._pause)
+                logger.warning("%s Trying again in %.1f s.", error, self._pause)
             await asyncio.sleep(self._pause)
 
 
@@ -190,7 +190,7 @@ class _Manager(JobManager):
             try:
                 return await finish()
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await finish()
@@ -211,7 +211,7 @@ class _Manager(JobManager):
             except UniqueViolation:  # another one of its name and key waits already
                 return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await retry()
@@ -226,7 +226,7 @@ class _Retries(BaseRetryStrategy):
     ) -> RetryDecision | None:
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_in={"seconds": 0})
-        told = exception.message if isinstance(exception, MemserverError) else None
+        told = str(exception) if isinstance(exception, MemserverError) else None
         logger.warning(
             "Job %s (%s) failed at attempt %d: %s",
             *(job.id, job.task_name, job.attempts + 1, told or exception),
