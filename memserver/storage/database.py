@@ -5,6 +5,7 @@ hides everybody else's rows, even from a query that forgot to.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -20,7 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from memserver.errors import DatabaseError
 from memserver.storage.connecting import Limits, Prepared, find_route, with_timeouts
-from memserver.storage.failures import AWAY, SOON, taints, translated
+from memserver.storage.failures import AWAY, BUSY, SOON, taints, takes_no_writes, translated
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -31,6 +32,9 @@ IDLE_SECONDS = 60
 
 POOL_SECONDS = 5
 """How long a request waits for a connection: the pool is full, or the database has just gone away."""
+CHECK_SECONDS = 5
+WRITES_CHECKED_FOR = 30
+"""Seconds for which a check of writing holds: it is some hundred kilobytes each time."""
 AWAY_SECONDS = 1
 """The same once connecting has failed for a while."""
 RECONNECT_SECONDS = 1
@@ -57,6 +61,7 @@ class Database:
         self._pool: AsyncConnectionPool[Transaction] | None = None
         self._weeding: asyncio.Task[None] | None = None
         self._away = False
+        self._check_writes_at = 0.0
 
     @property
     def pool(self) -> AsyncConnectionPool[Transaction]:
@@ -142,6 +147,21 @@ class Database:
             _one_commit.reset(token)
             await whole.roll_back()
 
+    async def check(self) -> None:
+        """See that it answers and, now and then and after a write that failed, that it can be written.
+
+        Raises:
+            DatabaseError: it doesn't, or can't.
+        """
+        writes = time.monotonic() >= self._check_writes_at
+        try:
+            async with asyncio.timeout(CHECK_SECONDS), self.across_tenants() as tx:
+                await tx.execute("SELECT check_writes()" if writes else "SELECT 1")
+        except TimeoutError as error:
+            raise DatabaseError(BUSY, hint=SOON) from error
+        if writes:
+            self._check_writes_at = time.monotonic() + WRITES_CHECKED_FOR
+
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """Yield the payloads of a NOTIFY channel, on a connection of its own.
 
@@ -162,6 +182,8 @@ class Database:
                 try:
                     yield connection
                 except psycopg.Error as error:
+                    if takes_no_writes(error):
+                        self._check_writes_at = 0.0
                     if taints(error):
                         await connection.close()
                         self._weed()

@@ -88,8 +88,7 @@ class Services:
         )
 
     async def _ask_database(self) -> str:
-        async with self.database.across_tenants() as tx:
-            await tx.execute("SELECT 1")
+        await self.database.check()
         return "answers"
 
     async def _ask_model(self) -> str:
