@@ -127,6 +127,12 @@ def _headers(error: errors.MemserverError) -> dict[str, str]:
             return {}
 
 
+def log_if_database(what: str, error: errors.MemserverError) -> None:
+    """Log the driver's words, which no client is told."""
+    if isinstance(error, errors.DatabaseError):
+        logger.warning("%s: %s", what, error)
+
+
 def install(app: FastAPI) -> None:
     """Give every error that leaves the app the one shape."""
     app.add_exception_handler(errors.MemserverError, _ours)
@@ -137,8 +143,7 @@ def install(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.MemserverError)
-    if isinstance(error, errors.DatabaseError):  # the client is not told the driver's words
-        logger.warning("%s %s: %s", request.method, request.url.path, error)
+    log_if_database(f"{request.method} {request.url.path}", error)
     return answer(error)
 
 

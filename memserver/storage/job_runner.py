@@ -65,7 +65,7 @@ class JobRunner:
         self._stopping = False
         self._worker: Worker | None = None
         # A tick of the past is left out: what was missed while no process ran need not be made up.
-        connector = _Connector(database)
+        connector = _Connector(database, self._pause)
         self._app = App(connector=connector, periodic_defaults={"max_delay": 0})
         self._app.job_manager = _Manager(connector, pause=self._pause)
         for name, handler in handlers.items():
@@ -165,15 +165,21 @@ class JobRunner:
 class _Connector(PsycopgConnector):
     """Procrastinate's access to the database: our pool, and our way to listen."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, pause: float) -> None:
         super().__init__()
         self._database = database
+        self._pause = pause
 
     @override
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         [channel] = channels
-        async for payload in self._database.listen(channel):
-            await on_notification(channel=channel, payload=payload)
+        while True:  # jobs are found by looking meanwhile
+            try:
+                async for payload in self._database.listen(channel):
+                    await on_notification(channel=channel, payload=payload)
+            except DatabaseError as error:
+                logger.info("%s Listening again in %.1f s.", error, self._pause)
+            await asyncio.sleep(self._pause)
 
 
 class _Manager(JobManager):
@@ -182,6 +188,15 @@ class _Manager(JobManager):
     def __init__(self, connector: PsycopgConnector, *, pause: float) -> None:
         super().__init__(connector)
         self._pause = pause
+
+    @override
+    async def update_heartbeat(self, worker_id: int) -> None:
+        """A sign that can't be given now is given the next time."""
+        try:
+            await super().update_heartbeat(worker_id)
+        except ConnectorException as error:
+            if not passes(error.__cause__):
+                raise
 
     @override
     async def finish_job_by_id_async(self, job_id: int, status: Status, delete_job: bool) -> None:

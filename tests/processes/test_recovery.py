@@ -155,6 +155,7 @@ async def test_a_stream_whose_postgres_dies_ends_with_an_error_event_and_no_trac
             ]
             await eventually(lambda: model.asked)
             kill_postmaster(data)
+            await eventually(lambda: "can't be reached" in process.log_text())
             model.close()
             ours, openai = await asyncio.gather(*streams)
             await asyncio.to_thread(external.acquire)
