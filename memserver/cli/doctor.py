@@ -41,7 +41,7 @@ def doctor() -> None:
 def _examine(settings: Settings) -> Iterator[Finding]:
     try:
         with reachable_database(settings) as urls:
-            yield from examine_database(urls.owner)
+            yield from examine_database(urls.owner, urls.app, settings.database_prepared_statements)
     except (SetupError, DatabaseError) as error:
         yield Finding("database", False, str(error), error.hint)
     yield from asyncio.run(_examine_models(settings))
