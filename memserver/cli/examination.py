@@ -48,7 +48,9 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
         remedy = "Check MEMSERVER_DATABASE_URL and that the server runs."
         return [Finding("database", False, str(error), remedy)]
     route = ""
-    with suppress(DatabaseError):  # before the first migration the role of the application may be missing
+    with suppress(
+        DatabaseError
+    ):  # before the first migration the role of the application may be missing
         route = find_route_now(app_url, prepared).describe()
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR

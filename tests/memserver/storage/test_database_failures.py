@@ -14,7 +14,7 @@ from psycopg import sql
 
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.migrate import prepare_embedded
-from memserver.testing.scripted import ScriptedModel, say
+from memserver.testing.scripted import ScriptedModel, Step, say
 from memserver.wiring import services as services_module
 from tests.support.server import OneDatabase, Server, serving
 
@@ -161,3 +161,24 @@ def test_first_starts_at_the_same_time_prepare_a_server_once(postgres: EmbeddedP
                 done.result()
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
+
+
+async def test_a_turn_that_the_database_cuts_off_often_is_answered_in_the_end(
+    database: OneDatabase,
+) -> None:
+    cuts = 8
+    asked = []
+
+    def cut_off(_prompt: object, _tools: object) -> Step:
+        asked.append(len(asked))
+        if len(asked) <= cuts:
+            with superuser(database) as connection:
+                end_connections(connection)
+        return say(f"answer {len(asked)}")
+
+    async with serving(database, ScriptedModel(cut_off), lease_seconds=1) as server:
+        agent = await server.create_agent()
+        statuses = await post_until_answered(server, agent, "hello")
+        said = server.rows("SELECT content FROM messages ORDER BY position")
+    assert statuses[-1] == 200
+    assert said == [("hello",), (f"answer {cuts + 1}",)]
