@@ -6,7 +6,7 @@ here holds a lock while a model thinks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
@@ -20,6 +20,7 @@ from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
+from memserver.storage.repeating import repeat
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +50,9 @@ class Worker:
         """Serve while the block runs; at its end give up every lease."""
         interval = self._lease_seconds / 3
         background = [
-            asyncio.create_task(self._repeat(self._sweep, interval)),
-            asyncio.create_task(self._repeat(self._renew, interval)),
-            asyncio.create_task(self._repeat(self._hear, interval)),
+            asyncio.create_task(repeat(self._sweep, interval)),
+            asyncio.create_task(repeat(self._renew, interval)),
+            asyncio.create_task(repeat(self._hear, interval)),
         ]
         try:
             yield
@@ -169,15 +170,6 @@ class Worker:
         ended = TurnEnded(turn.turn, turn.steps, "error", turn.usage, error)
         self._with.events.publish(turn.agent_id, turn.turn, ended)
         return released
-
-    async def _repeat(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """Do something again and again; a database that is away is waited for."""
-        while True:
-            try:
-                await action()
-            except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error, seconds)
-            await asyncio.sleep(seconds)
 
     async def _sweep(self) -> None:
         """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost.

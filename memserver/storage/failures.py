@@ -14,6 +14,7 @@ from psycopg_pool import PoolTimeout
 from memserver.errors import DatabaseError, InvalidInput, MemserverError
 
 AWAY = "The database can't be reached."
+FAILED = "The database failed."
 BUSY = "The database is too busy."
 NOT_WRITABLE = "The database takes no writes."
 DISTURBED = "The connection to the database was disturbed."
@@ -61,7 +62,7 @@ def meaning(error: psycopg.Error) -> MemserverError | None:
         return _passing(said, error)
     if state.startswith(_REFUSED) or _TOO_LARGE in str(error):
         return InvalidInput("The database can't hold this.", hint="Send less, or in parts.")
-    return None
+    return _passing(FAILED, error) if isinstance(error, psycopg.OperationalError) else None
 
 
 def passes(error: BaseException | None) -> bool:

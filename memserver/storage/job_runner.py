@@ -21,11 +21,12 @@ from procrastinate.manager import JobManager
 from procrastinate.worker import Worker
 from typing_extensions import override
 
-from memserver.errors import DatabaseError, MemserverError
+from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
 from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
+from memserver.storage.repeating import repeat
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,10 @@ class JobRunner:
             if not self._at_once:
                 yield
                 return
-            tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._take_over())]
+            tasks = [
+                asyncio.create_task(self._work()),
+                asyncio.create_task(repeat(self._take_over, self._pause)),
+            ]
             for task in tasks:
                 task.add_done_callback(_tell_of_death)
             try:
@@ -148,18 +152,12 @@ class JobRunner:
 
     async def _take_over(self) -> None:
         """Queue again what dead workers were running."""
-        while True:
-            try:
-                async with self._database.across_tenants() as tx:
-                    cursor = await tx.execute(
-                        "SELECT retry_stalled_jobs(%s, %s) AS id",
-                        [self._lease_seconds, MOST_ATTEMPTS],
-                    )
-                    for row in await cursor.fetchall():
-                        logger.warning("Job %s was left by a dead worker.", row["id"])
-            except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error, self._pause)
-            await asyncio.sleep(self._pause)
+        async with self._database.across_tenants() as tx:
+            cursor = await tx.execute(
+                "SELECT retry_stalled_jobs(%s, %s) AS id", [self._lease_seconds, MOST_ATTEMPTS]
+            )
+            for row in await cursor.fetchall():
+                logger.warning("Job %s was left by a dead worker.", row["id"])
 
 
 class _Connector(PsycopgConnector):
@@ -173,13 +171,12 @@ class _Connector(PsycopgConnector):
     @override
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         [channel] = channels
-        while True:  # jobs are found by looking meanwhile
-            try:
-                async for payload in self._database.listen(channel):
-                    await on_notification(channel=channel, payload=payload)
-            except DatabaseError as error:
-                logger.info("%s Listening again in %.1f s.", error, self._pause)
-            await asyncio.sleep(self._pause)
+
+        async def listen() -> None:
+            async for payload in self._database.listen(channel):
+                await on_notification(channel=channel, payload=payload)
+
+        await repeat(listen, self._pause)  # jobs are found by looking meanwhile
 
 
 class _Manager(JobManager):

@@ -12,8 +12,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from memserver.errors import DatabaseError
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.migrate import prepare_embedded
+from memserver.storage.repeating import repeat
 from memserver.testing.scripted import ScriptedModel, Step, say
 from memserver.wiring import services as services_module
 from tests.support.server import OneDatabase, Server, serving
@@ -182,3 +184,44 @@ async def test_a_turn_that_the_database_cuts_off_often_is_answered_in_the_end(
         said = server.rows("SELECT content FROM messages ORDER BY position")
     assert statuses[-1] == 200
     assert said == [("hello",), (f"answer {cuts + 1}",)]
+
+
+async def test_a_full_disk_is_seen_by_readiness_until_it_has_room(database: OneDatabase) -> None:
+    full = """
+        CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE 'could not extend file "base/16386/16829"' USING ERRCODE = 'disk_full';
+        END $$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON messages EXECUTE FUNCTION full_disk();
+        CREATE TRIGGER full_disk BEFORE INSERT ON write_checks EXECUTE FUNCTION full_disk();
+    """
+    async with serving(database, ScriptedModel([say("hello")])) as server:
+        agent = await server.create_agent()
+        before = await server.http.get("/v1/ready")
+        with superuser(database) as connection:
+            connection.execute(full)
+            refused = await post(server, agent, "hello")
+            during = [await server.http.get("/v1/ready") for _ in range(2)]
+            connection.execute("DROP FUNCTION full_disk CASCADE")
+        after = await server.http.get("/v1/ready")
+        answered = await post(server, agent, "hello")
+    assert (refused.status_code, answered.status_code) == (503, 200)
+    assert refused.json()["error"]["message"] == "The database takes no writes."
+    assert [each.status_code for each in (before, *during, after)] == [200, 503, 503, 200]
+    assert not any(secret in each.text for each in (refused, *during) for secret in SECRETS)
+
+
+async def test_what_is_done_again_and_again_outlives_a_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcomes: list[Exception] = [RuntimeError("a bug"), DatabaseError("It is away.")]
+    done = asyncio.Event()
+
+    async def act() -> None:
+        if outcomes:
+            raise outcomes.pop()
+        done.set()
+
+    repeating = asyncio.create_task(repeat(act, 0))
+    await asyncio.wait_for(done.wait(), 10)
+    repeating.cancel()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
