@@ -88,8 +88,6 @@ class JobRunner:
                 asyncio.create_task(self._work()),
                 asyncio.create_task(repeat(self._take_over, self._pause)),
             ]
-            for task in tasks:
-                task.add_done_callback(_tell_of_death)
             try:
                 yield
             finally:
@@ -137,14 +135,17 @@ class JobRunner:
         )
 
     async def _work(self) -> None:
-        """Have a worker run for ever: one that stops, since the database was away, is followed by another."""
+        """Have a worker run for ever: one that stops, most likely since the database was away, is followed by another."""
         while not self._stopping:
             self._worker = self._make_worker(wait=True)
             reason = "The job worker has stopped."
-            try:
-                await self._worker.run()
-            except ConnectorException as error:
+            running = asyncio.ensure_future(self._worker.run())
+            await asyncio.wait([running])
+            error = running.exception()
+            if isinstance(error, ConnectorException):
                 reason = f"The database failed: {error.__cause__ or error}".strip()
+            elif error is not None:
+                logger.error("The job worker has a fault of ours.", exc_info=error)
             self._worker = None
             if not self._stopping:
                 logger.warning("%s Starting another one in %.1f s.", reason, self._pause)
@@ -247,12 +248,6 @@ class _Retries(BaseRetryStrategy):
         if job.attempts + 1 >= MOST_ATTEMPTS:
             return None
         return RetryDecision(retry_in={"seconds": min(5**job.attempts, LONGEST_PAUSE)})
-
-
-def _tell_of_death(task: asyncio.Task[None]) -> None:
-    """It runs for ever, unless by a fault of ours."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("This process runs no more jobs, by a fault of ours.", exc_info=error)
 
 
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
