@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
-import psycopg
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
 from procrastinate.builtin_tasks import remove_old_jobs
 from procrastinate.connector import Notify
@@ -25,6 +24,7 @@ from typing_extensions import override
 from memserver.errors import DatabaseError, MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
+from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class JobRunner:
         self._stopping = False
         self._worker: Worker | None = None
         # A tick of the past is left out: what was missed while no process ran need not be made up.
-        connector = _Connector(database)
+        connector = _Connector(database, self._pause)
         self._app = App(connector=connector, periodic_defaults={"max_delay": 0})
         self._app.job_manager = _Manager(connector, pause=self._pause)
         for name, handler in handlers.items():
@@ -158,22 +158,28 @@ class JobRunner:
                     for row in await cursor.fetchall():
                         logger.warning("Job %s was left by a dead worker.", row["id"])
             except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error.message, self._pause)
+                logger.warning("%s Trying again in %.1f s.", error, self._pause)
             await asyncio.sleep(self._pause)
 
 
 class _Connector(PsycopgConnector):
     """Procrastinate's access to the database: our pool, and our way to listen."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, pause: float) -> None:
         super().__init__()
         self._database = database
+        self._pause = pause
 
     @override
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         [channel] = channels
-        async for payload in self._database.listen(channel):
-            await on_notification(channel=channel, payload=payload)
+        while True:  # jobs are found by looking meanwhile
+            try:
+                async for payload in self._database.listen(channel):
+                    await on_notification(channel=channel, payload=payload)
+            except DatabaseError as error:
+                logger.info("%s Listening again in %.1f s.", error, self._pause)
+            await asyncio.sleep(self._pause)
 
 
 class _Manager(JobManager):
@@ -184,13 +190,22 @@ class _Manager(JobManager):
         self._pause = pause
 
     @override
+    async def update_heartbeat(self, worker_id: int) -> None:
+        """A sign that can't be given now is given the next time."""
+        try:
+            await super().update_heartbeat(worker_id)
+        except ConnectorException as error:
+            if not passes(error.__cause__):
+                raise
+
+    @override
     async def finish_job_by_id_async(self, job_id: int, status: Status, delete_job: bool) -> None:
         finish = partial(super().finish_job_by_id_async, job_id, status, delete_job)
         for _ in range(3):  # as long as the heartbeat may be late; then another worker takes over
             try:
                 return await finish()
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await finish()
@@ -211,7 +226,7 @@ class _Manager(JobManager):
             except UniqueViolation:  # another one of its name and key waits already
                 return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await retry()
@@ -226,7 +241,7 @@ class _Retries(BaseRetryStrategy):
     ) -> RetryDecision | None:
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_in={"seconds": 0})
-        told = exception.message if isinstance(exception, MemserverError) else None
+        told = str(exception) if isinstance(exception, MemserverError) else None
         logger.warning(
             "Job %s (%s) failed at attempt %d: %s",
             *(job.id, job.task_name, job.attempts + 1, told or exception),
