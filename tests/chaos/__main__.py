@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.chaos.audit import Audit, audit
+from tests.chaos.audit import Audit, audit, read
 from tests.chaos.faults import Faults
 from tests.chaos.load import Load, make_agents, talk
 from tests.chaos.world import WORKERS, Service, World, world
@@ -106,7 +106,7 @@ async def run(made: World, seconds: float, seed: int, console: Console) -> Outco
     await _settled(made, outcome)
     outcome.messages = len(load.messages)
     outcome.slowest_answer_s = max((said.seconds for said in load.messages), default=0.0)
-    outcome.audit = audit(made, load.messages)
+    outcome.audit = audit(load.messages, read(made))
     return outcome
 
 

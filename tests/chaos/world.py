@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import which
+from typing import Any
 
 import psycopg
 from starlette.applications import Starlette
@@ -28,6 +28,7 @@ from memserver.testing.scripted import Call, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from memserver.wiring.database import EMBEDDED_DATABASE
+from tests.support.pgbouncer import PROGRAM
 from tests.support.http_app import serving
 from tests.support.servers import (
     PROC,
@@ -156,7 +157,7 @@ class Bouncer:
         owner = self.data.stat()
         ours = owner.st_uid == os.getuid()
         self.process = subprocess.Popen(
-            [which("pgbouncer") or "pgbouncer", "-q", str(self._configured())],
+            [str(PROGRAM), "-q", str(self._configured())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -229,7 +230,7 @@ class World:
             if int(fields[1]) == self.postmaster() and b"memserver" in _command_line(pid)
         ]
 
-    def superuser(self) -> psycopg.Connection[tuple[object, ...]]:
+    def superuser(self) -> psycopg.Connection[tuple[Any, ...]]:
         """A connection that sees everything."""
         _, _, port = postmaster_file(self.data)
         host = self.data.parent / "run"
@@ -275,7 +276,7 @@ def world(folder: Path) -> Iterator[World]:
         _wait_until_ready(first)
         data = next(home.glob("**/PG_VERSION")).parent
         services, bouncer = [first], None
-        if which("pgbouncer"):
+        if PROGRAM:
             bouncer = Bouncer(folder, data, free_port())
             stack.callback(bouncer.stop)
             bouncer.keep()
