@@ -22,7 +22,7 @@ def stored(*texts: str, delivered: int = 1, state: str = "done") -> Stored:
         )
     ]
     turns = [("ada", turn, state, 1, None) for turn, _ in enumerate(texts, 1)]
-    return Stored(messages, turns, Counter({text: delivered for text in texts}))
+    return Stored(messages, turns, Counter(dict.fromkeys(texts, delivered)))
 
 
 def test_what_is_stored_and_answered_once_is_well() -> None:
@@ -41,7 +41,9 @@ def test_an_answer_to_another_message_is_a_loss() -> None:
 
 def test_a_gap_in_the_positions_is_a_loss() -> None:
     whole = stored("one")
-    gap = Stored([whole.messages[0], ("ada", TURN + 2, "assistant", "echo: one")], whole.turns, Counter())
+    gap = Stored(
+        [whole.messages[0], ("ada", TURN + 2, "assistant", "echo: one")], whole.turns, Counter()
+    )
     assert audit([said("one")], gap).lost == ("turn 1 of ada has the places [0, 2]",)
 
 
@@ -58,7 +60,9 @@ def test_what_is_stored_answered_or_delivered_twice_is_found() -> None:
 
 
 def test_a_message_without_an_answer_and_a_turn_without_an_end_are_stuck() -> None:
-    found = audit([Said("ada", "one", tries=3, refusal="ConnectError")], stored("one", state="failed"))
+    found = audit(
+        [Said("ada", "one", tries=3, refusal="ConnectError")], stored("one", state="failed")
+    )
     assert found.stuck == (
         "one: no answer after 3 tries; ConnectError",
         "turn 1 of ada is failed after 1 attempts: None",

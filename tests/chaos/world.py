@@ -28,8 +28,8 @@ from memserver.testing.scripted import Call, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from memserver.wiring.database import EMBEDDED_DATABASE
-from tests.support.pgbouncer import PROGRAM
 from tests.support.http_app import serving
+from tests.support.pgbouncer import PROGRAM
 from tests.support.servers import (
     PROC,
     ServerProcess,
