@@ -154,15 +154,15 @@ class Bouncer:
         """Start it if it should run and doesn't."""
         if not self.wanted or (self.process is not None and self.process.poll() is None):
             return
-        owner = self.data.stat()
-        ours = owner.st_uid == os.getuid()
+        owner, is_root = self.data.stat(), os.geteuid() == 0
         self.process = subprocess.Popen(
             [str(PROGRAM), "-q", str(self._configured())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
-            **({} if ours else {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}),
+            user=owner.st_uid if is_root else None,  # who alone may use the socket
+            group=owner.st_gid if is_root else None,
         )
 
     def stop(self) -> None:
@@ -175,8 +175,7 @@ class Bouncer:
     def _configured(self) -> Path:
         users = self.folder / "pgbouncer-users.txt"
         users.write_text("".join(f'"{role}" ""\n' for role in (OWNER_ROLE, APP_ROLE)))
-        pid, socket, port, *_ = postmaster_file(self.data)
-        del pid, socket
+        _, _, port = postmaster_file(self.data)
         config = self.folder / "pgbouncer.ini"
         config.write_text(
             f"""[databases]
