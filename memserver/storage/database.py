@@ -6,8 +6,8 @@ hides everybody else's rows, even from a query that forgot to.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +21,15 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from memserver.errors import DatabaseError
 from memserver.storage.connecting import Limits, Prepared, find_route, with_timeouts
-from memserver.storage.failures import AWAY, BUSY, SOON, taints, takes_no_writes, translated
+from memserver.storage.failures import (
+    AWAY,
+    BUSY,
+    SOON,
+    meaning,
+    taints,
+    takes_no_writes,
+    translated,
+)
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -177,27 +185,29 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:
-        with translated(), self._naming_absence():
+        try:
             async with self.pool.connection(AWAY_SECONDS if self._away else None) as connection:
                 try:
                     yield connection
                 except psycopg.Error as error:
-                    if takes_no_writes(error):
-                        self._check_writes_at = 0.0
-                    if taints(error):
-                        await connection.close()
-                        self._weed()
+                    await self._look_after(connection, error)
                     raise
-
-    @contextmanager
-    def _naming_absence(self) -> Iterator[None]:
-        """Without a connection: whether the pool is used up or the database away, only the pool's tries show."""
-        try:
-            yield
-        except PoolTimeout as error:
-            if not self._away:
+        except psycopg.Error as error:
+            # Whether the pool is used up or the database away, only its tries to connect show.
+            if isinstance(error, PoolTimeout) and self._away:
+                raise DatabaseError(AWAY, detail=str(error), hint=SOON) from error
+            failure = meaning(error)
+            if failure is None:
                 raise
-            raise DatabaseError(AWAY, detail=str(error), hint=SOON) from error
+            raise failure from error
+
+    async def _look_after(self, connection: Transaction, error: psycopg.Error) -> None:
+        """What an error says of the connection, of the others and of the disk."""
+        if takes_no_writes(error):
+            self._check_writes_at = 0.0
+        if taints(error):
+            await connection.close()
+            self._weed()
 
     async def _connected(self, connection: Transaction) -> None:
         self._away = False

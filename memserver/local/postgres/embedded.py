@@ -33,7 +33,7 @@ from memserver.local.postgres.process import PORT, find_postmaster
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.5
 LONGEST_PAUSE = 10.0
 
 
