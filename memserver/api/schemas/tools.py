@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator
+from pydantic import BaseModel, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
 from memserver.messages import WaitsFor
 from memserver.storage.calls import WaitingCall
 from memserver.storage.tools import Definition, Grant, McpServer
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
-from memserver.tools.parameters import checked_parameters
 from memserver.tools.registry import Tool, ToolKind
 from memserver.tools.signature import RESERVED, TOOL_NAME
 
@@ -40,11 +39,6 @@ class _NewTool(Request):
             }
         ],
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _schema(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        return checked_parameters(parameters)
 
 
 class WebhookIn(_NewTool):
@@ -80,11 +74,6 @@ class ToolPatch(Request):
     secret: Secret | None = Field(default=None, repr=False)
     timeout: Timeout | None = None
     retries: int | None = Field(default=None, ge=0, le=10)
-
-    @field_validator("parameters")
-    @classmethod
-    def _schema(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if parameters is None else checked_parameters(parameters)
 
 
 class ToolOut(BaseModel):
