@@ -233,6 +233,12 @@ class ToolError(MemserverError):
     code = "tool_failed"
 
 
+class McpServerError(MemserverError):
+    """An MCP server answered what can't be used, or nothing in time."""
+
+    code = "mcp_server_error"
+
+
 class ModelError(MemserverError):
     """The model behind an agent could not give an answer."""
 

@@ -26,6 +26,7 @@ STATUS: dict[str, int] = {
     errors.VersionConflict.code: 409,
     errors.AgentWaits.code: 409,
     errors.ToolError.code: 422,
+    errors.McpServerError.code: 502,
     errors.ModelError.code: 502,
     errors.ModelUnavailable.code: 503,
     errors.ModelTimeout.code: 504,
@@ -85,7 +86,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         422: "A field is missing or wrong; the message names it.",
         429: "The API key has made too many requests; Retry-After says when to ask again.",
         500: "A fault of the server's; its log says more.",
-        502: "The model endpoint refused, or broke the protocol.",
+        502: "The model endpoint, or an MCP server, refused or broke the protocol.",
         503: "The model, the embedder or the database can't be reached.",
         504: "The model gave no answer in time, or the turn took too long.",
     }.items()

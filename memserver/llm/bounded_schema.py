@@ -75,7 +75,9 @@ def check_is_schema(schema: JsonObject) -> None:
     """Check that it is a JSON schema. Raises InvalidInput."""
     try:
         with limited_to(500_000, 2.0):
-            error = next(BoundedValidator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None)
+            error = next(
+                BoundedValidator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None
+            )
     except (TooMuchWork, RecursionError):
         raise InvalidInput("the schema is too large to be checked.") from None
     if error is not None:
@@ -157,7 +159,7 @@ def _spend(steps: int) -> None:
     if work is None:
         return
     before, work.left = work.left, work.left - steps
-    if work.left < 0 or (before ^ work.left) >> 4 and thread_time() > work.until:
+    if work.left < 0 or ((before ^ work.left) >> 4 and thread_time() > work.until):
         raise TooMuchWork
 
 
@@ -366,12 +368,9 @@ _OWN: dict[str, Keyword] = {
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
 }
-BoundedValidator: Any = validators.extend(
-    Draft202012Validator,
-    {
-        keyword: _counted(_OWN.get(keyword, apply))
-        for keyword, apply in Draft202012Validator.VALIDATORS.items()
-    },
+_KEYWORDS: dict[str, Any] = {**Draft202012Validator.VALIDATORS, **_OWN}
+BoundedValidator: Any = validators.extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {keyword: _counted(apply) for keyword, apply in _KEYWORDS.items()}
 )
 # Theirs would take the class that `$schema` names, inside of a schema as well.
 BoundedValidator.evolve = attrs.evolve
