@@ -212,7 +212,10 @@ def _target(root: JsonObject, reference: str) -> Any:  # noqa: ANN401 - whatever
 
 
 def _count(
-    root: JsonObject, schema: Any, known: dict[int, tuple[int, int]], above: frozenset[int]
+    root: JsonObject,
+    schema: Any,  # noqa: ANN401
+    known: dict[int, tuple[int, int]],
+    above: frozenset[int],
 ) -> tuple[int, int]:
     """How many schemas hold one value to this one, and over how many levels they lead."""
     if not isinstance(schema, dict):

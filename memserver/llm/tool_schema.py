@@ -272,7 +272,7 @@ def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any v
     return moved
 
 
-def _is_left_out(validator: Any, name: str) -> bool:
+def _is_left_out(validator: Any, name: str) -> bool:  # noqa: ANN401 - a class that is made
     """Whether a null stands for an argument left out: one with a schema that takes no null.
 
     The argument's schema is looked at inside the whole one, which its references point into.

@@ -19,7 +19,7 @@ def clean(text: str) -> str:
     """
     if "\0" in text:
         text = text.replace("\0", "")
-    if _SURROGATE.search(text):
+    if not text.isascii() and _SURROGATE.search(text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -35,11 +35,12 @@ def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return value
 
 
-def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def checked_json(value: Any, most_members: int = 20_000, most_names: int = 2_000) -> Any:  # noqa: ANN401
     """`clean_json` for what somebody else sent.
 
     Raises:
-        ValueError: it nests too deep, or holds a number that JSON can't (NaN, or beyond a double's range).
+        ValueError: it nests too deep, has too many members in one list or object, or holds a number that JSON
+            can't (NaN, or beyond a double's range).
     """
     unseen = [(value, 1)]
     while unseen:
@@ -49,9 +50,30 @@ def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
         if isinstance(each, dict | list):
             if depth > MOST_NESTED:
                 raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
+            most = most_names if isinstance(each, dict) else most_members
+            if len(each) > most:
+                kind = "an object" if isinstance(each, dict) else "a list"
+                raise ValueError(f"{kind} in it has more than {most} members")
             members = each.values() if isinstance(each, dict) else each
             unseen += [(member, depth + 1) for member in members]
     return clean_json(value)
+
+
+def is_within(value: Any, most: int) -> bool:  # noqa: ANN401 - any JSON
+    """Whether a JSON value takes about `most` characters at most; it is not written out for that."""
+    size, unseen = 0, [value]
+    while unseen and size <= most:
+        each = unseen.pop()
+        size += 2
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += sum(map(len, each)) + 4 * len(each)
+            unseen += each.values()
+        elif isinstance(each, list):
+            size += len(each)
+            unseen += each
+    return size <= most
 
 
 def stamp(at: datetime, zone: tzinfo) -> str:

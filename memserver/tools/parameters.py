@@ -4,6 +4,7 @@ import json
 
 from memserver.errors import InvalidInput
 from memserver.llm.tool_schema import check_schema
+from memserver.memory.text import is_within
 from memserver.messages import JsonObject, ToolSpec
 from memserver.tools.registry import call_schema
 from memserver.tools.signature import RESERVED
@@ -20,6 +21,8 @@ def checked_parameters(parameters: JsonObject) -> JsonObject:
         InvalidInput: it is none, it is too large, it takes unbounded work, it refers to what isn't in it, or
             it names an argument that is ours.
     """
+    if not is_within(parameters, MOST_BYTES):
+        raise InvalidInput(f"parameters: the schema has more than {MOST_BYTES} bytes.")
     try:
         size = len(json.dumps(parameters, allow_nan=False))
     except (ValueError, RecursionError) as error:

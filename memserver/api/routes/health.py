@@ -1,12 +1,13 @@
 """Liveness and readiness."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 import memserver
 from memserver.api.dependencies import ServicesDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.agents import Component, Health, Readiness
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 
 @router.get("/health")

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 
 from memserver.agent.options import AgentOptions
 from memserver.api.dependencies import AgentId, ByName, PathText, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.tools import (
     AgentToolOut,
     AgentToolPage,
@@ -33,7 +34,7 @@ from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring.services import Services
 
-router = APIRouter(tags=["tools"])
+router = Router(tags=["tools"])
 
 NewTool = Annotated[WebhookIn | ClientToolIn, Body(discriminator="kind")]
 
