@@ -227,6 +227,12 @@ class TurnTimeout(MemserverError):
     code = "turn_timeout"
 
 
+class TurnAbandoned(MemserverError):
+    """A turn was given up, since the server's process ended each time that it was tried."""
+
+    code = "turn_abandoned"
+
+
 class ToolError(MemserverError):
     """A tool refused. Its message is what the model reads as the failed call's result."""
 

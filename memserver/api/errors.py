@@ -47,6 +47,7 @@ STATUS: dict[str, int] = {
     errors.AgentFileNewer.code: 422,
     errors.AgentFileTooLarge.code: 413,
     errors.TurnTimeout.code: 504,
+    errors.TurnAbandoned.code: 500,
     errors.ModelRejected.code: 502,
     errors.ModelNotFound.code: 502,
     errors.ContextOverflow.code: 422,

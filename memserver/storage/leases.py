@@ -321,10 +321,21 @@ async def evict(
 
 
 async def give_up(tx: Transaction, lease: Lease) -> None:
-    """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more."""
+    """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more.
+
+    The turn that is given back was no attempt: it has killed nobody.
+    """
     cursor = await tx.execute(
-        """UPDATE agent_state SET lease_owner = NULL
-           WHERE agent_id = %s AND lease_owner = %s AND lease_epoch = %s""",
+        """WITH held AS (
+               UPDATE agent_state SET lease_owner = NULL
+               WHERE agent_id = %s AND lease_owner = %s AND lease_epoch = %s
+               RETURNING agent_id, done_turn + 1 AS this_turn
+           ), given_back AS (
+               UPDATE turns SET attempts = greatest(attempts - 1, 0) FROM held
+               WHERE turns.agent_id = held.agent_id AND turns.turn = held.this_turn
+                 AND turns.state = 'running'
+           )
+           SELECT 1 FROM held""",
         [lease.agent_id, lease.owner, lease.epoch],
     )
     if cursor.rowcount == 0:

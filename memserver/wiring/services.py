@@ -40,6 +40,7 @@ from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 from memserver.tools.remote import Remote
 from memserver.tools.toolbox import Toolbox
+from memserver.watchdog import Watchdog
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
 
@@ -211,7 +212,8 @@ async def assemble(
         summary_method=settings.summary_method,
         clock=clock,
     )
-    worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
+    worker = Worker(faculties, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
     taken_in = Documents(
         database,
@@ -230,7 +232,13 @@ async def assemble(
         database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
     )
     try:
-        async with mcp.running(), worker.running(), jobs.running(), idempotency.running():
+        async with (
+            watchdog.running(),
+            mcp.running(),
+            worker.running(),
+            jobs.running(),
+            idempotency.running(),
+        ):
             yield Services(
                 database=database,
                 faculties=faculties,
