@@ -4,7 +4,6 @@ Text is cleaned here, at the boundary, before anything looks at it.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,17 +15,9 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from memserver.errors import InvalidInput, RequestTooLarge
-from memserver.memory.text import checked_json
+from memserver.memory.bounded_json import NotTaken, TooManyValues, read_bounded
 
-MOST_VALUES = 1_000_000
-"""Commas, colons and brackets of a body, those of its texts included: what reading and checking it costs."""
-MOST_MEMBERS = 20_000
-"""Of one list."""
-MOST_NAMES = 2_000
-"""Of one object."""
-_MOST_DIGITS = 400
 _SMALL = 32_000
-_SLICE = 1_000_000
 _reading = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 """One at a time: the parser lets nothing else run meanwhile, and several in a row would add up."""
 
@@ -82,30 +73,12 @@ class _JsonRoute(APIRoute):
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    _check_values(body)
-    value = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     try:
-        return checked_json(value, MOST_MEMBERS, MOST_NAMES)
-    except ValueError as error:
+        return read_bounded(body)
+    except TooManyValues as error:
+        raise RequestTooLarge(
+            f"The request's body can't be taken: {error}.",
+            hint="Send it in parts. Commas, colons and brackets are counted, in texts as well.",
+        ) from error
+    except NotTaken as error:
         raise InvalidInput(f"body: {error}.") from error
-
-
-def _check_values(body: bytes) -> None:
-    count = 0
-    for start in range(0, len(body), _SLICE):
-        part = body[start : start + _SLICE]
-        count += sum(map(part.count, (b",", b":", b"[", b"{")))
-        if count > MOST_VALUES:
-            raise RequestTooLarge(
-                f"The request's body holds more than {MOST_VALUES} values.",
-                hint="Send it in parts. Commas, colons and brackets are counted, in texts as well.",
-            )
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise InvalidInput(f"body: a number has more than {_MOST_DIGITS} digits.")
-    return int(digits)
-
-
-_DECODER = json.JSONDecoder(parse_int=_integer)

@@ -5,6 +5,7 @@ begins within such a stretch, it repeats the last sentences of the one before. A
 than a chunk is cut between words, and a word that is, between characters.
 """
 
+import asyncio
 import math
 import re
 import unicodedata
@@ -117,7 +118,7 @@ async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[S
     counts = await embedder.count_tokens(texts)
     chunker = Chunker(embedder)
     return {
-        place: await chunker.plan(text, sentences(text))
+        place: await chunker.plan(text, await asyncio.to_thread(sentences, text))
         for place, (text, count) in enumerate(zip(texts, counts, strict=True))
         if text.strip() and (count > embedder.window or len(text) > LONGEST)
     }
