@@ -1,7 +1,8 @@
 """Notices that the event loop is blocked, logs what holds it, and remembers which turn it was.
 
 A thread looks at a beat of the loop's. Where C code holds the interpreter's lock, so that no thread of ours
-runs, faulthandler writes the stack. A turn that was taken up before is marked while it runs, in a file that
+runs, a timer of CPU time has faulthandler write the stack of the main thread. (Its own timer writes those of all
+threads, and may crash where they run meanwhile.) A turn that was taken up before is marked while it runs, in a file that
 outlives a killed process: so the next process knows whether this turn had blocked it.
 """
 
@@ -10,6 +11,7 @@ import faulthandler
 import logging
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
@@ -30,6 +32,7 @@ _BLOCKED = KEY_BYTES
 _HEADER_BYTES = 64
 _NOBODY = bytes(KEY_BYTES)
 _FRAMES = 20
+_PATIENCE = 3
 _KEPT_SECONDS = 86_400
 Mark = Callable[[bool], None]
 _mark: ContextVar[Mark | None] = ContextVar("_mark", default=None)
@@ -58,6 +61,7 @@ class Watchdog:
         self._stop.clear()
         beating = asyncio.create_task(self._keep_beating(), name="watchdog")
         self._beat = time.monotonic()
+        _write_stacks_to(sys.__stderr__)
         watcher = threading.Thread(
             target=self._watch, args=[threading.get_ident()], name="watchdog", daemon=True
         )
@@ -68,7 +72,7 @@ class Watchdog:
             beating.cancel()
             self._stop.set()
             watcher.join()
-            faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             self._close()
 
     async def marked(self, key: bytes, work: Coroutine[Any, Any, T]) -> T:
@@ -107,22 +111,23 @@ class Watchdog:
         self._file = path.open("x+b", buffering=0)
         self._file.write(bytes(_HEADER_BYTES))
         self._box = mmap.mmap(self._file.fileno(), _HEADER_BYTES)
+        _write_stacks_to(self._file)
 
     def _close(self) -> None:
         if self._file is not None:
+            _write_stacks_to(sys.__stderr__)
             self._file.close()
             Path(self._file.name).unlink(missing_ok=True)
 
     async def _keep_beating(self) -> None:
         while True:
             self._beat = time.monotonic()
+            signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE * self._seconds)
             await asyncio.sleep(self._seconds / 4)
 
     def _watch(self, loop_thread: int) -> None:
         blocked_since = 0.0
         while not self._stop.wait(self._seconds / 4):
-            if output := self._file or sys.__stderr__:
-                faulthandler.dump_traceback_later(3 * self._seconds, file=output)
             beat = self._beat
             if blocked_since and beat != blocked_since:
                 logger.warning(
@@ -173,6 +178,11 @@ def _step_by_step(work: Coroutine[Any, Any, T], mark: Mark) -> Generator[Any, An
             raise
         except BaseException as error:  # noqa: BLE001 - the work's own, as if nobody stood between
             step = partial(work.throw, error)
+
+
+def _write_stacks_to(file: IO[Any] | None) -> None:
+    """Where the timer's signal writes the stack; from the first time on, so that the signal never ends the process."""
+    faulthandler.register(signal.SIGVTALRM, file=file or sys.stderr, all_threads=False)
 
 
 def _is_blocked_by(path: Path, key: bytes) -> bool:

@@ -365,7 +365,35 @@ def _hashable(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return (bool, value) if isinstance(value, bool) else value
 
 
+def _any_of(
+    validator: Any,  # noqa: ANN401
+    value: list[Any],
+    instance: Any,  # noqa: ANN401
+    _schema: Any,  # noqa: ANN401
+) -> Iterator[ValidationError]:
+    """Theirs keeps every error of every choice, which may be millions."""
+    if not any(validator.evolve(schema=each).is_valid(instance) for each in value):
+        yield ValidationError(f"{_shown(instance)} fits none of the choices")
+
+
+def _one_of(
+    validator: Any,  # noqa: ANN401
+    value: list[Any],
+    instance: Any,  # noqa: ANN401
+    _schema: Any,  # noqa: ANN401
+) -> Iterator[ValidationError]:
+    fitting = sum(validator.evolve(schema=each).is_valid(instance) for each in value)
+    if fitting != 1:
+        yield ValidationError(f"{_shown(instance)} fits {fitting or 'none'} of the choices")
+
+
+def _shown(instance: Any) -> str:  # noqa: ANN401
+    return repr(instance)[:200]
+
+
 _OWN: dict[str, Keyword] = {
+    "anyOf": _any_of,
+    "oneOf": _one_of,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,

@@ -70,8 +70,7 @@ class Chunker:
         [frame] = await self._embedder.count_tokens([""])
         window = self._embedder.window
         room = max(1, min(self._tokens or window, window) - frame)
-        spans = [_trimmed(text, Span(*pair)) for pair in pairwise(cuts)]
-        units = await self._units(text, [span for span in spans if span.start < span.end], room)
+        units = await self._units(text, await asyncio.to_thread(_spans, text, cuts), room)
         chunks: list[Span] = []
         for stretch in _stretches(units, borders):
             chunks += _packed(stretch, room, min(self._overlap, room // 2))
@@ -201,6 +200,12 @@ def _halves(text: str, span: Span) -> list[Span]:
             cut -= 1
     halves = [_trimmed(text, Span(span.start, cut)), _trimmed(text, Span(cut, span.end))]
     return [half for half in halves if half.start < half.end]
+
+
+def _spans(text: str, cuts: Sequence[int]) -> list[Span]:
+    """What lies between the cuts, without white space around it. For a thread: there may be many."""
+    spans = (_trimmed(text, Span(*pair)) for pair in pairwise(cuts))
+    return [span for span in spans if span.start < span.end]
 
 
 def _trimmed(text: str, span: Span) -> Span:

@@ -1,6 +1,7 @@
 """The composition root: from settings to collaborators. Nothing else builds anything."""
 
 import asyncio
+import gc
 import os
 import secrets
 import socket
@@ -127,6 +128,7 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
             tools = python_tools(settings)
             async with assemble(urls.app, models, embedder, settings, tools) as services:
                 loading = asyncio.create_task(_load_after(models, inner))
+                gc.freeze()  # what stays: to look through it all again and again blocks the event loop
                 yield services
                 loading.cancel()
         finally:
