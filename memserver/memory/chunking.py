@@ -90,7 +90,7 @@ class Chunker:
                 else:
                     shorter += _halves(text, span)
             spans = shorter
-        return sorted(done, key=lambda unit: unit.span)
+        return sorted(done, key=lambda unit: (unit.span.start, unit.span.end))
 
     async def _fitting(self, text: str, chunks: list[Span], room: int) -> list[Span]:
         """The chunks, halved where the whole has more tokens than its sentences had one by one."""

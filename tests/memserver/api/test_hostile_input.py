@@ -6,9 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
 from memserver.messages import PromptMessage, ToolSpec
+from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, ScriptedModel, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
@@ -65,6 +68,18 @@ def model_url() -> Iterator[str]:
 @pytest.fixture
 def mcp() -> McpServer:
     return McpServer()
+
+
+class InThreads(HashingEmbedder):
+    """Works beside the loop, as the real ones do."""
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await asyncio.to_thread(asyncio.run, super().count_tokens(texts))
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return await asyncio.to_thread(asyncio.run, super().embed(texts))
 
 
 @asynccontextmanager
