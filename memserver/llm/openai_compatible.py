@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.bounded_schema import bounded
+from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way

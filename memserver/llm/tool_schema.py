@@ -18,7 +18,8 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from memserver.errors import InvalidInput, ProtocolViolation
-from memserver.llm.bounded_schema import BoundedValidator, check_bounds, check_is_schema
+from memserver.llm.bounded_schema import check_bounds, check_is_schema
+from memserver.llm.bounded_validator import BoundedValidator
 from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
