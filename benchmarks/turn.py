@@ -5,9 +5,10 @@ model behind the OpenAI adapter (scripted, in a process of its own), an API key 
 One client posts one message after the other over one connection. Nothing is evicted from the queue.
 
 With `--messages 100,1000000` turns of agents with so many messages behind them are compared too: `ratio` is
-that of the longest history to the shortest, with the same queue.
+that of the longest history to the shortest, with the same queue. With `--beside CHECKOUT` turns of another
+checkout, which has its own `.venv`, are timed in alternating blocks with ours.
 
-Run it: `python -m benchmarks.turn [--turns N] [--messages N,M] [--seed S] [--png FILE] [--json]`.
+Run it: `python -m benchmarks.turn [--turns N] [--beside CHECKOUT] [--messages N,M] [--seed S] [--png FILE] [--json]`.
 """
 
 import argparse
@@ -18,8 +19,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,38 +27,21 @@ from rich.console import Console
 from rich.progress import Progress, track
 from rich.table import Table
 
-from benchmarks import long_history
+from benchmarks import beside, long_history
 from benchmarks.long_history import Age, Talk
-from benchmarks.statements import (
-    LOG_SETTINGS,
-    logging_statements,
-    per_turn,
-    shortened,
-)
-from memserver.local.postgres.embedded import EmbeddedPostgres
+from benchmarks.statements import logging_statements, per_turn, shortened
+from benchmarks.turn_stage import WARM_UP_TURNS, WORDS, Stage, Talker, stage
 from memserver.wiring.database import EMBEDDED_DATABASE
 from tests.support.long_history import sentences, settle, write_history
-from tests.support.servers import (
-    ServerProcess,
-    create_key,
-    memserver,
-    scripted_model,
-    settings_for,
-    temporary_folder,
-)
 
-CONTEXT_WINDOW = 1_000_000
-"""So large that no turn has to evict."""
 TURNS_PER_AGENT = 50
 """Turns that are timed on one agent; the next one goes on, so that queues don't grow with --turns."""
-WARM_UP_TURNS = 10
 COUNTED_TURNS = 30
 COMPARED_TURNS = 120
 """Turns of each agent that are compared, by the length of their histories."""
 QUEUE_MESSAGES = 100
 IDLE_SECONDS = 12.0
 """Longer than two of the worker's looks for abandoned work."""
-WORDS = "a map of seven rivers shows where old bridges once stood near my quiet town".split()  # noqa: SIM905 - reads better
 BUDGET = {"sql_statements": 8.0, "cpu_ms": 8.0}
 
 
@@ -73,87 +56,6 @@ class Figures:
     turns: int
     idle_cpu_ms_per_s: float
     load_average: float
-
-
-@dataclass
-class Talker:
-    """A client that talks to agents, one message after the other, over one connection."""
-
-    connection: http.client.HTTPConnection
-    api_key: str
-    random: random.Random
-    agent: str = ""
-    said: int = 0
-
-    def meet_agent(self) -> None:
-        """Create an agent and talk with it until it and everything else is warm."""
-        self.connection.close()  # the server may have closed it while we idled; this opens it anew
-        self.create_agent()
-        for _ in range(WARM_UP_TURNS):
-            self.turn()
-
-    def create_agent(self) -> str:
-        """Create an agent and talk with it from now on; its id."""
-        self.agent = self._post("/v1/agents", {"name": f"agent after {self.said}"})["id"]
-        return self.agent
-
-    def turn(self) -> float:
-        """Say something and take the answer; the seconds that it took."""
-        text = " ".join(self.random.choices(WORDS, k=12))
-        self.said += 1
-        start = time.perf_counter()
-        answer = self._post(
-            f"/v1/agents/{self.agent}/messages", {"text": text}, key=f"turn-{self.said}"
-        )
-        took = time.perf_counter() - start
-        if answer["text"] != f"echo: {text}":
-            raise RuntimeError(f"Not the answer of a plain turn: {answer}")
-        return took
-
-    def _post(
-        self, path: str, content: dict[str, str], *, key: str | None = None
-    ) -> dict[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {self.api_key}",
-        }
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        self.connection.request("POST", path, json.dumps(content).encode(), headers)
-        response = self.connection.getresponse()
-        body = response.read()
-        if response.status not in {200, 201}:
-            raise RuntimeError(f"{response.status} from {path}: {body!r}")
-        answer: dict[str, str] = json.loads(body)
-        return answer
-
-
-@dataclass(frozen=True)
-class Stage:
-    """All that runs while turns are measured."""
-
-    server: ServerProcess
-    postgres: EmbeddedPostgres
-    log: Path
-    talker: Talker
-
-
-@contextmanager
-def stage(seed: int) -> Iterator[Stage]:
-    """Postgres, the model and memserver, all freshly started; statements are logged on demand."""
-    with temporary_folder() as home:
-        postgres = EmbeddedPostgres(home / "postgres", settings=LOG_SETTINGS)
-        with (
-            postgres,
-            scripted_model(home, context_window=CONTEXT_WINDOW) as model,
-        ):
-            settings = settings_for(model.url, home=home)
-            api_key = create_key(home, settings)
-            with memserver(home, settings) as server:
-                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-                talker = Talker(connection, api_key, random.Random(seed))
-                yield Stage(server, postgres, home / "postgres" / "server.log", talker)
-                connection.close()
 
 
 def count_statements(on: Stage, console: Console) -> Counter[str]:
@@ -265,6 +167,7 @@ def main() -> None:
     parser.add_argument(
         "--messages", type=_lengths, help="lengths of histories to compare: 100,1000000"
     )
+    parser.add_argument("--beside", type=Path, help="another checkout to compare turns with")
     parser.add_argument("--png", type=Path, help="file for a picture of that comparison")
     asked = parser.parse_args()
     if asked.turns < 2:
@@ -273,6 +176,11 @@ def main() -> None:
     figures, statements = measure(asked.turns, asked.seed, console)
     show(figures, statements, console)
     told: dict[str, object] = asdict(figures)
+    if asked.beside:
+        rounds = range(max(2, asked.turns // beside.BLOCK))
+        pair = beside.compare(asked.beside, progress(rounds, console, "both checkouts"), asked.seed)
+        console.print(beside.table(pair))
+        told["beside"] = asdict(pair)
     if asked.messages:
         ages = compare_histories(asked.messages, asked.seed, console)
         console.print(long_history.table(ages))

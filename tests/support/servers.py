@@ -123,11 +123,13 @@ def free_port() -> int:
         return port
 
 
-def plain_environment(folder: Path, settings: Settings) -> dict[str, str]:
+def plain_environment(
+    folder: Path, settings: Settings, checkout: Path | None = None
+) -> dict[str, str]:
     """An environment with memserver's settings and nothing of the caller's but the paths to programs."""
     named = {f"MEMSERVER_{name.upper()}": str(value) for name, value in settings.items()}
     paths = {"PATH": os.environ.get("PATH", os.defpath)}
-    if "PYTHONPATH" in os.environ:  # the server is then the same checkout as we are
+    if "PYTHONPATH" in os.environ and checkout is None:  # the server is then our own checkout
         paths["PYTHONPATH"] = os.environ["PYTHONPATH"]
     return {**paths, "HOME": str(folder), "LC_ALL": "C.UTF-8", **named}
 
@@ -161,38 +163,50 @@ def scripted_model(
         yield server
 
 
-def create_key(folder: Path, settings: Settings) -> str:
+def create_key(folder: Path, settings: Settings, checkout: Path | None = None) -> str:
     """An API key of the default tenant, by the command; from now on the server wants one."""
     made = subprocess.run(
-        [*_memserver(), "keys", "create", "benchmark"],
+        [*_memserver(checkout), "keys", "create", "benchmark"],
         check=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         encoding="utf-8",
         cwd=folder,
-        env=plain_environment(folder, settings),
+        env=plain_environment(folder, settings, checkout),
     )
     return made.stdout.strip()
 
 
 @contextmanager
 def memserver(
-    folder: Path, settings: Settings, *options: str, port: int | None = None
+    folder: Path,
+    settings: Settings,
+    *options: str,
+    port: int | None = None,
+    checkout: Path | None = None,
 ) -> Iterator[ServerProcess]:
-    """`memserver serve`, from its first answer on; options and settings are the user's."""
-    with starting_memserver(folder, settings, *options, port=port) as server:
+    """`memserver serve`, from its first answer on; options and settings are the user's.
+
+    It is that of another checkout with its own `.venv` if one is given.
+    """
+    with starting_memserver(folder, settings, *options, port=port, checkout=checkout) as server:
         server.wait_until_healthy("/v1/health")
         yield server
 
 
 @contextmanager
 def starting_memserver(
-    folder: Path, settings: Settings, *options: str, port: int | None = None
+    folder: Path,
+    settings: Settings,
+    *options: str,
+    port: int | None = None,
+    checkout: Path | None = None,
 ) -> Iterator[ServerProcess]:
     """`memserver serve`, which need not answer yet, or ever."""
     port = port or free_port()
-    command = [*_memserver(), "serve", "--port", str(port), *options]
-    with started(command, port, folder, settings) as server:
+    command = [*_memserver(checkout), "serve", "--port", str(port), *options]
+    environment = plain_environment(folder, settings, checkout)
+    with started(command, port, folder, settings, environment) as server:
         yield server
 
 
@@ -239,7 +253,9 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _memserver() -> list[str]:
+def _memserver(checkout: Path | None = None) -> list[str]:
+    if checkout is not None:
+        return [str(checkout.resolve() / ".venv" / "bin" / "memserver")]
     installed = memserver_command()
     return [str(installed)] if installed.exists() else [sys.executable, "-m", "memserver"]
 
