@@ -123,11 +123,11 @@ class Watchdog:
         while True:
             self._beat = time.monotonic()
             signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE * self._seconds)
-            await asyncio.sleep(self._seconds / 4)
+            await asyncio.sleep(self._seconds / 2)
 
     def _watch(self, loop_thread: int) -> None:
         blocked_since = 0.0
-        while not self._stop.wait(self._seconds / 4):
+        while not self._stop.wait(self._seconds / 2):
             beat = self._beat
             if blocked_since and beat != blocked_since:
                 logger.warning(
