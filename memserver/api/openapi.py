@@ -13,6 +13,7 @@ from memserver.api.errors import CODES, body
 from memserver.api.examples import NoExample, example
 from memserver.api.middleware.access import required_scope
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, REPLAYED
+from memserver.api.middleware.origin import READING
 from memserver.api.openai.errors import error_body, speaks_openai
 from memserver.messages import JsonObject
 
@@ -64,7 +65,11 @@ def _complete_operation(operation: dict[str, Any], method: str, path: str) -> No
     operation["summary"] = _SENTENCE.split(operation["description"], maxsplit=1)[0]
     scope = required_scope(method, path)
     operation["security"] = [] if scope is None else [{SCHEME: [scope]}]
-    unlikely = (*(KEY_ONLY if scope is None else ()), *(["422"] if speaks_openai(path) else ()))
+    unlikely = (
+        *(KEY_ONLY if scope is None else ()),
+        *(["422"] if speaks_openai(path) else ()),
+        *(["415"] if method in READING else ()),
+    )
     for status in unlikely:
         operation["responses"].pop(status, None)
     if "429" in operation["responses"]:

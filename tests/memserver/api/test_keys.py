@@ -254,8 +254,6 @@ async def test_once_there_is_a_key_there_is_no_way_back_to_an_open_server(
         ({}, "127.0.0.1", 200),
         ({"Host": "127.0.0.1:8283"}, "127.0.0.1", 200),
         ({"Host": "[::1]:8283"}, "::1", 200),
-        ({"Host": "app.localhost:8283"}, "127.0.0.1", 200),
-        ({"Origin": "http://localhost:3000"}, "127.0.0.1", 200),
         ({"Origin": "https://trusted.example"}, "127.0.0.1", 200),
         ({"Authorization": "Bearer whatever-the-sdk-wants"}, "127.0.0.1", 200),
         ({"Host": "evil.example:8283"}, "127.0.0.1", 403),
@@ -272,7 +270,9 @@ async def test_without_keys_only_the_own_machine_is_answered_and_no_web_page(
     async with serving(database, ScriptedModel(), cors_origins=trusted) as server:
         app = server.http._transport.app  # type: ignore[attr-defined]
         transport = httpx2.ASGITransport(app, client=(client, 1))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://localhost:8283"
+        ) as http:
             answer = await http.get("/v1/agents", headers=headers)
             health = await http.get("/v1/health", headers=headers)
     assert answer.status_code == status, answer.text
