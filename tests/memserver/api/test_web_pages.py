@@ -92,8 +92,8 @@ PLACES = [("GET", "/v1/agents"), ("POST", "/v1/agents"), ("POST", "/mcp"), ("GET
 
 
 async def ask(http: httpx2.AsyncClient, method: str, path: str, **headers: str) -> int:
-    body = {} if method == "GET" else {"json": HELLO if path == "/mcp" else {}}
-    answer = await http.request(method, path, headers={**MCP, **headers}, **body)
+    said = None if method == "GET" else HELLO if path == "/mcp" else {}
+    answer = await http.request(method, path, headers={**MCP, **headers}, json=said)
     if answer.status_code in (400, 403):
         assert (
             answer.json()["error"]["code"]
