@@ -94,13 +94,12 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._chunk = len(data)
         super().data_received(data)
-        if self._refused or self.transport.is_closing():
+        if self._is_over:
             return
         if self._part is _Part.NOTHING:
             self._stop_waiting()
-            if (
-                self.cycle.response_complete
-            ):  # what came was the end of an unread body, or an empty line
+            # What came after the answer was the rest of a body, or an empty line.
+            if self.cycle.response_complete:
                 self.timeout_keep_alive_task = self.loop.call_later(
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
@@ -238,6 +237,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._wait(self.body_seconds)
         elif self._part is not _Part.NOTHING:
             self._refuse(408, "request_timeout", "The request did not arrive in time.")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._refused or self.transport.is_closing()
 
     @property
     def _has_begun(self) -> bool:

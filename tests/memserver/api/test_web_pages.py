@@ -280,3 +280,41 @@ async def test_a_header_that_decides_something_may_be_there_once(
                 answer = await http.post(path, content=b"{}", headers=sent)
                 assert answer.status_code == 400, path
                 assert answer.json()["error"]["code"] == "bad_request"
+
+
+async def test_every_answer_says_to_browsers_what_they_may_do_with_it(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(database, ScriptedModel()) as server, browser(server) as http:
+        agent = await server.create_agent()
+        monkeypatch.setattr(server.services.keys, "any", _break)
+        broken = await http.get("/v1/agents")
+        monkeypatch.undo()
+        answers = {
+            "a page": await http.get("/", headers={"Accept": "text/html"}),
+            "the docs": await http.get("/docs"),
+            "a script": await http.get("/docs/swagger-ui-bundle.js"),
+            "json": await http.get("/v1/agents"),
+            "a file": await http.get(f"/v1/agents/{agent}/export"),
+            "a refusal": await http.get("/v1/agents", headers={"Host": "evil.example"}),
+            "openai's": await http.get("/v1/models/nothing"),
+            "no route": await http.get("/v1/nothing"),
+            "mcp": await http.post("/mcp", json=HELLO, headers=MCP),
+            "a fault": broken,
+        }
+    assert broken.status_code == 500
+    for name, answer in answers.items():
+        headers = answer.headers
+        assert headers["X-Content-Type-Options"] == "nosniff", name
+        assert headers["Referrer-Policy"] == "no-referrer", name
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin", name
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; "), name
+        assert policy.endswith("frame-ancestors 'none'"), name
+        assert "script-src 'self' 'unsafe-inline'" not in policy
+        assert ("script-src" in policy) is (name in ("a page", "the docs"))
+        assert (headers["Cache-Control"] == "no-store") is (name != "a script"), name
+
+
+async def _break(_: str | None) -> bool:
+    raise ZeroDivisionError
