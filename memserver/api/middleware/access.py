@@ -7,6 +7,7 @@ machine, and to nobody else: not to a web page either that is open there.
 
 import ipaddress
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 from uuid import UUID
 
@@ -37,7 +38,8 @@ from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.api_keys import Scope as KeyScope
 from memserver.wiring.services import Services
 
-OPEN = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/docs", *ASSETS})
+READY = "/v1/ready"
+OPEN = frozenset({"/", "/v1/health", READY, "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
 ADMIN = ("/v1/keys", "/v1/tenants")
 """Paths, with all below them, that need the scope admin."""
@@ -136,6 +138,10 @@ class Access:
         wanted = required_scope(scope["method"], scope["path"])
         if scope["path"] == MCP:
             self._check_origin(scope, headers)
+        if scope["path"] == READY:
+            scope.setdefault("state", {})["find_caller"] = partial(
+                self._find_caller, scope, headers
+            )
         if wanted is not None:
             caller = await self._find_caller(scope, headers)
             if not caller.may(wanted):

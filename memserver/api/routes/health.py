@@ -1,12 +1,17 @@
 """Liveness and readiness."""
 
-from fastapi import APIRouter, Response
+from contextlib import suppress
+
+from fastapi import APIRouter, Request, Response
 
 import memserver
 from memserver.api.dependencies import ServicesDep
+from memserver.api.middleware.access import Caller
 from memserver.api.schemas.agents import Component, Health, Readiness
+from memserver.errors import MemserverError
 
 router = APIRouter(tags=["health"])
+HIDDEN = "It is not ready. Ask with an operator's key to be told why, or look in the server's log."
 
 
 @router.get("/health")
@@ -16,8 +21,8 @@ async def get_health() -> Health:
 
 
 @router.get("/ready", responses={503: {"model": Readiness, "description": "Not yet, or not now."}})
-async def get_readiness(services: ServicesDep, response: Response) -> Readiness:
-    """Whether turns can be answered now, and if not, what is missing."""
+async def get_readiness(services: ServicesDep, request: Request, response: Response) -> Readiness:
+    """Whether turns can be answered now, and if not, what is missing; why, only the operator's key is told."""
     found = [
         Component(name=check.name, ready=check.ready, detail=check.detail)
         for check in await services.readiness()
@@ -25,4 +30,15 @@ async def get_readiness(services: ServicesDep, response: Response) -> Readiness:
     ready = all(component.ready for component in found)
     if not ready:
         response.status_code = 503
+        if not await _is_operator(request):
+            for component in found:
+                component.detail = component.detail if component.ready else HIDDEN
     return Readiness(ready=ready, components=found)
+
+
+async def _is_operator(request: Request) -> bool:
+    """Whether an operator asks; nobody needs a key here, so that it is looked for only now."""
+    with suppress(MemserverError):
+        caller: Caller = await request.state.find_caller()
+        return caller.operates
+    return False
