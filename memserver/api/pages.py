@@ -11,7 +11,6 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 import memserver
-from memserver.api.middleware.security_headers import CSP
 
 router = APIRouter(include_in_schema=False)
 FILES = Path(str(files("fastapi_swagger"))) / "resources"
@@ -98,4 +97,4 @@ def _page(html: str) -> Response:
         "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
-    return HTMLResponse(html, headers={CSP: policy})
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})

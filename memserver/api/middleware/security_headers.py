@@ -5,10 +5,9 @@ An answer that says otherwise itself is left as it is: the pages name what they 
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-CSP = "content-security-policy"
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
-    CSP.encode(): b"default-src 'none'; frame-ancestors 'none'",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
     b"referrer-policy": b"no-referrer",
     b"cross-origin-resource-policy": b"same-origin",
     b"cache-control": b"no-store",
