@@ -318,3 +318,32 @@ async def test_every_answer_says_to_browsers_what_they_may_do_with_it(
 
 async def _break(_: str | None) -> bool:
     raise ZeroDivisionError
+
+
+def raw(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers]
+
+
+@pytest.mark.parametrize("keys", [False, True])
+async def test_malformed_headers_are_no_fault_of_the_server(
+    database: OneDatabase, keys: bool
+) -> None:
+    refused = [("Host", "["), ("Host", "\xff"), ("Origin", "http://["), ("Origin", "\xff")]
+    odd = ["", "[", "\xff", "a" * 5000, "application/json; charset=\xff", "9" * 30, "-1", "%", '"']
+    names = ["Authorization", "Idempotency-Key", "Last-Event-ID", "Accept", "Cookie", "Range"]
+    names += ["Content-Type", "Content-Length", "Transfer-Encoding", "If-None-Match", "Forwarded"]
+    names += ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Mcp-Session-Id"]
+    names += ["Mcp-Protocol-Version", "Sec-Fetch-Site", "Access-Control-Request-Method"]
+    async with serving(database, ScriptedModel()) as server, browser(server) as http:
+        if keys:
+            await server.operate()
+        for path in ("/v1/agents", "/mcp", "/", "/docs", "/v1/chat/completions"):
+            for name, value in refused:
+                answer = await http.post(path, headers=raw([(name, value)]), json={})
+                assert answer.status_code == 400, (path, name, value)
+            for name in names:
+                for value in odd:
+                    headers = [("Content-Type", "application/json")] * (name != "Content-Type")
+                    headers.append((name, value))
+                    answer = await http.post(path, headers=raw(headers), content=b"{}")
+                    assert answer.status_code < 500, (path, name, value)
