@@ -8,10 +8,17 @@ from threading import Thread
 
 import pytest
 
-from memserver.testing.scripted import ScriptedModel
-from tests.memserver.tools.test_webhooks import HERE, called
+from memserver.testing.scripted import Call, ScriptedModel, say
 from tests.support.server import OneDatabase, serving
 
+HERE = "127.0.0.1/32"
+WEBHOOK = {
+    "kind": "webhook",
+    "name": "weather",
+    "description": "The weather.",
+    "parameters": {"type": "object"},
+    "retries": 0,
+}
 SECRET = "hunter2"
 INTERNAL = "10.20.30.40"
 REDIRECT = (
@@ -85,8 +92,16 @@ async def test_a_webhook_that_fails_names_itself_to_the_operator_alone(
 ) -> None:
     caplog.set_level(logging.WARNING, "memserver")
     with failing(how) as url:
-        state, result = await called(database, url)
-    assert state == "failed"
+        model = ScriptedModel([Call("weather", {"inner_thought": "?"}), say("Done.")])
+        async with serving(database, model, tool_networks=HERE) as server:
+            made = await server.http.post("/v1/tools", json={**WEBHOOK, "url": url})
+            assert made.status_code == 201, made.text
+            agent = await server.create_agent()
+            await server.http.put(f"/v1/agents/{agent}/tools/weather", json={})
+            answer = await server.say(agent, "How is the weather?")
+    call = answer["messages"][0]["tool_call"]
+    result = call["result"]
+    assert call["state"] == "failed"
     assert "The webhook" in result
     assert names(result, url) == []
     log = "\n".join(each.getMessage() for each in caplog.records if each.name.endswith("webhooks"))
