@@ -3,6 +3,8 @@
 MemserverError
 ├── InvalidInput                 what the caller sent can't be used
 │   └── BadData                  a file of evaluation data is not as it must be
+├── BadRequest                   a header is malformed, or there twice
+├── UnsupportedMediaType         the body was not sent as JSON
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
 │   ├── VersionConflict          somebody else edited the text meanwhile
@@ -74,6 +76,18 @@ class BadData(InvalidInput):
     """A file of evaluation data can't be used; the message names the file, the place in it and what is wrong."""
 
     code = "bad_data"
+
+
+class BadRequest(MemserverError):
+    """The request is malformed before anything of ours begins: a header that can't be, or is there twice."""
+
+    code = "bad_request"
+
+
+class UnsupportedMediaType(MemserverError):
+    """The body was not sent as JSON."""
+
+    code = "unsupported_media_type"
 
 
 class NotFound(MemserverError):

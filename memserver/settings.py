@@ -35,6 +35,8 @@ class McpServerSetting(BaseModel):
         return self
 
 
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+)$")]
+"""Of a web page, as browsers send it; not `null`, which every page can be."""
 McpServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,30}$")]
 
 
@@ -61,7 +63,7 @@ class Settings(BaseSettings):
     """Largest body of a request."""
     import_max_bytes: int = Field(default=10_000_000_000, ge=1)
     """Largest agent file that may be imported, as sent and unpacked; it waits on the server's disk."""
-    cors_origins: list[str] = Field(default_factory=list)
+    cors_origins: list[Origin] = Field(default_factory=list)
     """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long

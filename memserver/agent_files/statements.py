@@ -187,15 +187,15 @@ def refusals() -> Iterator[None]:
         yield
     except psycopg.errors.UniqueViolation as error:
         table = error.diag.table_name
-        if table == "agents":
-            by_name = "name" in (error.diag.constraint_name or "")
+        if table == "agents" and "name" in (error.diag.constraint_name or ""):
             raise Conflict(
-                "There is an agent of this name already."
-                if by_name
-                else "There is an agent of this id already.",
-                hint="Import it under another name: ?name=…"
-                if by_name
-                else "Leave keep_ids out, and it gets a new id.",
+                "There is an agent of this name already.",
+                hint="Import it under another name: ?name=…",
+            ) from error
+        if table == "agents":  # whose agent has the id makes no difference to the answer
+            raise Conflict(
+                "The agent can't keep the file's id.",
+                hint="Leave keep_ids out, and it gets a new id.",
             ) from error
         raise AgentFileCorrupt(f"The file has two {table} with the same key.") from error
     except (psycopg.IntegrityError, psycopg.DataError) as error:

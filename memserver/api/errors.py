@@ -19,6 +19,8 @@ _TOLD = 10
 
 STATUS: dict[str, int] = {
     errors.InvalidInput.code: 422,
+    errors.BadRequest.code: 400,
+    errors.UnsupportedMediaType.code: 415,
     errors.NotFound.code: 404,
     errors.MissingApiKey.code: 401,
     errors.InvalidApiKey.code: 401,
@@ -69,7 +71,7 @@ CODES: dict[int, str] = {
     405: "method_not_allowed",
     409: errors.Conflict.code,
     413: errors.RequestTooLarge.code,
-    415: errors.UnsupportedDocument.code,
+    415: errors.UnsupportedMediaType.code,
     422: errors.InvalidInput.code,
     429: errors.RateLimited.code,
     500: errors.MemserverError.code,
@@ -82,12 +84,13 @@ CODES: dict[int, str] = {
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
     for status, text in {
-        400: "The body is no JSON.",
+        400: "The body is no JSON, or a header is malformed.",
         401: "The API key is missing, unknown, revoked or expired.",
         403: "The API key has not the scope that this needs, or is not the operator's.",
         404: "There is no such thing, or it isn't yours.",
         409: "The thing is not in a state that allows this.",
         413: "The body is larger than the server takes.",
+        415: "The body was not sent as JSON.",
         422: "A field is missing or wrong; the message names it.",
         429: "The API key has made too many requests; Retry-After says when to ask again.",
         500: "A fault of the server's; its log says more.",
@@ -152,17 +155,12 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     return answer(error)
 
 
-async def _validation(request: Request, error: Exception) -> JSONResponse:
+async def _validation(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Any] = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
         hint = "Quote it for your shell, and send it as UTF-8."
         return JSONResponse(body("invalid_json", "The body is not valid JSON.", hint), 400)
-    sent_as = request.headers.get("content-type", "")
-    if any(tuple(each["loc"]) == ("body",) for each in problems) and not _is_json(sent_as):
-        message = f"body: It must be JSON, but was sent as {sent_as or 'nothing in particular'}."
-        hint = "Send the header Content-Type: application/json."
-        return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
     told = [_problem(each) for each in problems[:_TOLD]]
     if len(problems) > _TOLD:
         told.append(f"and {len(problems) - _TOLD} more")
@@ -175,11 +173,6 @@ def _problem(problem: Any) -> str:  # noqa: ANN401 - pydantic's
     """One of a body's faults; what the body calls a field may be of any length."""
     place = ".".join(str(part)[:100] for part in problem["loc"][1:6]) or problem["loc"][0]
     return f"{place}: {problem['msg'][:500]}"
-
-
-def _is_json(content_type: str) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind == "application/json" or kind.endswith("+json")
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

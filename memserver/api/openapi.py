@@ -7,12 +7,15 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from memserver.api.errors import CODES, body
 from memserver.api.examples import NoExample, example
 from memserver.api.middleware.access import required_scope
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, REPLAYED
+from memserver.api.middleware.origin import READING
+from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.openai.errors import error_body, speaks_openai
 from memserver.messages import JsonObject
 
@@ -34,7 +37,12 @@ has no keys, it needs none and listens on the loopback only."""
 
 
 class DocumentedApp(FastAPI):
-    """An application whose document tells these things too."""
+    """An application whose document tells these things too, and whose every answer has the security headers."""
+
+    @override
+    def build_middleware_stack(self) -> ASGIApp:
+        """All that answers, errors of the stack itself included."""
+        return SecurityHeaders(super().build_middleware_stack())
 
     @override
     def openapi(self) -> dict[str, Any]:
@@ -64,7 +72,11 @@ def _complete_operation(operation: dict[str, Any], method: str, path: str) -> No
     operation["summary"] = _SENTENCE.split(operation["description"], maxsplit=1)[0]
     scope = required_scope(method, path)
     operation["security"] = [] if scope is None else [{SCHEME: [scope]}]
-    unlikely = (*(KEY_ONLY if scope is None else ()), *(["422"] if speaks_openai(path) else ()))
+    unlikely = (
+        *(KEY_ONLY if scope is None else ()),
+        *(["422"] if speaks_openai(path) else ()),
+        *(["415"] if method in READING else ()),
+    )
     for status in unlikely:
         operation["responses"].pop(status, None)
     if "429" in operation["responses"]:

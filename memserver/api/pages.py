@@ -1,5 +1,8 @@
 """What a browser finds: the first page, and Swagger UI with all that it loads, so that it needs no internet."""
 
+import base64
+import hashlib
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +23,7 @@ LINKS = {
     "ready": "/v1/ready",
     "agents": "/v1/agents",
 }
+_INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 # Links are relative, so that they also lead right behind a proxy that serves us below a path.
 HOME = f"""<!doctype html>
 <html lang="en">
@@ -54,14 +58,14 @@ curl -s URL/v1/agents/mia/messages --json '{{"text": "My name is Ada."}}'</pre>
 async def show_home(request: Request) -> Response:
     """Where to go from here: a page for browsers, JSON for others."""
     if "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(HOME.replace("URL", str(request.base_url).rstrip("/")))
+        return _page(HOME.replace("URL", str(request.base_url).rstrip("/")))
     return JSONResponse({"name": "memserver", "version": memserver.__version__, **LINKS})
 
 
 @router.get("/docs")
 async def show_docs() -> Response:
     """Swagger UI."""
-    return get_swagger_ui_html(
+    page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title="memserver",
         swagger_js_url=f"docs/{SCRIPT}",
@@ -69,6 +73,7 @@ async def show_docs() -> Response:
         swagger_favicon_url=f"docs/{ICON}",
         swagger_ui_parameters={"validatorUrl": None, "persistAuthorization": True},
     )
+    return _page(bytes(page.body).decode())
 
 
 @router.get(f"/docs/{SCRIPT}")
@@ -76,4 +81,20 @@ async def show_docs() -> Response:
 @router.get(f"/docs/{ICON}")
 async def send_asset(request: Request) -> Response:
     """What the page of Swagger UI loads."""
-    return FileResponse(FILES / request.url.path.rpartition("/")[2])
+    name = request.url.path.rpartition("/")[2]
+    return FileResponse(FILES / name, headers={"Cache-Control": "public, max-age=3600"})
+
+
+def _page(html: str) -> Response:
+    """A page that loads from this server alone, and runs no script but its own."""
+    scripts = [
+        base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
+        for each in _INLINE.findall(html)
+    ]
+    allowed = "".join(f" 'sha256-{each}'" for each in scripts)
+    policy = (
+        f"default-src 'none'; script-src 'self'{allowed}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})

@@ -11,6 +11,7 @@ import typer
 import uvicorn
 
 from memserver import __version__
+from memserver.api.bounded_http import BoundedHttp
 from memserver.cli.console import console
 from memserver.cli.keys import check_keys
 from memserver.cli.local_engine import local_engine
@@ -57,6 +58,9 @@ def serve(
             port=settings.port,
             workers=settings.workers,
             log_config=LOGGING,
+            http=BoundedHttp,
+            ws="none",
+            server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )

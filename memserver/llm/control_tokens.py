@@ -6,7 +6,13 @@ all families share or by name, since which model is behind an endpoint isn't kno
 to the model; what is stored stays as it was written.
 """
 
+import json
 import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from memserver.messages import JsonObject
 
 _NAMES = (
     "s|bos|eos|pad|unk|SYS|BOS_TOKEN|EOS_TOKEN|PAD_TOKEN|sop|eop"
@@ -32,3 +38,65 @@ def defused(text: str) -> str:
     are operators of some languages.
     """
     return _CONTROL.sub(lambda found: f"{found[0]} ", text)
+
+
+def defused_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+    """A JSON schema with all its texts defused, names of arguments and choices too; see `restored`.
+
+    A pattern with a look-alike in it is left out: with a space it would say something else.
+    """
+    if isinstance(value, str):
+        return defused(value)
+    if isinstance(value, list):
+        return [defused_schema(member) for member in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {
+        key: _without_look_alikes(each) if key == "patternProperties" else each
+        for key, each in value.items()
+        if not (key == "pattern" and isinstance(each, str) and defused(each) != each)
+    }
+    return {defused(key): defused_schema(each) for key, each in kept.items()}
+
+
+def restored(arguments: JsonObject, schema: str) -> JsonObject:
+    """A call's arguments with the names and choices as the schema, a JSON text, has them.
+
+    The model has read them defused, and writes them so.
+    """
+    originals = _originals(schema)
+    return _renamed(arguments, originals) if originals else arguments
+
+
+@lru_cache(maxsize=1024)
+def _originals(schema: str) -> dict[str, str]:
+    """Of each text in a schema that is changed on the way to the model, what it was."""
+    return {seen: text for text in _texts(json.loads(schema)) if (seen := defused(text)) != text}
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, str):
+        return originals.get(value, value)
+    if isinstance(value, list):
+        return [_renamed(each, originals) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {originals.get(key, key): _renamed(each, originals) for key, each in value.items()}
+
+
+def _without_look_alikes(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if not isinstance(value, dict):
+        return value
+    return {key: each for key, each in value.items() if defused(key) == key}

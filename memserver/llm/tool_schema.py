@@ -20,6 +20,7 @@ from referencing.exceptions import Unresolvable
 from memserver.errors import InvalidInput, ProtocolViolation
 from memserver.llm.bounded_schema import check_bounds, check_is_schema
 from memserver.llm.bounded_validator import BoundedValidator
+from memserver.llm.control_tokens import defused, defused_schema, restored
 from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
@@ -62,7 +63,9 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         ProtocolViolation: they do not fit; the message tells the model what to change.
         InvalidInput: the tool's own schema is broken.
     """
-    validator = _validator(_text(spec.parameters), spec.name)
+    text = _text(spec.parameters)
+    arguments = restored(arguments, text)
+    validator = _validator(text, spec.name)
     properties = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
     try:
@@ -144,7 +147,11 @@ def _keys(tools: Sequence[ToolSpec]) -> tuple[_Key, ...]:
 
 
 def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:
-    return [ToolSpec(name, description, json.loads(text)) for name, description, text in keys]
+    """As the model may read them."""
+    return [
+        ToolSpec(name, defused(description), defused_schema(json.loads(text)))
+        for name, description, text in keys
+    ]
 
 
 def _text(schema: JsonObject) -> str:

@@ -6,6 +6,7 @@ Owns how the endpoints say that a prompt is too long, a model missing, a limit r
 
 import json
 import math
+import os
 import re
 import time
 from contextlib import suppress
@@ -107,12 +108,20 @@ def translated(endpoint: Asked, error: Exception) -> ModelError:
             f"The {endpoint.title} did not answer in time, within {endpoint.timeout:g} seconds."
         )
     # A ClientResponseError's text has the whole URL in it, which may be a proxy's with its password.
-    told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    told = error.message if isinstance(error, aiohttp.ClientResponseError) else _words(error)
     return ModelUnavailable(
         f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
         hint=endpoint.remedy
         or f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
     )
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without the host and address that it names: tenants read it."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name can't be resolved"
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def _of_status(endpoint: Asked, error: StatusError, status: int) -> ModelError:

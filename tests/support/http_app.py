@@ -13,6 +13,8 @@ from typing import Literal
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from memserver.api.bounded_http import BoundedHttp
+
 
 class Current:
     """An app that answers as the app which is set."""
@@ -24,12 +26,23 @@ class Current:
 
 
 @contextlib.contextmanager
-def serving(app: ASGIApp, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
+def serving(
+    app: ASGIApp,
+    *,
+    lifespan: Literal["on", "off"] = "off",
+    http: type[BoundedHttp] = BoundedHttp,
+) -> Iterator[str]:
     """The base URL of the app. The socket listens before the server runs, so nothing is waited for."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     config = uvicorn.Config(
-        app, log_level="error", ws="none", lifespan=lifespan, timeout_graceful_shutdown=0
+        app,
+        log_level="error",
+        http=http,
+        ws="none",
+        server_header=False,
+        lifespan=lifespan,
+        timeout_graceful_shutdown=0,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

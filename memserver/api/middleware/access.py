@@ -7,15 +7,22 @@ machine, and to nobody else: not to a web page either that is open there.
 
 import ipaddress
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
-from urllib.parse import urlsplit
 from uuid import UUID
 
-from starlette.datastructures import Headers
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
+from memserver.api.middleware.origin import (
+    READING,
+    Headers,
+    check_content_type,
+    is_from_page,
+    is_own_name,
+    read_headers,
+)
 from memserver.api.middleware.rate_limit import RateLimit
 from memserver.api.pages import ASSETS
 from memserver.errors import (
@@ -31,7 +38,8 @@ from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.api_keys import Scope as KeyScope
 from memserver.wiring.services import Services
 
-OPEN = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/docs", *ASSETS})
+READY = "/v1/ready"
+OPEN = frozenset({"/", "/v1/health", READY, "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
 ADMIN = ("/v1/keys", "/v1/tenants")
 """Paths, with all below them, that need the scope admin."""
@@ -39,7 +47,6 @@ MCP = "/mcp"
 """Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""
 IMPORT = "/v1/agents/import"
 """Whose body is a file that is written to disk, and may be large."""
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
 MAKE_A_KEY = "memserver keys create NAME makes a key."
 
 
@@ -127,10 +134,14 @@ class Access:
         await self._app(scope, receive, send)
 
     async def _admit(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+        headers = read_headers(scope)
         wanted = required_scope(scope["method"], scope["path"])
         if scope["path"] == MCP:
-            self._check_origin(headers)
+            self._check_origin(scope, headers)
+        if scope["path"] == READY:
+            scope.setdefault("state", {})["find_caller"] = partial(
+                self._find_caller, scope, headers
+            )
         if wanted is not None:
             caller = await self._find_caller(scope, headers)
             if not caller.may(wanted):
@@ -147,9 +158,9 @@ class Access:
                     hint=f"Ask again in {wait} s.",
                 )
             scope.setdefault("state", {})["caller"] = caller
+        check_content_type(scope, headers)
         most = self._most_bytes.of(scope["path"])
-        length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > most:
+        if int(headers.get("content-length", "0")) > most:
             raise too_large(most)
 
     async def _find_caller(self, scope: Scope, headers: Headers) -> Caller:
@@ -173,38 +184,31 @@ class Access:
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
         return Caller(key.tenant, key.scopes, key.id)
 
-    def _check_origin(self, headers: Headers) -> None:
-        """No web page may speak MCP but those of the settings and of this machine: the protocol wants that."""
-        if self._is_from_page(headers) and "*" not in self._trusted_origins:
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """No web page may speak MCP but those of the settings and our own: the protocol wants that."""
+        if "*" not in self._trusted_origins and is_from_page(scope, headers, self._trusted_origins):
             raise Forbidden(
                 "This web page may not speak MCP with the server.",
                 hint="MEMSERVER_CORS_ORIGINS names those that may.",
             )
 
-    def _is_from_page(self, headers: Headers) -> bool:
-        """Whether a web page asks that is neither trusted nor this machine's."""
-        origin = headers.get("origin")
-        return origin is not None and not (
-            origin in self._trusted_origins or _is_local_name(urlsplit(origin).hostname or "")
-        )
-
     def _check_is_local(self, scope: Scope, headers: Headers) -> None:
-        """Without keys only this machine may ask, and no web page in its browser.
-
-        A page can send requests here, and by a name that is made to mean this machine it can read the answers;
-        its Origin, or the name as Host, gives it away.
-        """
+        """Without keys only this machine may ask, and no web page in its browser that isn't named by itself."""
         client = scope.get("client")
         if client is not None and not _is_loopback(client[0]):
             raise Forbidden(
                 "The server has no API keys, so it answers only on its own machine.",
                 hint=MAKE_A_KEY,
             )
-        host = urlsplit(f"//{headers.get('host', 'localhost')}").hostname or ""
-        if self._is_from_page(headers) or not _is_local_name(host):
+        if not is_own_name(scope, headers):
             raise Forbidden(
-                "The server has no API keys, so it can be asked only under a local name and by no web page.",
-                hint=f"Say localhost or 127.0.0.1. {MAKE_A_KEY}",
+                "The server has no API keys, so it can be asked only under a local name and its own port.",
+                hint=f"Say localhost or 127.0.0.1, with the port. {MAKE_A_KEY}",
+            )
+        if is_from_page(scope, headers, self._trusted_origins):
+            raise Forbidden(
+                "The server has no API keys, so no other server's web page can ask it.",
+                hint=f"MEMSERVER_CORS_ORIGINS names those that may, each by itself. {MAKE_A_KEY}",
             )
 
 
@@ -226,14 +230,3 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address in {"", "localhost"}  # a socket in the file system, or a test's client
-
-
-def _is_local_name(host: str) -> bool:
-    """Whether a name can't be made to mean this machine by somebody else: localhost, or an address."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

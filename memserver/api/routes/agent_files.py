@@ -57,10 +57,7 @@ async def export_agent(
     return StreamingResponse(
         export.pieces(),
         media_type=MEDIA_TYPE,
-        headers={
-            "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
-            "X-Content-Type-Options": "nosniff",
-        },
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
     )
 
 

@@ -1,15 +1,19 @@
 """Liveness and readiness."""
 
+from contextlib import suppress
 from typing import cast
 
 from fastapi import Request, Response
 
 import memserver
 from memserver.api.json_body import Router
+from memserver.api.middleware.access import Caller
 from memserver.api.schemas.agents import Component, Health, Readiness
+from memserver.errors import MemserverError
 from memserver.wiring.services import Services
 
 router = Router(tags=["health"])
+HIDDEN = "It is not ready. Ask with an operator's key to be told why, or look in the server's log."
 
 
 @router.get("/health")
@@ -20,7 +24,7 @@ async def get_health() -> Health:
 
 @router.get("/ready", responses={503: {"model": Readiness, "description": "Not yet, or not now."}})
 async def get_readiness(request: Request, response: Response) -> Readiness:
-    """Whether turns can be answered now, and if not, what is missing."""
+    """Whether turns can be answered now, and if not, what is missing; why, only the operator's key is told."""
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
         response.status_code = 503
@@ -35,4 +39,15 @@ async def get_readiness(request: Request, response: Response) -> Readiness:
     ready = all(component.ready for component in found)
     if not ready:
         response.status_code = 503
+        if not await _is_operator(request):
+            for component in found:
+                component.detail = component.detail if component.ready else HIDDEN
     return Readiness(ready=ready, components=found)
+
+
+async def _is_operator(request: Request) -> bool:
+    """Whether an operator asks; nobody needs a key here, so that it is looked for only now."""
+    with suppress(MemserverError):
+        caller: Caller = await request.state.find_caller()
+        return caller.operates
+    return False

@@ -35,6 +35,7 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.outbound.mcp_bounds import Limited, bounded_message
+from memserver.tools.outbound.reasons import for_log, reason, without_urls
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +73,11 @@ class SdkConnection(McpConnection):
         finally:
             ready.cancel()
         if self._client is None or self._task.done():
-            reason = _reason(self._task) or f"no answer within {CONNECT_SECONDS:g} seconds"
+            failed = _reason(self._task) or f"no answer within {CONNECT_SECONDS:g} seconds"
+            if isinstance(self._server, HttpServer) and (error := _error(self._task)):
+                logger.warning("An MCP server failed: %s", for_log(self._server.url, error))
             await self.close()
-            raise ToolError(f"The MCP server can't be reached: {reason}.")
+            raise ToolError(f"The MCP server can't be reached: {failed}.")
         return self
 
     @override
@@ -134,8 +137,8 @@ class SdkConnection(McpConnection):
                 self.dead.set()  # the server has forgotten the session: it has started anew
                 raise NotDelivered from error
             if error.code != CONNECTION_CLOSED:
-                reason = error.message[:_LONGEST_REASON]
-                raise ToolError(f"The MCP server answered: {reason}") from error
+                said = without_urls(error.message)[:_LONGEST_REASON]
+                raise ToolError(f"The MCP server answered: {said}") from error
         except ValidationError as error:
             raise BadAnswer(
                 f"The MCP server's answer is no valid MCP: {error.error_count()} faults in a {error.title}."
@@ -324,15 +327,26 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 def _reason(task: "asyncio.Task[None]") -> str:
     """Why a connection's task has ended, if by an error."""
+    match _error(task):
+        case None:
+            return ""
+        case httpx2.HTTPStatusError(response=response):  # its text has the whole URL
+            return f"it answered {response.status_code}"
+        case MCPError() as error:
+            return without_urls(str(error))[:_LONGEST_REASON].strip(". ")
+        case ValidationError() as error:
+            return f"its answer is no valid MCP: {error.error_count()} faults in a {error.title}"
+        case httpx2.TransportError(__cause__=None) as error:  # ours
+            return str(error)
+        case error:
+            return reason(error) or "it speaks no MCP"
+
+
+def _error(task: "asyncio.Task[None]") -> BaseException | None:
     if not task.done() or task.cancelled():
-        return ""
+        return None
     error = task.exception()
-    if error is None:
-        return ""
-    leaf = _leaves(error)[0]
-    if isinstance(leaf, ValidationError):
-        return f"its answer is no valid MCP: {leaf.error_count()} faults in a {leaf.title}"
-    return str(leaf)[:_LONGEST_REASON].strip(". ") or type(leaf).__name__
+    return None if error is None else _leaves(error)[0]
 
 
 def _never_sent(task: "asyncio.Task[None]") -> bool:

@@ -6,6 +6,7 @@ Owns HTTP: connections to allowed addresses only, redirects, retries, the size o
 
 import asyncio
 import json
+import logging
 import random
 import time
 from dataclasses import dataclass, field
@@ -14,9 +15,12 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
-from memserver.errors import ToolError
+from memserver.errors import InvalidInput, ToolError
 from memserver.tools.outbound.addresses import AddressRefused, Networks, check_url, guarded_sockets
+from memserver.tools.outbound.reasons import for_log, reason
 from memserver.tools.outbound.signing import signed_headers
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -73,7 +77,8 @@ class WebhookSender:
             except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
                 if _refused(error):
                     raise ToolError("The webhook's address is not allowed.") from error
-                failure = f"The webhook can't be reached: {_told(error)}"
+                logger.warning("A webhook failed: %s", for_log(delivery.url, error))
+                failure = f"The webhook can't be reached: {reason(error) or 'it speaks no HTTP'}."
             else:
                 if answer.status < 500 and answer.status not in _AGAIN:
                     return _text(answer)
@@ -101,7 +106,10 @@ class WebhookSender:
         raise ToolError(f"The webhook redirects more than {_MOST_REDIRECTS} times.")
 
     async def _posted(self, url: str, delivery: Delivery) -> _Answer:
-        check_url(url, self._networks)
+        try:
+            check_url(url, self._networks)
+        except InvalidInput as error:  # a redirect's, or the settings have changed
+            raise ToolError("The webhook's address is not allowed.") from error
         headers = signed_headers(delivery.secret, delivery.id, int(time.time()), delivery.body)
         headers["Content-Type"] = "application/json"
         session = self._session or self._open_session()
@@ -165,7 +173,3 @@ def _failure(answer: _Answer) -> str:
 def _refused(error: BaseException) -> bool:
     inner = getattr(error, "os_error", error)
     return isinstance(inner, AddressRefused)
-
-
-def _told(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:_TOLD]

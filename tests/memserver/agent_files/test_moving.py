@@ -4,7 +4,7 @@ import asyncio
 import re
 import tracemalloc
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -355,6 +355,29 @@ async def test_another_tenants_agent_is_not_exported_and_its_things_are_not_atta
         reader = await server.create_key(scopes=["read"])
         may_not = await server.http.post("/v1/agents/import", content=content, headers=reader)
         assert may_not.status_code == 403
+
+
+async def test_whether_an_id_is_another_tenants_or_ones_own_the_answer_is_the_same(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.operate()
+        tenants = [await server.create_tenant(each) for each in ("acme", "other")]
+        values = smallest()
+        values["agent.json"]["id"] = str(uuid4())
+        answers = []
+        for number, headers in enumerate([tenants[0], *tenants]):
+            answer = await server.http.post(
+                "/v1/agents/import",
+                params={"keep_ids": True, "name": f"name {number}"},
+                content=closed(values),
+                headers=headers,
+            )
+            answers.append(answer)
+    made, own, others = answers
+    assert (made.status_code, own.status_code) == (201, 409)
+    assert (others.status_code, others.json()) == (own.status_code, own.json())
+    assert "there is" not in others.text.lower()
 
 
 async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: OneDatabase) -> None:

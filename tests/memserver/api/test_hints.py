@@ -22,10 +22,10 @@ async def test_a_forgotten_content_type_is_named(
             content=b'{"name": "sam"}',
             headers={} if sent_as is None else {"Content-Type": sent_as},
         )
-    assert answer.status_code == 422
+    assert answer.status_code == 415
     assert answer.json()["error"] == {
-        "code": "invalid_input",
-        "message": f"body: It must be JSON, but was sent as {sent_as or 'nothing in particular'}.",
+        "code": "unsupported_media_type",
+        "message": f"The body must be JSON, but was sent as {sent_as or 'nothing in particular'}.",
         "hint": "Send the header Content-Type: application/json.",
     }
 

@@ -27,6 +27,7 @@ HELLO = {
     },
 }
 ACCEPT = {"Accept": "application/json, text/event-stream"}
+AS_JSON = {"Content-Type": "application/json"}
 
 
 @asynccontextmanager
@@ -172,7 +173,8 @@ def test_a_revoked_key_is_refused_and_the_rate_limit_counts(database: OneDatabas
         ("https://chat.example", ["https://chat.example"], 200),
         ("https://chat.example.evil.example", ["https://chat.example"], 403),
         ("https://chat.example", ["*"], 200),
-        ("http://localhost:6274", [], 200),
+        ("http://localhost:6274", [], 403),
+        ("http://localhost:6274", ["http://localhost:6274"], 200),
         (None, [], 200),
     ],
 )
@@ -206,7 +208,7 @@ def test_what_is_no_mcp_request_is_refused_and_the_next_one_is_answered(
         statuses = [
             httpx2.get(url, headers=ACCEPT).status_code,
             httpx2.delete(url).status_code,
-            httpx2.post(url, content=b"{", headers=ACCEPT).status_code,
+            httpx2.post(url, content=b"{", headers=ACCEPT | AS_JSON).status_code,
             httpx2.post(url, json={"jsonrpc": "2.0"}, headers=ACCEPT).status_code,
             httpx2.post(url, json=HELLO | {"more": "x" * 20_000}, headers=ACCEPT).status_code,
             httpx2.post(url, json=HELLO, headers=ACCEPT).status_code,
