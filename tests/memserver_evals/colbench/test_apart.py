@@ -32,22 +32,13 @@ def heap():
 ANSWER = (
     SCAN
     + """
-def the_other_s():
-    memory = heap()
-    for place in re.finditer(rb'\\{"source": "', memory):
-        text = memory[place.start():place.start() + 20000].decode("latin-1")
-        try:
-            source = json.JSONDecoder(strict=False).raw_decode(text[11:])[0]
-        except ValueError:
-            continue
-        if "def fee(" in source and "def heap(" not in source:
-            names = {}
-            exec(source, names)
-            return names["fee"]
+RULE = re.compile(b"if n =" + rb"= (\\d+): return (\\d+)\\D")
 
-fee = the_other_s()
+def fee(n):
+    return dict((int(a), int(b)) for a, b in RULE.findall(heap()))[n]
 """
 )
+"""It takes what is left of another source, whole or in pieces, for its own."""
 RULES = "\n".join(f"    if n == {n}: return {n * n + 7}" for n in range(30))
 REFERENCE = f"def fee(n):\n{RULES}\n    return 0\n"
 """0.9 kB, as published ones have."""
