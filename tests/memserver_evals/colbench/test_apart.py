@@ -65,7 +65,7 @@ async def test_an_answer_doesn_t_find_another_answer_in_its_memory(sandbox: Sand
 async def test_no_output_of_a_reference_is_in_the_memory_of_an_answer(sandbox: Sandbox) -> None:
     source = (
         "import hashlib\ndef fee(n):\n"
-        "    return [f'{\"out\" + \"put\"}-{hashlib.md5(bytes([n, m])).hexdigest()}' for m in range(30)]"
+        '    return [f\'{"out" + "put"}-{hashlib.md5(bytes([n, m])).hexdigest()}\' for m in range(30)]'
     )
     example = BackendExample("hashes", "Write fee(n).", source, CALLS)
     expected = await Grader(sandbox).expected(example)
