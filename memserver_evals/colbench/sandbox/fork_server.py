@@ -90,7 +90,7 @@ class Wishes:
 
     Attributes:
         namespaces: to use them where the machine allows it.
-        disposable: to run code also where it could read and write the files of root.
+        disposable: to run code also where it could read and write all files of its user.
     """
 
     namespaces: bool = True

@@ -105,8 +105,8 @@ class Sandbox:
             limits: for each job.
             workers: how many jobs run at once; None for one for each core.
             namespaces: False to do without, as where the machine doesn't allow them.
-            disposable: True to run code as root even where Landlock is missing and Python's files are root's
-                own, so that code could read and change all files; for a machine that is thrown away.
+            disposable: True to run code also where Landlock is missing, so that it could read and change all
+                files of its user; for a machine that is thrown away.
         """
         self._limits = limits or SandboxLimits()
         self._workers = workers or os.cpu_count() or 1
@@ -303,9 +303,11 @@ class _ForkServer:
             self._killed.append(self._process)
             self._process = None
         if self._folder is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(
+                OSError, RecursionError
+            ):  # what was killed may still write there
                 empty(self._folder.name)
-            self._folder.cleanup()
+                self._folder.cleanup()
             self._folder = None
 
     async def aclose(self) -> None:
