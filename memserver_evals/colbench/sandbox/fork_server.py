@@ -39,10 +39,6 @@ _FILES, _NOBODY = 64, 65534
 _CONFINED = b"confined\n"
 _OURS = ("memserver", "memserver_evals", "sweet_rl")
 """Packages of ours: from the generator of tasks an answer could make its reference again."""
-_NO_LANDLOCK = (
-    "the kernel has no Landlock to keep code from this user's files; say that the machine is disposable "
-    "if there is nothing on it that code may not read or change"
-)
 _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"),
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
@@ -126,8 +122,8 @@ def main(wishes: Wishes, folder: str) -> None:
         __import__(name)
     namespaces.keep_from_new_capabilities()
     host = _host(in_namespaces, folder)
-    if not (host.landlock or wishes.disposable):
-        sys.exit(_NO_LANDLOCK)
+    if refusal := reason_to_refuse(host.landlock, wishes):
+        sys.exit(refusal)
     gc.freeze()  # so that a child's collector leaves these pages shared
     _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
     jobs = select.poll()
@@ -145,6 +141,16 @@ def _host(in_namespaces: bool, folder: str) -> _Host:
     hidden = filter(os.path.isdir, places)
     rules = landlock.shared_rules(_readable(), hidden, (folder, "/dev/null")) if version else -1
     return _Host(in_namespaces, version, rules, own)
+
+
+def reason_to_refuse(landlock_version: int, wishes: Wishes) -> str:
+    """Why code can't be run safely here, or an empty string."""
+    if landlock_version or wishes.disposable:
+        return ""
+    return (
+        "the kernel has no Landlock to keep code from this user's files; say that the machine is "
+        "disposable if there is nothing on it that code may not read or change"
+    )
 
 
 def _leave_root(folder: str) -> None:

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from memserver.errors import SetupError
+from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
 from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
@@ -30,11 +31,10 @@ _PATIENCE = 10
 """Seconds beyond a job's own limit until its server is taken for broken."""
 _NEEDS = "It needs Linux with seccomp filters and Landlock; a container must not forbid them."
 _TRIAL = Limits(call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20)
-Kind = Literal["answer", "reference"]
-"""What a source is to whoever compares the two."""
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
+    "from memserver_evals.colbench.kinds import Kind
+from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
 )
 
 

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from memserver_evals.colbench.sandbox import seccomp
+from memserver_evals.colbench.sandbox.fork_server import Wishes, reason_to_refuse
 
 ALLOWED, DENIED, ABSENT, KILLED = (
     0x7FFF0000,
@@ -106,3 +107,9 @@ def test_every_other_call_is_refused(machine: str) -> None:
 def test_another_architecture_s_calls_end_the_process() -> None:
     assert decide(seccomp.program("x86_64", OWN), 0x40000003, 1) == KILLED
     assert decide(seccomp.program("aarch64", OWN), 0x40000028, 1) == KILLED
+
+
+def test_no_code_is_run_without_landlock_but_on_a_disposable_machine() -> None:
+    assert reason_to_refuse(0, Wishes())
+    assert not reason_to_refuse(0, Wishes(disposable=True))
+    assert not reason_to_refuse(1, Wishes())
