@@ -48,8 +48,9 @@ slow: packages ## kills, crowds of processes, trainings
 model: install ## the tests with the real local model
 	$(PYTEST) -m model --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(MODEL_TESTS) # an engine takes some 2 GB
 
-nightly: ## every test, with many more kills, fuzzed replies and requests: hours
+nightly: ## every test, with many more kills, fuzzed replies and requests, and chaos: hours
 	NIGHTLY=1 $(MAKE) test
+	$(BIN)/python -m tests.chaos --minutes 5
 
 check: packages ## lint, format, types, import rules
 	$(BIN)/ruff check

@@ -37,9 +37,12 @@ MemserverError
 ├── EmbeddingError               the embedder failed or has another dimension
 ├── DatabaseError                the database can't be used
 │   └── LeaseLost                another worker took the agent over
+├── ServerStarting               the server waits for its database
 ├── ServerStopping               the server ends while a request waits
 └── SetupError                   something on this machine is missing; the hint says how to mend it
 """
+
+from typing_extensions import override
 
 from memserver import __version__
 
@@ -290,15 +293,35 @@ class EmbeddingError(MemserverError):
 
 
 class DatabaseError(MemserverError):
-    """The database can't be reached or can't be used as it is."""
+    """The database can't be reached or can't be used as it is; the same thing may work later.
+
+    Its text has the driver's words too, for logs and commands; `message` says nothing of files, hosts and roles.
+    """
 
     code = "database_error"
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.detail = " ".join(detail.split())
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.message} {self.detail}".strip()
 
 
 class LeaseLost(DatabaseError):
     """Another worker took the agent over; what this one still wanted to write is void."""
 
     code = "lease_lost"
+
+
+class ServerStarting(MemserverError):
+    """The server has just begun, or waits for its database."""
+
+    code = "server_starting"
+
+    def __init__(self, message: str = "The server is still starting.", *, hint: str = "") -> None:
+        super().__init__(message, hint=hint or "GET /v1/ready says what it waits for.")
 
 
 class ServerStopping(MemserverError):

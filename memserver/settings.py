@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     database_app_url: SecretStr | None = None
     """The same database as the application role; unset: the owner's URL, with the role taken at start."""
     database_pool_size: int = Field(default=10, ge=2)
+    database_prepared_statements: Literal["auto", "on", "off"] = "auto"
+    """Whether statements are prepared; auto: unless a pooler stands between. on is for a pooler that knows
+    prepared statements: PgBouncer from 1.21 with max_prepared_statements, or in session mode."""
 
     llm_base_url: str | None = None
     """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""

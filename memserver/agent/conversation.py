@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from memserver.agent.entries import user_text
 from memserver.agent.events import (
@@ -79,6 +80,9 @@ class Conversation:
         self._limits = faculties.limits
         self._worker = worker
         self._model_names: dict[UUID, str | None] = {}
+        self._posting: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
+        """Of an agent whose row a hung process has locked, one post waits for the row, and the others for that one:
+        else they would use up the pool."""
 
     async def post(
         self,
@@ -109,13 +113,14 @@ class Conversation:
             await self._check_clock(tenant, agent_id)
         model = self._model_names.get(agent_id)
         [tokens] = await self._count([message], model)
-        posted = await inbox.post(
-            self._database,
-            tenant,
-            agent_id,
-            replace(message, tokens=tokens),
-            self._envelope(key, [replace(message, created_at=at)]),
-        )
+        async with self._posting.setdefault(agent_id, asyncio.Lock()):
+            posted = await inbox.post(
+                self._database,
+                tenant,
+                agent_id,
+                replace(message, tokens=tokens),
+                self._envelope(key, [replace(message, created_at=at)]),
+            )
         if posted.model != model:
             self._remember(agent_id, posted.model)
             [tokens] = await self._count([message], posted.model)

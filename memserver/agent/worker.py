@@ -6,7 +6,7 @@ here holds a lock while a model thinks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
@@ -14,12 +14,13 @@ from uuid import UUID
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
 from memserver.agent.turn import TurnRun, as_json
-from memserver.errors import Conflict, DatabaseError, MemserverError, NotFound
+from memserver.errors import Conflict, DatabaseError, LeaseLost, MemserverError, NotFound
 from memserver.openai_http.client import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
+from memserver.storage.repeating import repeat
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Worker:
         self._leases: dict[UUID, leases.Lease] = {}
         self._lost: set[UUID] = set()
         """Agents whose lease another worker took while a turn of theirs still runs here."""
-        self._background: set[asyncio.Task[None]] = set()
+        self._giving_up: dict[UUID, asyncio.Task[None]] = {}
         self._stopped = False
 
     @asynccontextmanager
@@ -49,15 +50,15 @@ class Worker:
         """Serve while the block runs; at its end give up every lease."""
         interval = self._lease_seconds / 3
         background = [
-            asyncio.create_task(self._repeat(self._sweep, interval)),
-            asyncio.create_task(self._repeat(self._renew, interval)),
-            asyncio.create_task(self._repeat(self._hear, interval)),
+            asyncio.create_task(repeat(self._sweep, interval)),
+            asyncio.create_task(repeat(self._renew, interval)),
+            asyncio.create_task(repeat(self._hear, interval)),
         ]
         try:
             yield
         finally:
             self._stopped = True
-            tasks = [*background, *self._background, *self._serving.values()]
+            tasks = [*background, *self._giving_up.values(), *self._serving.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,9 +101,10 @@ class Worker:
                 self.kick(agent_id, tenant)
         elif isinstance(error, MemserverError):
             # The turn stays in the inbox; the next sweep takes it up, here or elsewhere.
-            logger.warning("Agent %s: %s", agent_id, error.message)
-            self._background.add(giving_up := asyncio.create_task(self._give_up(agent_id)))
-            giving_up.add_done_callback(self._background.discard)
+            logger.warning("Agent %s: %s", agent_id, error)
+            giving_up = asyncio.create_task(self._give_up(agent_id, patient=True))
+            self._giving_up[agent_id] = giving_up
+            giving_up.add_done_callback(lambda _: self._giving_up.pop(agent_id))
         else:
             logger.error("Agent %s: a turn failed by a fault of ours.", agent_id, exc_info=error)
             failing = asyncio.create_task(self._fail_turn(agent_id, tenant))
@@ -110,6 +112,8 @@ class Worker:
             failing.add_done_callback(partial(self._served, agent_id, tenant))
 
     async def _work_inbox(self, agent_id: UUID, tenant: str) -> None:
+        if agent_id in self._giving_up:  # else that would end the lease which we take now
+            await asyncio.wait([self._giving_up[agent_id]])
         released = False
         while not released:
             # Before the turn is taken up: it has no lease and no deadline yet, and any worker may have it.
@@ -167,15 +171,6 @@ class Worker:
         self._with.events.publish(turn.agent_id, turn.turn, ended)
         return released
 
-    async def _repeat(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """Do something again and again; a database that is away is waited for."""
-        while True:
-            try:
-                await action()
-            except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error.message, seconds)
-            await asyncio.sleep(seconds)
-
     async def _sweep(self) -> None:
         """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost.
 
@@ -226,12 +221,17 @@ class Worker:
         for agent_id in list(self._leases):
             await self._give_up(agent_id)
 
-    async def _give_up(self, agent_id: UUID) -> None:
+    async def _give_up(self, agent_id: UUID, *, patient: bool = False) -> None:
+        """Let others have the agent; where the database is away, now or, if that is waited for, when it is back."""
         lease = self._leases.pop(agent_id, None)
-        if lease is None:
-            return
-        try:
-            async with self._with.database.tenant(lease.tenant) as tx:
-                await leases.give_up(tx, lease)
-        except DatabaseError:  # a lost lease among them
-            logger.info("The lease of agent %s is left to expire.", agent_id)
+        while lease is not None:
+            try:
+                async with self._with.database.tenant(lease.tenant) as tx:
+                    await leases.give_up(tx, lease)
+            except DatabaseError as error:
+                if not patient or isinstance(error, LeaseLost):
+                    logger.info("The lease of agent %s is left to expire.", agent_id)
+                    return
+                await asyncio.sleep(self._lease_seconds / 3)
+            else:
+                return

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from multiprocessing import parent_process
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
@@ -34,12 +35,16 @@ from memserver.api.routes import (
     tools,
     working_context,
 )
+from memserver.errors import DatabaseError, MemserverError
 from memserver.settings import Settings
+from memserver.wiring.patience import opened_when_possible
 from memserver.wiring.services import Services, running_services
 
 DESCRIPTION = """A MemGPT-style agent server: agents that keep what matters in a working context,
 find what was said in recall storage, and keep documents in archival storage."""
 
+
+UNUSABLE = "The database can't be used as it is; the server's log says why."
 
 MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
 """What an MCP client in a web page sends."""
@@ -55,9 +60,29 @@ def create_app(
     mcp = McpEndpoint(settings.request_max_bytes)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services or running_services(settings) as running, mcp.running(running):
+    async def serving(
+        app: FastAPI, made: AbstractAsyncContextManager[Services]
+    ) -> AsyncIterator[None]:
+        async with made as running, mcp.running(running):
             app.state.services = running
+            yield
+            app.state.services = None
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        def report(error: MemserverError) -> None:
+            app.state.waits_for = error.message if isinstance(error, DatabaseError) else UNUSABLE
+
+        if services is not None:
+            async with serving(app, services):
+                yield
+            return
+        # A worker's settings have been checked by the process that started it: nothing that is wrong now may end the start,
+        # since that would end the other workers, too.
+        passing = (MemserverError,) if parent_process() else (DatabaseError,)
+        async with opened_when_possible(
+            lambda: serving(app, running_services(settings)), report, passing
+        ):
             yield
 
     app = DocumentedApp(

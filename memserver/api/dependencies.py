@@ -9,7 +9,7 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 
 from memserver.api.middleware.access import Caller
-from memserver.errors import Conflict, InvalidInput
+from memserver.errors import InvalidInput, ServerStarting
 from memserver.memory.text import clean
 from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
@@ -24,7 +24,7 @@ Cursor = TypeVar("Cursor")
 async def _services(request: Request) -> Services:
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
-        raise Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
+        raise ServerStarting
     return services
 
 

@@ -51,6 +51,7 @@ STATUS: dict[str, int] = {
     errors.DatabaseError.code: 503,
     errors.LeaseLost.code: 503,
     errors.SetupError.code: 503,
+    errors.ServerStarting.code: 503,
     errors.ServerStopping.code: 503,
     errors.MemserverError.code: 500,
 }
@@ -120,8 +121,16 @@ def _headers(error: errors.MemserverError) -> dict[str, str]:
             return {"WWW-Authenticate": told}
         case errors.RateLimited():
             return {"Retry-After": str(error.retry_after)}
+        case errors.DatabaseError() | errors.ServerStarting() | errors.ServerStopping():
+            return {"Retry-After": "1"}
         case _:
             return {}
+
+
+def log_if_database(what: str, error: errors.MemserverError) -> None:
+    """Log the driver's words, which no client is told."""
+    if isinstance(error, errors.DatabaseError):
+        logger.warning("%s: %s", what, error)
 
 
 def install(app: FastAPI) -> None:
@@ -132,8 +141,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _fault)
 
 
-async def _ours(_: Request, error: Exception) -> JSONResponse:
+async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.MemserverError)
+    log_if_database(f"{request.method} {request.url.path}", error)
     return answer(error)
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
 from memserver.api.middleware.access import MCP
-from memserver.errors import Conflict
+from memserver.errors import ServerStarting
 from memserver.wiring.services import Services
 
 
@@ -49,8 +49,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if self._made is None or self._serving is None:
-            error = Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
-            await answer(error)(scope, receive, send)
+            await answer(ServerStarting())(scope, receive, send)
             return
         self._wanted.set()
         either: set[asyncio.Future[Any]] = {self._made, self._serving}

@@ -47,7 +47,7 @@ def showing() -> Iterator[Callable[[str], None]]:
 
 def say_error(error: MemserverError) -> None:
     """An error as a person reads it."""
-    print(f"memserver: {error.message}", file=sys.stderr)
+    print(f"memserver: {error}", file=sys.stderr)
     if error.hint:
         print(f"  {error.hint}", file=sys.stderr)
 

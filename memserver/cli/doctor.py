@@ -10,7 +10,7 @@ from memserver.cli.console import console, print_table
 from memserver.cli.examination import Finding, examine_database, examine_embedder, examine_model
 from memserver.cli.local_engine import ENGINE_START_SECONDS, local_engine
 from memserver.cli.options import read_settings
-from memserver.errors import ModelError, SetupError
+from memserver.errors import DatabaseError, ModelError, SetupError
 from memserver.settings import Settings
 from memserver.wiring.database import reachable_database
 from memserver.wiring.providers import Models, make_embedder
@@ -41,9 +41,9 @@ def doctor() -> None:
 def _examine(settings: Settings) -> Iterator[Finding]:
     try:
         with reachable_database(settings) as urls:
-            yield from examine_database(urls.owner)
-    except SetupError as error:
-        yield Finding("database", False, error.message, error.hint)
+            yield from examine_database(urls.owner, urls.app, settings.database_prepared_statements)
+    except (SetupError, DatabaseError) as error:
+        yield Finding("database", False, str(error), error.hint)
     yield from asyncio.run(_examine_models(settings))
 
 

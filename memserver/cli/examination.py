@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from memserver.embeddings.base import Embedder
-from memserver.errors import MemserverError
+from memserver.errors import DatabaseError, MemserverError
 from memserver.llm.base import ChatModel
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
+from memserver.storage.connecting import Prepared, find_route_now
 from memserver.storage.inspect import inspect
 from memserver.storage.migrate import newest_revision
 
@@ -38,13 +40,18 @@ class Finding:
     remedy: str = ""
 
 
-def examine_database(owner_url: str) -> list[Finding]:
-    """Server version, pgvector version and migrations."""
+def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") -> list[Finding]:
+    """Server version and how it is reached, pgvector version and migrations."""
     try:
         report = inspect(owner_url)
     except MemserverError as error:
         remedy = "Check MEMSERVER_DATABASE_URL and that the server runs."
-        return [Finding("database", False, error.message, remedy)]
+        return [Finding("database", False, str(error), remedy)]
+    route = ""
+    with suppress(
+        DatabaseError
+    ):  # before the first migration the role of the application may be missing
+        route = find_route_now(app_url, prepared).describe()
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
     newest = newest_revision()
@@ -52,7 +59,7 @@ def examine_database(owner_url: str) -> list[Finding]:
         Finding(
             "database",
             report.server_number >= MIN_POSTGRES,
-            f"PostgreSQL {report.server}",
+            ", ".join(filter(None, [f"PostgreSQL {report.server}", route])),
             "memserver needs PostgreSQL 15 or newer.",
         ),
         Finding(

@@ -26,7 +26,8 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"level": "WARNING", "handlers": ["stderr"]},
-    "loggers": {"memserver": {"level": "INFO"}},
+    # The pool repeats what we log ourselves, at each try to connect.
+    "loggers": {"memserver": {"level": "INFO"}, "psycopg.pool": {"level": "ERROR"}},
 }
 """For this process and its workers alike."""
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}

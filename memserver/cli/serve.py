@@ -51,7 +51,7 @@ def serve(
         urls = stack.enter_context(database_urls(settings))
         check_keys(urls.app, settings.host)
         uvicorn.run(
-            "memserver.api.app:create_app",
+            "memserver.api.worker_process:create_worker_app",
             factory=True,
             host=settings.host,
             port=settings.port,

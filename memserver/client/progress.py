@@ -16,6 +16,7 @@ from memserver.client.events import (
 from memserver.client.failures import OtherError, error_of
 from memserver.client.message_requests import turn_events
 from memserver.client.requests import JsonObject, Request
+from memserver.client.retries import TRANSIENT
 
 ANY_STEP = -1
 
@@ -86,8 +87,11 @@ class Progress:
         """
         data = json.loads(frame.data)
         if frame.event == "error":
+            error = error_of(data) or OtherError("internal_error", frame.data)
+            if error.code in TRANSIENT:
+                return None  # the stream ends here, and the turn is read on over another connection
             self.ended = True
-            raise error_of(data) or OtherError("internal_error", frame.data)
+            raise error
         kind = EVENTS.get(frame.event)
         if kind is None or self._was_read(frame.event, data):
             return None

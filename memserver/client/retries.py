@@ -9,11 +9,17 @@ from pydantic import ValidationError
 
 from memserver.client.failures import ServerUnreachable, UnexpectedAnswer, error_of
 from memserver.client.requests import Request
-from memserver.errors import DatabaseError, LeaseLost, MemserverError, ServerStopping
+from memserver.errors import (
+    DatabaseError,
+    LeaseLost,
+    MemserverError,
+    ServerStarting,
+    ServerStopping,
+)
 
 T = TypeVar("T")
 
-TRANSIENT = (DatabaseError.code, LeaseLost.code, ServerStopping.code)
+TRANSIENT = (DatabaseError.code, LeaseLost.code, ServerStarting.code, ServerStopping.code)
 """Errors that pass. A failed model is none: its turn has ended, and the same key gives its error again."""
 LONGEST_RETRY_AFTER = 60
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

@@ -176,7 +176,7 @@ def exist_in(url: str) -> bool:
         with psycopg.connect(url, connect_timeout=10) as connection:
             row = connection.execute("SELECT api_keys_exist()").fetchone()
     except psycopg.Error as error:
-        raise DatabaseError(f"The API keys can't be read: {error}".strip()) from error
+        raise DatabaseError("The API keys can't be read.", detail=str(error)) from error
     return row is not None and bool(row[0])
 
 

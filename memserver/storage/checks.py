@@ -32,7 +32,7 @@ def check_encoding(url: str) -> None:
         SetupError: its encoding is another one than UTF8.
         psycopg.OperationalError: the server is unreachable.
     """
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(url, connect_timeout=10) as connection:
         encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SetupError(
@@ -49,7 +49,7 @@ def check_app_url(url: str) -> None:
     """
     own = "Or set MEMSERVER_DATABASE_APP_URL to a login that is a member of memserver_app."
     try:
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(url, connect_timeout=10) as connection:
             row = connection.execute("SELECT row_security_active('agents')").fetchone()
     except psycopg.OperationalError as error:
         raise SetupError(
@@ -67,11 +67,15 @@ def create_role(connection: psycopg.Connection, role: str, *, login: bool) -> No
     """Create a role without any privilege, if there is none of the name."""
     if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone():
         return
-    connection.execute(
-        sql.SQL("CREATE ROLE {} NOSUPERUSER NOBYPASSRLS {}").format(
-            sql.Identifier(role), sql.SQL("LOGIN" if login else "NOLOGIN")
-        )
-    )
+    try:
+        with connection.transaction():
+            connection.execute(
+                sql.SQL("CREATE ROLE {} NOSUPERUSER NOBYPASSRLS {}").format(
+                    sql.Identifier(role), sql.SQL("LOGIN" if login else "NOLOGIN")
+                )
+            )
+    except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+        return  # by another start, on another database of the server: no lock spans those
     if not login:
         connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
 

@@ -5,11 +5,12 @@ hides everybody else's rows, even from a query that forgot to.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 from pgvector.psycopg.halfvec import register_halfvec_info
@@ -19,6 +20,16 @@ from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from memserver.errors import DatabaseError
+from memserver.storage.connecting import Limits, Prepared, find_route, with_timeouts
+from memserver.storage.failures import (
+    AWAY,
+    BUSY,
+    SOON,
+    meaning,
+    taints,
+    takes_no_writes,
+    translated,
+)
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -27,38 +38,80 @@ IDLE_SECONDS = 60
 """How long `OneCommit` may hold what was written; then Postgres ends it, and all of it is undone."""
 
 
+POOL_SECONDS = 5
+"""How long a request waits for a connection: the pool is full, or the database has just gone away."""
+CHECK_SECONDS = 5
+WRITES_CHECKED_FOR = 30
+"""Seconds for which a check of writing holds: it is some hundred kilobytes each time."""
+AWAY_SECONDS = 1
+"""The same once connecting has failed for a while."""
+RECONNECT_SECONDS = 1
+"""Between two tries to connect, while the database is away."""
+
+
 class Database:
     """A pool of connections as the application role."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        limits: Limits | None = None,
+        prepared: Prepared = "auto",
+    ) -> None:
         self.url = url
-        self._pool: AsyncConnectionPool[Transaction] = AsyncConnectionPool(
-            url,
-            connection_class=AsyncConnection[DictRow],
-            kwargs={"row_factory": dict_row, "autocommit": True},
-            min_size=2,
-            max_size=pool_size,
-            open=False,
-            name="memserver",
-            configure=_take_vectors,
-        )
+        self._pool_size = pool_size
+        self._limits = limits or Limits()
+        self._prepared = prepared
+        self._scope = "SELECT set_config('memserver.tenant', %s, true)"
+        self._scope_across = ""
+        self._pool: AsyncConnectionPool[Transaction] | None = None
+        self._weeding: asyncio.Task[None] | None = None
+        self._away = False
+        self._check_writes_at = 0.0
 
     @property
     def pool(self) -> AsyncConnectionPool[Transaction]:
         """The connections, for a library that brings its own queries."""
+        assert self._pool is not None, "open() first"
         return self._pool
 
     async def open(self) -> None:
         """Connect. Raises DatabaseError when the server doesn't answer."""
+        route = await find_route(self.url, self._limits, self._prepared)
+        if route.scope:
+            self._scope = f"{self._scope}, {route.scope}"
+            self._scope_across = f"SELECT {route.scope}"
+        kwargs: dict[str, Any] = {"row_factory": dict_row, "autocommit": True}
+        if not route.prepares:
+            kwargs["prepare_threshold"] = None
+        self._pool = AsyncConnectionPool(
+            route.url,
+            connection_class=AsyncConnection[DictRow],
+            kwargs=kwargs,
+            min_size=2,
+            max_size=self._pool_size,
+            open=False,
+            name="memserver",
+            configure=self._connected,
+            timeout=POOL_SECONDS,
+            # After this time one connection is given up, and the next begins: a steady pace, where the pool's own
+            # pauses double up to minutes.
+            reconnect_timeout=RECONNECT_SECONDS,
+            reconnect_failed=self._still_away,
+        )
         try:
             await self._pool.open(wait=True, timeout=30)
         except PoolTimeout as error:
             await self._pool.close()
-            raise DatabaseError("The database does not answer.") from error
+            raise DatabaseError(AWAY, detail=str(error)) from error
 
     async def close(self) -> None:
         """Give all connections back to the server."""
-        await self._pool.close()
+        if self._weeding is not None:
+            self._weeding.cancel()
+        await self.pool.close()
 
     @asynccontextmanager
     async def tenant(self, tenant: str) -> AsyncIterator[Transaction]:
@@ -72,7 +125,7 @@ class Database:
                 yield connection
             return
         async with self._connection() as connection, connection.transaction():
-            await connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
+            await connection.execute(self._scope, [tenant])
             yield connection
 
     @asynccontextmanager
@@ -80,13 +133,15 @@ class Database:
         """One transaction in a tenant's scope that only reads, and sees one moment in all its statements."""
         async with self._connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
+            await connection.execute(self._scope, [tenant])
             yield connection
 
     @asynccontextmanager
     async def across_tenants(self) -> AsyncIterator[Transaction]:
         """For the few functions that see every tenant; tables show nothing here."""
         async with self._connection() as connection, connection.transaction():
+            if self._scope_across:
+                await connection.execute(self._scope_across)
             yield connection
 
     @asynccontextmanager
@@ -100,26 +155,72 @@ class Database:
             _one_commit.reset(token)
             await whole.roll_back()
 
+    async def check(self) -> None:
+        """See that it answers and, now and then and after a write that failed, that it can be written.
+
+        Raises:
+            DatabaseError: it doesn't, or can't.
+        """
+        writes = time.monotonic() >= self._check_writes_at
+        try:
+            async with asyncio.timeout(CHECK_SECONDS), self.across_tenants() as tx:
+                await tx.execute("SELECT check_writes()" if writes else "SELECT 1")
+        except TimeoutError as error:
+            raise DatabaseError(BUSY, hint=SOON) from error
+        if writes:
+            self._check_writes_at = time.monotonic() + WRITES_CHECKED_FOR
+
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """Yield the payloads of a NOTIFY channel, on a connection of its own.
 
         Raises:
             DatabaseError: the connection failed; what was notified meanwhile is lost.
         """
-        try:
-            connection = await AsyncConnection.connect(self.url, autocommit=True)
-            async with connection:
+        with translated():
+            url = with_timeouts(self.url)
+            async with await AsyncConnection.connect(url, autocommit=True) as connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 async for notice in connection.notifies():
                     yield notice.payload
-        except psycopg.OperationalError as error:
-            raise DatabaseError(f"The database failed: {error}".strip()) from error
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:
-        with _translated():
-            async with self._pool.connection() as connection:
-                yield connection
+        try:
+            async with self.pool.connection(AWAY_SECONDS if self._away else None) as connection:
+                try:
+                    yield connection
+                except psycopg.Error as error:
+                    await self._look_after(connection, error)
+                    raise
+        except psycopg.Error as error:
+            # Whether the pool is used up or the database away, only its tries to connect show.
+            if isinstance(error, PoolTimeout) and self._away:
+                raise DatabaseError(AWAY, detail=str(error), hint=SOON) from error
+            failure = meaning(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+    async def _look_after(self, connection: Transaction, error: psycopg.Error) -> None:
+        """What an error says of the connection, of the others and of the disk."""
+        if takes_no_writes(error):
+            self._check_writes_at = 0.0
+        if taints(error):
+            await connection.close()
+            self._weed()
+
+    async def _connected(self, connection: Transaction) -> None:
+        self._away = False
+        await _take_vectors(connection)
+
+    async def _still_away(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._away = True
+        await pool.check()  # begins the next try
+
+    def _weed(self) -> None:
+        """Look through the pool: what ended one connection has ended others, too."""
+        if self._weeding is None or self._weeding.done():
+            self._weeding = asyncio.create_task(self.pool.check())
 
 
 async def _take_vectors(connection: Transaction) -> None:
@@ -151,7 +252,7 @@ class OneCommit:
             transaction = self._database.across_tenants()
             self._transaction = await self._stack.enter_async_context(transaction)
         tx = self._transaction
-        with _translated():
+        with translated():
             self._depth += 1
             try:
                 async with tx.transaction():
@@ -184,17 +285,6 @@ async def _has_written(tx: Transaction) -> bool:
     cursor = await tx.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS written")
     row = await cursor.fetchone()
     return row is not None and bool(row["written"])
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Give the driver's errors our name."""
-    try:
-        yield
-    except PoolTimeout as error:
-        raise DatabaseError("No database connection became free in time.") from error
-    except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as error:
-        raise DatabaseError(f"The database failed: {error}".strip()) from error
 
 
 _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)

@@ -174,7 +174,7 @@ class IdempotencyKeys:
             try:
                 await self.forget_expired()
             except DatabaseError as error:
-                logger.warning("Expired idempotency keys are not deleted yet: %s", error.message)
+                logger.warning("Expired idempotency keys are not deleted yet: %s", error)
 
     async def _renew(self, claim: Claim) -> None:
         while True:
@@ -188,4 +188,4 @@ class IdempotencyKeys:
                         [self._lease_seconds, claim.tenant, claim.key, claim.id],
                     )
             except DatabaseError as error:
-                logger.warning("A request's claim was not prolonged: %s", error.message)
+                logger.warning("A request's claim was not prolonged: %s", error)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import psycopg
 
 from memserver.errors import DatabaseError
+from memserver.storage.failures import AWAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def agents_naming(url: str, model: str) -> list[str]:
         with psycopg.connect(url, connect_timeout=10) as connection:
             return [name for (name,) in connection.execute(query, [model]).fetchall()]
     except psycopg.Error as error:
-        raise DatabaseError(f"The agents can't be read: {error}".strip()) from error
+        raise DatabaseError("The agents can't be read.", detail=str(error)) from error
 
 
 def inspect(url: str) -> DatabaseReport:
@@ -55,7 +56,7 @@ def inspect(url: str) -> DatabaseReport:
                 ).fetchone()
                 revision = found[0] if found else None
     except psycopg.Error as error:
-        raise DatabaseError(f"The database can't be reached: {error}".strip()) from error
+        raise DatabaseError(AWAY, detail=str(error)) from error
     assert version is not None
     return DatabaseReport(
         version[0], int(version[1]), extension[0] if extension else None, revision

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
-import psycopg
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
 from procrastinate.builtin_tasks import remove_old_jobs
 from procrastinate.connector import Notify
@@ -22,10 +21,12 @@ from procrastinate.manager import JobManager
 from procrastinate.worker import Worker
 from typing_extensions import override
 
-from memserver.errors import DatabaseError, MemserverError
+from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
+from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
+from memserver.storage.repeating import repeat
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class JobRunner:
         self._stopping = False
         self._worker: Worker | None = None
         # A tick of the past is left out: what was missed while no process ran need not be made up.
-        connector = _Connector(database)
+        connector = _Connector(database, self._pause)
         self._app = App(connector=connector, periodic_defaults={"max_delay": 0})
         self._app.job_manager = _Manager(connector, pause=self._pause)
         for name, handler in handlers.items():
@@ -83,9 +84,10 @@ class JobRunner:
             if not self._at_once:
                 yield
                 return
-            tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._take_over())]
-            for task in tasks:
-                task.add_done_callback(_tell_of_death)
+            tasks = [
+                asyncio.create_task(self._work()),
+                asyncio.create_task(repeat(self._take_over, self._pause)),
+            ]
             try:
                 yield
             finally:
@@ -133,14 +135,17 @@ class JobRunner:
         )
 
     async def _work(self) -> None:
-        """Have a worker run for ever: one that stops, since the database was away, is followed by another."""
+        """Have a worker run for ever: one that stops, most likely since the database was away, is followed by another."""
         while not self._stopping:
             self._worker = self._make_worker(wait=True)
             reason = "The job worker has stopped."
-            try:
-                await self._worker.run()
-            except ConnectorException as error:
+            running = asyncio.ensure_future(self._worker.run())
+            await asyncio.wait([running])
+            error = running.exception()
+            if isinstance(error, ConnectorException):
                 reason = f"The database failed: {error.__cause__ or error}".strip()
+            elif error is not None:
+                logger.error("The job worker has a fault of ours.", exc_info=error)
             self._worker = None
             if not self._stopping:
                 logger.warning("%s Starting another one in %.1f s.", reason, self._pause)
@@ -148,32 +153,31 @@ class JobRunner:
 
     async def _take_over(self) -> None:
         """Queue again what dead workers were running."""
-        while True:
-            try:
-                async with self._database.across_tenants() as tx:
-                    cursor = await tx.execute(
-                        "SELECT retry_stalled_jobs(%s, %s) AS id",
-                        [self._lease_seconds, MOST_ATTEMPTS],
-                    )
-                    for row in await cursor.fetchall():
-                        logger.warning("Job %s was left by a dead worker.", row["id"])
-            except DatabaseError as error:
-                logger.warning("%s Trying again in %.1f s.", error.message, self._pause)
-            await asyncio.sleep(self._pause)
+        async with self._database.across_tenants() as tx:
+            cursor = await tx.execute(
+                "SELECT retry_stalled_jobs(%s, %s) AS id", [self._lease_seconds, MOST_ATTEMPTS]
+            )
+            for row in await cursor.fetchall():
+                logger.warning("Job %s was left by a dead worker.", row["id"])
 
 
 class _Connector(PsycopgConnector):
     """Procrastinate's access to the database: our pool, and our way to listen."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, pause: float) -> None:
         super().__init__()
         self._database = database
+        self._pause = pause
 
     @override
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         [channel] = channels
-        async for payload in self._database.listen(channel):
-            await on_notification(channel=channel, payload=payload)
+
+        async def listen() -> None:
+            async for payload in self._database.listen(channel):
+                await on_notification(channel=channel, payload=payload)
+
+        await repeat(listen, self._pause)  # jobs are found by looking meanwhile
 
 
 class _Manager(JobManager):
@@ -184,13 +188,22 @@ class _Manager(JobManager):
         self._pause = pause
 
     @override
+    async def update_heartbeat(self, worker_id: int) -> None:
+        """A sign that can't be given now is given the next time."""
+        try:
+            await super().update_heartbeat(worker_id)
+        except ConnectorException as error:
+            if not passes(error.__cause__):
+                raise
+
+    @override
     async def finish_job_by_id_async(self, job_id: int, status: Status, delete_job: bool) -> None:
         finish = partial(super().finish_job_by_id_async, job_id, status, delete_job)
         for _ in range(3):  # as long as the heartbeat may be late; then another worker takes over
             try:
                 return await finish()
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await finish()
@@ -211,7 +224,7 @@ class _Manager(JobManager):
             except UniqueViolation:  # another one of its name and key waits already
                 return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if not passes(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await retry()
@@ -226,7 +239,7 @@ class _Retries(BaseRetryStrategy):
     ) -> RetryDecision | None:
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_in={"seconds": 0})
-        told = exception.message if isinstance(exception, MemserverError) else None
+        told = str(exception) if isinstance(exception, MemserverError) else None
         logger.warning(
             "Job %s (%s) failed at attempt %d: %s",
             *(job.id, job.task_name, job.attempts + 1, told or exception),
@@ -235,12 +248,6 @@ class _Retries(BaseRetryStrategy):
         if job.attempts + 1 >= MOST_ATTEMPTS:
             return None
         return RetryDecision(retry_in={"seconds": min(5**job.attempts, LONGEST_PAUSE)})
-
-
-def _tell_of_death(task: asyncio.Task[None]) -> None:
-    """It runs for ever, unless by a fault of ours."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("This process runs no more jobs, by a fault of ours.", exc_info=error)
 
 
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:

@@ -321,13 +321,23 @@ async def evict(
 
 
 async def give_up(tx: Transaction, lease: Lease) -> None:
-    """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more."""
+    """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more.
+
+    The attempt at its turn doesn't count: its worker lives, so the turn has killed nobody.
+    """
     cursor = await tx.execute(
-        """UPDATE agent_state SET lease_owner = NULL
-           WHERE agent_id = %s AND lease_owner = %s AND lease_epoch = %s""",
+        """WITH held AS (
+               UPDATE agent_state SET lease_owner = NULL
+               WHERE agent_id = %s AND lease_owner = %s AND lease_epoch = %s
+               RETURNING agent_id, done_turn + 1 AS turn
+           ), again AS (
+               UPDATE turns t SET attempts = greatest(attempts - 1, 0) FROM held
+               WHERE t.agent_id = held.agent_id AND t.turn = held.turn AND t.state = 'running'
+           )
+           SELECT 1 FROM held""",
         [lease.agent_id, lease.owner, lease.epoch],
     )
-    if cursor.rowcount == 0:
+    if await cursor.fetchone() is None:
         raise LeaseLost("Another worker took the agent over.")
 
 

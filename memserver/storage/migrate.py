@@ -8,6 +8,7 @@ from psycopg import sql
 
 from memserver.errors import DatabaseError, SetupError
 from memserver.storage.checks import APP_ROLE, create_role
+from memserver.storage.failures import translated
 from memserver.storage.inspect import inspect
 
 OWNER_ROLE = "memserver_owner"
@@ -25,8 +26,14 @@ def newest_revision() -> str:
 
 
 def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
-    """Create the two roles, the database and the extension on a server that is ours alone."""
-    with psycopg.connect(superuser_url, autocommit=True) as connection:
+    """Create the two roles, the database and the extension on a server that is ours alone.
+
+    Two that start together do it once: the lock is held to the end.
+
+    Raises:
+        DatabaseError: the server doesn't answer, or recovers from a crash.
+    """
+    with translated(), psycopg.connect(superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(hashtextextended('memserver prepare', 0))")
         for role in (OWNER_ROLE, APP_ROLE):
             create_role(connection, role, login=True)
@@ -39,8 +46,13 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
                     sql.Identifier(database), sql.Identifier(OWNER_ROLE)
                 )
             )
-    with psycopg.connect(superuser_url, dbname=database, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        with psycopg.connect(superuser_url, dbname=database, autocommit=True) as inside:
+            inside.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            inside.execute(
+                sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(
+                    sql.Identifier(database)
+                )
+            )
 
 
 def migrate(owner_url: str) -> str:
@@ -52,8 +64,8 @@ def migrate(owner_url: str) -> str:
         The revision the database is at now.
 
     Raises:
-        SetupError: the server is unreachable or too old, pgvector is missing, a right is, or the schema is newer
-            than this version.
+        SetupError: the server is too old, pgvector is missing, a right is, or the schema is newer than this version.
+        DatabaseError: the server is unreachable, or can't be written to now.
     """
     newest = newest_revision()
     hint = "Check MEMSERVER_DATABASE_URL, and that the server runs and takes connections."
@@ -69,5 +81,5 @@ def migrate(owner_url: str) -> str:
 
             upgrade(owner_url, migrations_folder())
     except DatabaseError as error:
-        raise SetupError(error.message, hint=hint) from error
+        raise DatabaseError(error.message, detail=error.detail, hint=hint) from error
     return newest

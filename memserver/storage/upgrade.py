@@ -6,8 +6,10 @@ import psycopg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, make_url, pool, text
+from sqlalchemy.exc import DBAPIError
 
 from memserver.storage.checks import check_encoding, check_server
+from memserver.storage.failures import translated
 
 
 def upgrade(owner_url: str, migrations: Path) -> None:
@@ -15,12 +17,16 @@ def upgrade(owner_url: str, migrations: Path) -> None:
 
     Raises:
         SetupError: the server is too old, its encoding not UTF8, pgvector is missing, or a right is.
-        psycopg.OperationalError: the server is unreachable.
+        DatabaseError: the server is unreachable, or can't be written to now.
     """
-    check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
+    with translated():
+        check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
     # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.
     url = make_url(owner_url).set(drivername="postgresql+psycopg")
-    engine = create_engine(url, poolclass=pool.NullPool)
+    unprepared = {
+        "prepare_threshold": None
+    }  # a pooler may give each transaction another connection
+    engine = create_engine(url, poolclass=pool.NullPool, connect_args=unprepared)
     try:
         with engine.begin() as connection:
             connection.execute(
@@ -33,5 +39,10 @@ def upgrade(owner_url: str, migrations: Path) -> None:
             config.set_main_option("script_location", str(migrations))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+    except DBAPIError as error:
+        with translated():
+            if isinstance(error.orig, psycopg.Error):
+                raise error.orig from error
+        raise
     finally:
         engine.dispose()

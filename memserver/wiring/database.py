@@ -31,6 +31,7 @@ def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
 
     Raises:
         SetupError: it can't be had; the hint says how to mend it.
+        DatabaseError: it is away.
     """
     with reachable_database(settings) as urls:
         migrate(urls.owner)
@@ -44,12 +45,13 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
 
     Raises:
         SetupError: its URL is none, or the embedded one can't run here; the hint says how to mend it.
+        DatabaseError: the embedded one recovers from a crash.
     """
     if settings.database_url is not None:
         owner = _checked_url(settings.database_url.get_secret_value())
         yield DatabaseUrls(owner, _app_url(settings, owner))
         return
-    with EmbeddedPostgres(settings.home / "postgres") as server:
+    with EmbeddedPostgres(settings.home / "postgres") as server, server.kept_running():
         prepare_embedded(server.url(), EMBEDDED_DATABASE)
         yield DatabaseUrls(
             server.url(EMBEDDED_DATABASE, OWNER_ROLE), server.url(EMBEDDED_DATABASE, APP_ROLE)

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from memserver.agent.calls import CallLimits
@@ -26,6 +26,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import recall_vectors
+from memserver.storage.connecting import Limits as TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
@@ -40,8 +41,11 @@ from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 from memserver.tools.remote import Remote
 from memserver.tools.toolbox import Toolbox
-from memserver.wiring.database import database_urls
+from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
+
+SHORTEST_IDLE = 5
+"""Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,7 @@ class Services:
         )
 
     async def _ask_database(self) -> str:
-        async with self.database.across_tenants() as tx:
-            await tx.execute("SELECT 1")
+        await self.database.check()
         return "answers"
 
     async def _ask_model(self) -> str:
@@ -118,7 +121,7 @@ def check_settings(settings: Settings) -> None:
 @asynccontextmanager
 async def running_services(settings: Settings) -> AsyncIterator[Services]:
     """Everything, built from the settings and running while the block runs."""
-    with database_urls(settings) as urls:
+    async with _reached(settings) as urls:
         models = Models(settings)
         inner = make_embedder(settings, load=False)
         embedder = BatchingEmbedder(inner)
@@ -134,11 +137,18 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
 
 
 @asynccontextmanager
+async def _reached(settings: Settings) -> AsyncIterator[DatabaseUrls]:
+    """The database of the settings; the event loop runs meanwhile."""
+    with ExitStack() as stack:
+        yield await asyncio.to_thread(stack.enter_context, database_urls(settings))
+
+
+@asynccontextmanager
 async def upkeep_alone(
     settings: Settings, app_url: str
 ) -> AsyncIterator[tuple[VectorUpkeep, Embedder]]:
     """What re-embeds collections, and the embedder of the settings, without a server."""
-    database = Database(app_url, pool_size=2)
+    database = Database(app_url, pool_size=2, prepared=settings.database_prepared_statements)
     embedder = make_embedder(settings)
     others = OtherEmbedders(embedder.model, settings)
     archival = ArchivalStorage(embedder, others)
@@ -161,7 +171,7 @@ async def memory_alone(
     """The database and archival storage, for who uses memories without turns."""
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
-    database = Database(app_url, pool_size=settings.database_pool_size)
+    database = _database(app_url, settings)
     await database.open()
     try:
         yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
@@ -182,7 +192,7 @@ async def assemble(
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
-    database = Database(app_url, pool_size=settings.database_pool_size)
+    database = _database(app_url, settings)
     await database.open()
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
@@ -279,6 +289,15 @@ def job_handlers(
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
     }
+
+
+def _database(app_url: str, settings: Settings) -> Database:
+    return Database(
+        app_url,
+        pool_size=settings.database_pool_size,
+        limits=TransactionLimits(idle=max(settings.lease_seconds, SHORTEST_IDLE)),
+        prepared=settings.database_prepared_statements,
+    )
 
 
 async def _load_after(models: ModelSource, embedder: Embedder) -> None:

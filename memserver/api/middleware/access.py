@@ -19,13 +19,13 @@ from memserver.api.errors import answer
 from memserver.api.middleware.rate_limit import RateLimit
 from memserver.api.pages import ASSETS
 from memserver.errors import (
-    Conflict,
     Forbidden,
     InvalidApiKey,
     MemserverError,
     MissingApiKey,
     RateLimited,
     RequestTooLarge,
+    ServerStarting,
 )
 from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.storage.api_keys import Scope as KeyScope
@@ -155,7 +155,7 @@ class Access:
     async def _find_caller(self, scope: Scope, headers: Headers) -> Caller:
         services = cast("Services | None", getattr(scope["app"].state, "services", None))
         if services is None:
-            raise Conflict("The server is still starting.", hint="Ask GET /v1/ready.")
+            raise ServerStarting
         secret = _bearer(headers)
         if not await services.keys.any(secret):
             self._check_is_local(scope, headers)

@@ -21,8 +21,10 @@ from memserver.agent.events import (
     TurnQueued,
 )
 from memserver.agent.transcript import Said, unread
+from memserver.agent.turn import as_json
+from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
-from memserver.errors import InvalidInput, NotFound
+from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.memory.text import clean
 from memserver.messages import Message
 from memserver.storage import agents, inbox
@@ -160,8 +162,12 @@ async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[
     async def all_of_it() -> AsyncIterator[str | End]:
         async with aclosing(pieces):
             yield first
-            async for piece in pieces:
-                yield piece
+            try:
+                async for piece in pieces:
+                    yield piece
+            except MemserverError as error:
+                log_if_database(f"The stream of turn {turn.turn}", error)
+                yield TurnEnded(turn.turn, turn.steps, "error", turn.usage, as_json(error))
 
     return all_of_it()
 

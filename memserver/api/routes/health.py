@@ -1,10 +1,12 @@
 """Liveness and readiness."""
 
-from fastapi import APIRouter, Response
+from typing import cast
+
+from fastapi import APIRouter, Request, Response
 
 import memserver
-from memserver.api.dependencies import ServicesDep
 from memserver.api.schemas.agents import Component, Health, Readiness
+from memserver.wiring.services import Services
 
 router = APIRouter(tags=["health"])
 
@@ -16,8 +18,15 @@ async def get_health() -> Health:
 
 
 @router.get("/ready", responses={503: {"model": Readiness, "description": "Not yet, or not now."}})
-async def get_readiness(services: ServicesDep, response: Response) -> Readiness:
+async def get_readiness(request: Request, response: Response) -> Readiness:
     """Whether turns can be answered now, and if not, what is missing."""
+    services = cast("Services | None", getattr(request.app.state, "services", None))
+    if services is None:
+        response.status_code = 503
+        waits_for = getattr(request.app.state, "waits_for", "The server is still starting.")
+        return Readiness(
+            ready=False, components=[Component(name="database", ready=False, detail=waits_for)]
+        )
     found = [
         Component(name=check.name, ready=check.ready, detail=check.detail)
         for check in await services.readiness()

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
 from memserver.api.dependencies import AgentId, NewestFirst, ServicesDep, TenantDep
-from memserver.api.errors import STATUS, body
+from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.schemas.messages import (
     Answer,
     ImportIn,
@@ -18,8 +18,8 @@ from memserver.api.schemas.messages import (
     MessagePage,
     TurnOut,
 )
-from memserver.api.sse import encode
-from memserver.errors import InvalidInput
+from memserver.api.sse import encode, frame
+from memserver.errors import InvalidInput, MemserverError
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage, Turn
 
@@ -181,6 +181,12 @@ def _stream(
 async def _events(
     conversation: Conversation, tenant: str, turn: Turn, after: int
 ) -> AsyncIterator[str]:
-    async for event in conversation.follow(tenant, turn, text=True, after=after):
-        for frame in encode(event):
-            yield frame
+    try:
+        async for event in conversation.follow(tenant, turn, text=True, after=after):
+            for part in encode(event):
+                yield part
+    except (
+        MemserverError
+    ) as error:  # it is too late for a status: the turn stays, and can be read on
+        log_if_database(f"The stream of turn {turn.turn}", error)
+        yield frame("error", body(error.code, error.message, error.hint))

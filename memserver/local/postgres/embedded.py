@@ -15,19 +15,26 @@ joins and ends.
 """
 
 import fcntl
+import logging
 import os
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Self
 
 from memserver.errors import SetupError
 from memserver.local.postgres.account import make_traversable
 from memserver.local.postgres.binaries import SHIPPED, PostgresPackage
 from memserver.local.postgres.cluster import OWN_SETTINGS, Cluster, locate_cluster, log_tail
-from memserver.local.postgres.process import PORT
+from memserver.local.postgres.process import PORT, find_postmaster
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+LONGEST_PAUSE = 10.0
 
 
 class EmbeddedPostgres:
@@ -91,6 +98,35 @@ class EmbeddedPostgres:
         except BaseException:
             self._unshare(newly)
             raise
+
+    @contextmanager
+    def kept_running(self) -> Iterator[None]:
+        """Start the server again whenever it dies while the block runs; whichever process sees it first does."""
+        ending = Event()
+        keeper = Thread(target=self._keep_running, args=[ending], daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            keeper.join()
+
+    def _keep_running(self, ending: Event) -> None:
+        assert self._cluster is not None
+        pause = LOOK_SECONDS
+        while not ending.wait(pause):
+            if find_postmaster(self._cluster.data) is not None:
+                pause = LOOK_SECONDS
+                continue
+            logger.warning(
+                "The embedded Postgres has died and is started again. Its log: %s", self._log
+            )
+            try:
+                self.acquire()
+                pause = LOOK_SECONDS
+            except SetupError as error:
+                pause = min(2 * pause, LONGEST_PAUSE)
+                logger.warning("%s Trying again in %.1f s.", error.message, pause)
 
     def release(self) -> bool:
         """Stop using the server; returns true when this was its last user and stopped it."""

@@ -1,0 +1,127 @@
+"""How connections to the database are opened: what bounds their waits, and what a pooler in between forbids.
+
+A pooler as PgBouncer refuses or forgets what is set for a connection, and in transaction mode gives each transaction
+another connection to Postgres, where what was prepared on the one before isn't. Then every transaction brings its
+own limits, and nothing is prepared unless the settings say that the pooler knows prepared statements.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from memserver.storage.failures import translated
+
+logger = logging.getLogger(__name__)
+
+Prepared = Literal["auto", "on", "off"]
+"""Whether statements are prepared; auto: unless a pooler stands between."""
+
+_NETWORK = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+"""A host that is lost without a word is noticed within half a minute, not after the kernel's two hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that Postgres lets a transaction of ours wait.
+
+    Attributes:
+        idle: for its next statement; what it holds is free again when our process hangs for longer.
+        lock: for one lock, so that who waits for somebody's hangs doesn't use up the pool.
+    """
+
+    idle: float = 15
+    lock: float = 3
+
+    def settings(self) -> dict[str, str]:
+        """As Postgres' settings, in milliseconds."""
+        return {
+            "idle_in_transaction_session_timeout": str(round(1000 * self.idle)),
+            "lock_timeout": str(round(1000 * self.lock)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to connect.
+
+    Attributes:
+        url: with what bounds a connection's waits.
+        pooled: whether a pooler stands between, so that nothing can be set for a connection.
+        prepares: whether statements are prepared.
+        limits: of each transaction; a pooled one has to set them itself.
+    """
+
+    url: str
+    pooled: bool
+    prepares: bool
+    limits: Limits
+
+    @property
+    def scope(self) -> str:
+        """The settings that a transaction must begin with, as the list of a SELECT; empty: none."""
+        if not self.pooled:
+            return ""
+        values = self.limits.settings().items()
+        return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values)
+
+    def describe(self) -> str:
+        """What a person should know of it; empty where nothing is special."""
+        if not self.pooled:
+            return "" if self.prepares else "without prepared statements"
+        prepared = "with" if self.prepares else "without"
+        return f"through a pooler, {prepared} prepared statements"
+
+
+def with_timeouts(url: str) -> str:
+    """The URL with limits for a network that fails; what it says itself stays."""
+    given = conninfo_to_dict(url)
+    return make_conninfo(url, **{name: _NETWORK[name] for name in _NETWORK if name not in given})
+
+
+async def find_route(url: str, limits: Limits, prepared: Prepared = "auto") -> Route:
+    """Connect once, and see what stands between. Raises DatabaseError."""
+    url = with_timeouts(url)
+    with translated():
+        async with await AsyncConnection.connect(url, autocommit=True) as connection:
+            cursor = await connection.execute("SELECT pg_backend_pid()")
+            route = _route(url, connection.info, await cursor.fetchone(), limits, prepared)
+    if said := route.describe():
+        logger.info("The database is reached %s.", said)
+    return route
+
+
+def find_route_now(url: str, prepared: Prepared = "auto") -> Route:
+    """The same for a command that examines the database. Raises DatabaseError."""
+    url = with_timeouts(url)
+    with translated(), psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        return _route(url, connection.info, row, Limits(), prepared)
+
+
+def _route(
+    url: str,
+    info: psycopg.ConnectionInfo,
+    row: tuple[int] | None,
+    limits: Limits,
+    prepared: Prepared,
+) -> Route:
+    """A pooler makes up the process that a client is said to be connected to."""
+    assert row is not None
+    pooled = row[0] != info.backend_pid
+    prepares = prepared == "on" or (prepared == "auto" and not pooled)
+    if not pooled:
+        options = str(conninfo_to_dict(url).get("options") or "")
+        for name, value in limits.settings().items():
+            options += "" if name in options else f" -c {name}={value}"
+        url = make_conninfo(url, options=options.strip())
+    return Route(url, pooled, prepares, limits)

@@ -1,0 +1,112 @@
+"""PgBouncer between memserver and Postgres: in transaction mode, and when it loses its connections."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from memserver.cli.examination import examine_database
+from memserver.testing.scripted import ScriptedModel, say
+from tests.support.pgbouncer import needs_pgbouncer, pgbouncer
+from tests.support.server import OneDatabase, Server, serving
+from tests.support.servers import temporary_folder
+
+pytestmark = needs_pgbouncer
+
+AGENTS = 6
+MESSAGES = 5
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with temporary_folder() as made:
+        yield made
+
+
+@contextmanager
+def superuser(database: OneDatabase) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database.superuser, autocommit=True) as connection:
+        yield connection
+
+
+async def post_until_stored(server: Server, agent: str, text: str) -> list[int]:
+    """The statuses of a keyed message, up to the first that is none of a failing database."""
+    statuses: list[int] = []
+    while not statuses or statuses[-1] == 503:
+        answer = await server.http.post(
+            f"/v1/agents/{agent}/messages", json={"text": text}, headers={"Idempotency-Key": text}
+        )
+        statuses.append(answer.status_code)
+    return statuses
+
+
+async def talk(server: Server, agent: str) -> list[int]:
+    return [
+        status
+        for number in range(MESSAGES)
+        for status in await post_until_stored(server, agent, f"m{number}")
+    ]
+
+
+def assert_all_answered_once(server: Server) -> None:
+    total = AGENTS * MESSAGES
+    assert server.rows("SELECT state, count(*) FROM turns GROUP BY state") == [("done", total)]
+    said = server.rows("SELECT role, count(*) FROM messages GROUP BY role ORDER BY role")
+    assert said == [("assistant", total), ("user", total)]
+
+
+async def test_all_is_answered_through_a_pooler_in_transaction_mode(
+    database: OneDatabase, folder: Path
+) -> None:
+    model = ScriptedModel([say(f"answer {n}") for n in range(AGENTS * MESSAGES)])
+    with pgbouncer(folder, database, "transaction") as pooled:
+        async with serving(pooled, model, jobs_at_once=1) as server:
+            agents = [await server.create_agent() for _ in range(AGENTS)]
+            statuses = await asyncio.gather(*(talk(server, agent) for agent in agents))
+            assert_all_answered_once(server)
+    assert statuses == [[200] * MESSAGES] * AGENTS
+
+
+async def test_a_pooler_that_loses_its_connections_fails_no_turn(
+    database: OneDatabase, folder: Path
+) -> None:
+    model = ScriptedModel([say(f"answer {n}") for n in range(5 * AGENTS * MESSAGES)])
+    with pgbouncer(folder, database, "session", size=20) as pooled:
+        async with serving(pooled, model) as server:
+            agents = [await server.create_agent() for _ in range(AGENTS)]
+            talking = asyncio.gather(*(talk(server, agent) for agent in agents))
+            while not talking.done():
+                with superuser(database) as connection:
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+                await asyncio.wait([talking], timeout=0.3)
+            statuses = {status for each in await talking for status in each}
+            assert_all_answered_once(server)
+    assert statuses <= {200, 503}
+
+
+async def test_prepared_statements_that_the_pooler_does_not_know_fail_no_turn(
+    database: OneDatabase, folder: Path
+) -> None:
+    """A setting that is wrong for it: requests fail as those that may be repeated, and nothing is lost."""
+    model = ScriptedModel([say(f"answer {n}") for n in range(5 * AGENTS * MESSAGES)])
+    with pgbouncer(folder, database, "transaction") as pooled:
+        async with serving(pooled, model, database_prepared_statements="on") as server:
+            agents = [await server.create_agent() for _ in range(AGENTS)]
+            async with asyncio.timeout(30):
+                talking = await asyncio.gather(*(talk(server, agent) for agent in agents))
+            assert_all_answered_once(server)
+    assert {status for each in talking for status in each} <= {200, 503}
+
+
+def test_the_doctor_names_a_pooler(database: OneDatabase, folder: Path) -> None:
+    with pgbouncer(folder, database, "transaction") as pooled:
+        found = examine_database(pooled.owner, pooled.app)[0]
+    assert found.well
+    assert found.detail.endswith("through a pooler, without prepared statements")
+    assert "pooler" not in examine_database(database.owner, database.app)[0].detail

@@ -1,0 +1,168 @@
+"""What dies comes back by itself: Postgres, a worker, the main process, each while the others are away or not."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memserver.local.postgres.embedded import EmbeddedPostgres
+from memserver.local.postgres.process import find_postmaster, stop
+from memserver.storage.checks import APP_ROLE
+from memserver.storage.migrate import OWNER_ROLE, prepare_embedded
+from tests.support.processes import client, eventually, holding_model, server
+from tests.support.servers import ServerProcess, Settings, settings_for
+
+pytestmark = pytest.mark.slow
+
+FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+@pytest.fixture
+def external(folder: Path) -> Iterator[EmbeddedPostgres]:
+    """A Postgres of the user's own, which a test stops and starts."""
+    with EmbeddedPostgres(folder / "external", settings=FAST) as postgres:
+        prepare_embedded(postgres.url())
+        yield postgres
+
+
+def settings_on(postgres: EmbeddedPostgres, model_url: str, **more: object) -> Settings:
+    urls = {
+        "database_url": postgres.url("memserver", OWNER_ROLE),
+        "database_app_url": postgres.url("memserver", APP_ROLE),
+    }
+    return settings_for(model_url, **urls, lease_seconds=2, **more)
+
+
+def kill_postmaster(data: Path) -> None:
+    found = find_postmaster(data)
+    assert found is not None
+    os.kill(found.pid, signal.SIGKILL)
+
+
+def readiness(process: ServerProcess) -> tuple[int, str]:
+    """The status of /v1/ready, and what it says of the database."""
+    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)
+    try:
+        connection.request("GET", "/v1/ready")
+        answer = connection.getresponse()
+        [database] = [
+            each for each in json.loads(answer.read())["components"] if each["name"] == "database"
+        ]
+        return answer.status, database["detail"]
+    except (OSError, http.client.HTTPException) as error:
+        return 0, str(error)
+    finally:
+        connection.close()
+
+
+def database_answers(process: ServerProcess) -> bool:
+    return readiness(process)[1] == "answers"
+
+
+async def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
+    folder: Path, external: EmbeddedPostgres, echo: ServerProcess
+) -> None:
+    data = folder / "external" / "data"
+    with server(folder, settings_on(external, echo.url), "--workers", "2") as process:
+        async with client(process) as user:
+            agent = await user.create_agent()
+            assert await user.say(agent, "hello") == "echo: hello"
+            before = set(process.pids())
+            found = find_postmaster(data)
+            assert found is not None
+            assert await asyncio.to_thread(stop, found, 30)
+            # All of them, so that a new one answers what is asked.
+            for victim in sorted(before - {process.pid})[-2:]:
+                os.kill(victim, signal.SIGKILL)
+            await eventually(lambda: "can't be reached" in readiness(process)[1])
+            status, detail = await asyncio.to_thread(readiness, process)
+            assert process.healthy("/v1/health")
+            refused = await user.post(agent, "too early")
+            assert not process.ended
+            await asyncio.to_thread(external.acquire)
+            await eventually(lambda: database_answers(process))
+            assert await user.say(agent, "again") == "echo: again"
+        assert not process.ended
+    assert (status, detail) == (503, "The database can't be reached.")
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "server_starting"
+    assert refused.headers["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_embedded_postgres_is_started_again_when_it_dies(
+    folder: Path, echo: ServerProcess, workers: str
+) -> None:
+    data = folder / "postgres" / "data"
+    settings = settings_for(echo.url, home=folder, lease_seconds=2)
+    with server(folder, settings, "--workers", workers) as process:
+        async with client(process) as user:
+            agent = await user.create_agent()
+            for number in range(2):
+                assert await user.say(agent, f"m{number}") == f"echo: m{number}"
+                dead = find_postmaster(data)
+                kill_postmaster(data)
+                await eventually(lambda: find_postmaster(data) not in (None, dead))  # noqa: B023
+                await eventually(lambda: database_answers(process))
+            history = await user.history(agent)
+        assert await asyncio.to_thread(process.terminate) == 0
+    assert [each["text"] for each in history] == ["m0", "echo: m0", "m1", "echo: m1"]
+    assert find_postmaster(data) is None
+
+
+async def test_workers_end_with_the_main_process_and_a_new_server_takes_the_port(
+    folder: Path, echo: ServerProcess
+) -> None:
+    settings = settings_for(echo.url, home=folder, lease_seconds=2)
+    with server(folder, settings, "--workers", "2") as killed:
+        async with client(killed) as user:
+            agent = await user.create_agent()
+        workers = set(killed.pids()) - {killed.pid}
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.process.wait()
+        await eventually(lambda: not workers & set(killed.pids()))
+        with server(folder, settings, "--workers", "2", port=killed.port) as second:
+            async with client(second) as user:
+                assert await user.say(agent, "hello") == "echo: hello"
+
+
+async def test_a_stream_whose_postgres_dies_ends_with_an_error_event_and_no_traceback(
+    folder: Path, external: EmbeddedPostgres
+) -> None:
+    data = folder / "external" / "data"
+    with (
+        holding_model() as model,
+        server(folder, settings_on(external, model.url)) as process,
+    ):
+        async with client(process) as user:
+            agent = await user.create_agent()
+            bodies = {
+                f"/v1/agents/{agent}/messages": {"text": "hello", "stream": True},
+                "/v1/chat/completions": {
+                    "model": agent,
+                    "stream": True,
+                    "messages": [{"role": "user", "content": "hello again"}],
+                },
+            }
+            streams = [
+                asyncio.create_task(user.http.post(path, json=body))
+                for path, body in bodies.items()
+            ]
+            await eventually(lambda: model.asked)
+            kill_postmaster(data)
+            await eventually(lambda: "can't be reached" in process.log_text())
+            model.close()
+            ours, openai = await asyncio.gather(*streams)
+            await asyncio.to_thread(external.acquire)
+            await eventually(lambda: database_answers(process))
+        log = process.log_text()
+    kinds = [line for line in ours.text.splitlines() if line.startswith("event: ")]
+    assert kinds[-1] == "event: error"
+    assert '"code": "database_error"' in ours.text
+    assert "database_error" in openai.text
+    assert "Traceback" not in log
