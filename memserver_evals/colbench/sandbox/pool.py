@@ -33,8 +33,7 @@ _NEEDS = "It needs Linux with seccomp filters and Landlock; a container must not
 _TRIAL = Limits(call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20)
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from memserver_evals.colbench.kinds import Kind
-from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
+    "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
 )
 
 
