@@ -230,10 +230,22 @@ class TurnTimeout(MemserverError):
     code = "turn_timeout"
 
 
+class TurnAbandoned(MemserverError):
+    """A turn was given up, since the server's process ended each time that it was tried."""
+
+    code = "turn_abandoned"
+
+
 class ToolError(MemserverError):
     """A tool refused. Its message is what the model reads as the failed call's result."""
 
     code = "tool_failed"
+
+
+class McpServerError(MemserverError):
+    """An MCP server answered what can't be used, or nothing in time."""
+
+    code = "mcp_server_error"
 
 
 class ModelError(MemserverError):

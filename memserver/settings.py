@@ -55,6 +55,8 @@ class Settings(BaseSettings):
     """Requests a minute that one API key may make of one process; 0: no limit."""
     rate_limit_burst: int = Field(default=60, ge=1)
     """Burst: requests at once before rate_limit applies."""
+    blocked_seconds: float = Field(default=1, gt=0)
+    """The log says what holds the event loop when it answers nothing for so long."""
     request_max_bytes: int = Field(default=64_000_000, ge=1)
     """Largest body of a request."""
     import_max_bytes: int = Field(default=10_000_000_000, ge=1)

@@ -14,27 +14,46 @@ from uuid import UUID
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
 from memserver.agent.turn import TurnRun, as_json
-from memserver.errors import Conflict, DatabaseError, LeaseLost, MemserverError, NotFound
+from memserver.errors import (
+    Conflict,
+    DatabaseError,
+    LeaseLost,
+    MemserverError,
+    NotFound,
+    TurnAbandoned,
+)
 from memserver.openai_http.client import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
 from memserver.storage.repeating import repeat
+from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 MOST_TAKEN_OVER = 100
 """Agents that one look for abandoned work takes up."""
 MOST_ATTEMPTS = 5
-"""Times that a turn is taken up before it is given up as one that kills its workers."""
+"""Times that a turn is taken up, and never given back, before it is given up as one that kills its workers."""
+MOST_BLOCKED = 1
+"""Processes that a turn may block until they are killed, from its second attempt on."""
+
+_FAULT = MemserverError("The turn failed inside the server; the log says why.")
+_KILLS = TurnAbandoned(
+    "The turn was given up: each time that it was tried, the server's process ended.",
+    hint="The agent can be used on. The log says what the turn was doing.",
+)
 
 
 class Worker:
     """Serves agents until it is stopped."""
 
-    def __init__(self, faculties: Faculties, *, name: str, lease_seconds: float) -> None:
+    def __init__(
+        self, faculties: Faculties, watchdog: Watchdog, *, name: str, lease_seconds: float
+    ) -> None:
         self.name = name
+        self._watchdog = watchdog
         self._with = faculties
         self._lease_seconds = lease_seconds
         self._serving: dict[UUID, asyncio.Task[None]] = {}
@@ -129,13 +148,26 @@ class Worker:
                     work.turn.first_position + PLACES_PER_TURN,
                 )
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
-            if work.turn.attempts > MOST_ATTEMPTS:
-                released = await self._end_failed(work)
-            else:
-                with asking_for(str(agent_id)):
-                    released = await TurnRun(self._with, work, queue).run()
+            with asking_for(str(agent_id)):
+                released = await self._attempt(work, TurnRun(self._with, work, queue))
             if released:
                 self._leases.pop(agent_id, None)
+
+    async def _attempt(self, work: Work, run: TurnRun) -> bool:
+        """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
+        if work.turn.attempts == 1:
+            return await run.run()
+        key = work.turn.agent_id.bytes + work.turn.turn.to_bytes(8)
+        blocked = await asyncio.to_thread(self._watchdog.blocked_by, key)
+        if blocked < MOST_BLOCKED and work.turn.attempts <= MOST_ATTEMPTS:
+            return await self._watchdog.marked(key, run.run())
+        logger.error(
+            "Agent %s: turn %d is given up; its process died in each of %d attempts.",
+            *(work.turn.agent_id, work.turn.turn, work.turn.attempts - 1),
+        )
+        released = await self._end_failed(work, _KILLS)
+        await asyncio.to_thread(self._watchdog.forget, key)
+        return released
 
     async def _take(self, tx: Transaction, agent_id: UUID) -> Work | None:
         return await leases.take(tx, agent_id, self.name, self._lease_seconds)
@@ -146,11 +178,11 @@ class Worker:
             work = await self._take(tx, agent_id)
         if work is not None:
             self._leases[agent_id] = work.lease
-            await self._end_failed(work)
+            await self._end_failed(work, _FAULT)
             self._again.add(agent_id)
 
-    async def _end_failed(self, work: Work) -> bool:
-        error = as_json(MemserverError("The turn failed inside the server; the log says why."))
+    async def _end_failed(self, work: Work, failure: MemserverError) -> bool:
+        error = as_json(failure)
         turn = work.turn
         change = TurnWrite(
             turn=turn,

@@ -1,6 +1,5 @@
 """The agent file as a zip archive: written piece by piece, and read record by record from a file on disk."""
 
-import json
 import lzma
 import struct
 import zipfile
@@ -24,7 +23,7 @@ from memserver.agent_files.records import (
 )
 from memserver.agent_files.source import Note
 from memserver.errors import AgentFileCorrupt, AgentFileNewer, AgentFileTooLarge
-from memserver.memory.text import clean_json
+from memserver.memory.bounded_json import read_bounded
 
 AGENT = "agent.json"
 LONGEST_LINE = 32_000_000
@@ -206,7 +205,7 @@ class ArchiveReader:
 def parsed(text: bytes, where: str) -> object:
     """JSON, cleaned. Raises AgentFileCorrupt."""
     try:
-        return clean_json(json.loads(text, parse_constant=_no_number))
+        return read_bounded(text)
     except (ValueError, RecursionError) as error:
         raise AgentFileCorrupt(f"{where}: no valid JSON: {error}.") from error
 
@@ -217,9 +216,5 @@ def validated(kind: type[_AnyModel], value: object, where: str) -> _AnyModel:
         return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise AgentFileCorrupt(f"{where}: {field}: {first['msg']}.") from error
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+        field = ".".join(str(part)[:100] for part in first["loc"][:6])
+        raise AgentFileCorrupt(f"{where}: {field}: {first['msg'][:500]}.") from error

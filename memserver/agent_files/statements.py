@@ -317,7 +317,7 @@ async def insert_messages(
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at)
            SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at
-           FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::integer[],
+           FROM unnest(%s::bigint[], %s::text[], %b::text[], %b::text[], %s::integer[],
                        %s::timestamptz[]) AS m (position, role, content, thought, tokens, at)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )

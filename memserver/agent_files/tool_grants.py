@@ -1,5 +1,6 @@
 """The tools of an agent that is taken in: those that there are here, and those that can be registered from a file."""
 
+import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Sequence
@@ -95,7 +96,7 @@ class Granting:
         try:
             if not TOOL_NAME.fullmatch(record.name):
                 raise AgentFileCorrupt(f"tools.jsonl: {record.name!r} is no name of a tool.")
-            parameters = checked_parameters(told.parameters)
+            parameters = await asyncio.to_thread(checked_parameters, told.parameters)
             if told.kind == "webhook":
                 check_url(told.url or "", self._networks)
                 secret = f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"

@@ -14,6 +14,9 @@ from memserver.api.schemas.agents import ErrorResponse
 
 logger = logging.getLogger(__name__)
 
+_TOLD = 10
+"""Faults of a body that are named."""
+
 STATUS: dict[str, int] = {
     errors.InvalidInput.code: 422,
     errors.NotFound.code: 404,
@@ -26,6 +29,7 @@ STATUS: dict[str, int] = {
     errors.VersionConflict.code: 409,
     errors.AgentWaits.code: 409,
     errors.ToolError.code: 422,
+    errors.McpServerError.code: 502,
     errors.ModelError.code: 502,
     errors.ModelUnavailable.code: 503,
     errors.ModelTimeout.code: 504,
@@ -43,6 +47,7 @@ STATUS: dict[str, int] = {
     errors.AgentFileNewer.code: 422,
     errors.AgentFileTooLarge.code: 413,
     errors.TurnTimeout.code: 504,
+    errors.TurnAbandoned.code: 500,
     errors.ModelRejected.code: 502,
     errors.ModelNotFound.code: 502,
     errors.ContextOverflow.code: 422,
@@ -86,7 +91,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         422: "A field is missing or wrong; the message names it.",
         429: "The API key has made too many requests; Retry-After says when to ask again.",
         500: "A fault of the server's; its log says more.",
-        502: "The model endpoint refused, or broke the protocol.",
+        502: "The model endpoint, or an MCP server, refused or broke the protocol.",
         503: "The model, the embedder or the database can't be reached.",
         504: "The model gave no answer in time, or the turn took too long.",
     }.items()
@@ -158,13 +163,18 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
         message = f"body: It must be JSON, but was sent as {sent_as or 'nothing in particular'}."
         hint = "Send the header Content-Type: application/json."
         return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
-    message = "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc'][1:]) or problem['loc'][0]}: "
-        f"{problem['msg']}"
-        for problem in problems
-    )
+    told = [_problem(each) for each in problems[:_TOLD]]
+    if len(problems) > _TOLD:
+        told.append(f"and {len(problems) - _TOLD} more")
+    message = "; ".join(told)
     hint = "/docs lists the fields of this call."
     return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
+
+
+def _problem(problem: Any) -> str:  # noqa: ANN401 - pydantic's
+    """One of a body's faults; what the body calls a field may be of any length."""
+    place = ".".join(str(part)[:100] for part in problem["loc"][1:6]) or problem["loc"][0]
+    return f"{place}: {problem['msg'][:500]}"
 
 
 def _is_json(content_type: str) -> bool:
@@ -179,7 +189,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     hint = "/docs lists what there is."
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         hint = "What has a slash in its name is named by its id in a path."
-    message = f"There is no {request.method} {request.url.path}."
+    message = f"There is no {request.method} {request.url.path[:300]}."
     told = body(CODES[error.status_code], message, hint)
     return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
 

@@ -18,12 +18,15 @@ from memserver.api.middleware.access import MCP
 from memserver.errors import ServerStarting
 from memserver.wiring.services import Services
 
+MOST_BYTES = 2_000_000
+"""The SDK reads a request at once: a larger one would hold up everybody."""
+
 
 class McpEndpoint:
     """Answers MCP requests while `running`. The first one waits a second for the SDK to be loaded."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+        self._most_bytes = min(most_bytes, MOST_BYTES)
         self._wanted = asyncio.Event()
         self._made: asyncio.Future[ASGIApp] | None = None
         self._serving: asyncio.Task[None] | None = None

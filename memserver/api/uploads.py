@@ -10,8 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from memserver.api.schemas.agents import MOST_METADATA
 from memserver.errors import DocumentTooLarge, InvalidInput
-from memserver.memory.text import checked_json, clean
+from memserver.memory.text import checked_json, clean, is_within
 
 FORM_BYTES = 100_000
 """What a form may have around its file."""
@@ -73,6 +74,8 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
         raise InvalidInput(f"metadata: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput("metadata: not a JSON object.", hint='Such as {"source": "diary"}.')
+    if not is_within(value, MOST_METADATA):
+        raise InvalidInput(f"metadata: it has more than {MOST_METADATA} characters.")
     return value
 
 

@@ -13,12 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from typing_extensions import override
 
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
@@ -171,8 +173,8 @@ class OpenAICompatible(ChatModel):
             else:
                 body = self._body_of(request, max_tokens, streamed=True)
                 raw, usage = await self._listen(body, _Call(way), on_text)
-        native = way == "tools" or raw.calls
-        parsed = parse_native(raw, tools) if native else parse_json(raw, tools)
+        parse = parse_native if way == "tools" or raw.calls else parse_json
+        parsed = await bounded(partial(parse, raw, tools), raw.size)
         return Reply(parsed.call, usage, parsed.text)
 
     @override

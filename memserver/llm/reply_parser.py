@@ -44,6 +44,13 @@ class RawReply:
     reasoning: str = ""
     finish_reason: str = ""
 
+    @property
+    def size(self) -> int:
+        """How many characters it has, about."""
+        arguments = (call.arguments for call in self.calls)
+        in_calls = sum(len(each) if isinstance(each, str) else 100_000 for each in arguments)
+        return len(self.content) + len(self.reasoning) + in_calls
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:

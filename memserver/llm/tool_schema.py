@@ -7,18 +7,19 @@ built anew for every turn cost one `json.dumps` each.
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.exceptions import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from memserver.errors import InvalidInput, ProtocolViolation
+from memserver.llm.bounded_schema import check_bounds, check_is_schema
+from memserver.llm.bounded_validator import BoundedValidator
 from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
@@ -42,9 +43,13 @@ def check_schema(spec: ToolSpec) -> None:
     """Check a tool's schema when the tool is registered.
 
     Raises:
-        InvalidInput: not a JSON schema, or not one of an object.
+        InvalidInput: not a JSON schema, not one of an object, or one that takes unbounded work.
     """
-    _validator(_text(spec.parameters), spec.name)
+    with _naming(spec.name):
+        if spec.parameters.get("type", "object") != "object":
+            raise InvalidInput("it must be one of type object.")
+        check_bounds(spec.parameters)
+        check_is_schema(spec.parameters)
 
 
 def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
@@ -70,7 +75,11 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
             islice(validator.iter_errors(fitted), _LOOKED_AT),
             key=lambda error: list(map(str, error.path)),
         )
-    except (Unresolvable, RecursionError, re.error) as error:
+    except RecursionError as error:
+        raise ProtocolViolation(
+            f"The arguments of {spec.name} nest too deep. Make a simpler call."
+        ) from error
+    except (Unresolvable, ArithmeticError) as error:
         raise InvalidInput(f"The schema of the tool {spec.name} can't be used: {error}") from error
     if errors:
         sentences = dict.fromkeys(_sentence(spec, error) for error in errors)
@@ -170,17 +179,21 @@ def _tools_as_text(keys: tuple[_Key, ...]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _validator(text: str, name: str) -> Draft202012Validator:
+def _validator(text: str, name: str) -> Any:  # noqa: ANN401 - a class that is made
     schema = json.loads(text)
+    with _naming(name):
+        check_bounds(schema)
+    return BoundedValidator(_closed(schema), registry=_NO_REMOTE)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of a schema that can't be used whose it is."""
     try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise InvalidInput(
-            f"The schema of the tool {name} is no JSON schema: {error.message}"
-        ) from error
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise InvalidInput(f"The schema of the tool {name} must be one of type object.")
-    return Draft202012Validator(_closed(schema), registry=_NO_REMOTE)
+        yield
+    except InvalidInput as error:
+        message = f"The schema of the tool {name} can't be used: {error.message}"
+        raise InvalidInput(message) from error
 
 
 def _closed(parameters: JsonObject) -> JsonObject:
@@ -260,7 +273,7 @@ def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any v
     return moved
 
 
-def _is_left_out(validator: Draft202012Validator, name: str) -> bool:
+def _is_left_out(validator: Any, name: str) -> bool:  # noqa: ANN401 - a class that is made
     """Whether a null stands for an argument left out: one with a schema that takes no null.
 
     The argument's schema is looked at inside the whole one, which its references point into.

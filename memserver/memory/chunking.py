@@ -5,6 +5,7 @@ begins within such a stretch, it repeats the last sentences of the one before. A
 than a chunk is cut between words, and a word that is, between characters.
 """
 
+import asyncio
 import math
 import re
 import unicodedata
@@ -69,8 +70,7 @@ class Chunker:
         [frame] = await self._embedder.count_tokens([""])
         window = self._embedder.window
         room = max(1, min(self._tokens or window, window) - frame)
-        spans = [_trimmed(text, Span(*pair)) for pair in pairwise(cuts)]
-        units = await self._units(text, [span for span in spans if span.start < span.end], room)
+        units = await self._units(text, await asyncio.to_thread(_spans, text, cuts), room)
         chunks: list[Span] = []
         for stretch in _stretches(units, borders):
             chunks += _packed(stretch, room, min(self._overlap, room // 2))
@@ -90,7 +90,7 @@ class Chunker:
                 else:
                     shorter += _halves(text, span)
             spans = shorter
-        return sorted(done, key=lambda unit: unit.span)
+        return sorted(done, key=lambda unit: (unit.span.start, unit.span.end))
 
     async def _fitting(self, text: str, chunks: list[Span], room: int) -> list[Span]:
         """The chunks, halved where the whole has more tokens than its sentences had one by one."""
@@ -117,7 +117,7 @@ async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[S
     counts = await embedder.count_tokens(texts)
     chunker = Chunker(embedder)
     return {
-        place: await chunker.plan(text, sentences(text))
+        place: await chunker.plan(text, await asyncio.to_thread(sentences, text))
         for place, (text, count) in enumerate(zip(texts, counts, strict=True))
         if text.strip() and (count > embedder.window or len(text) > LONGEST)
     }
@@ -200,6 +200,12 @@ def _halves(text: str, span: Span) -> list[Span]:
             cut -= 1
     halves = [_trimmed(text, Span(span.start, cut)), _trimmed(text, Span(cut, span.end))]
     return [half for half in halves if half.start < half.end]
+
+
+def _spans(text: str, cuts: Sequence[int]) -> list[Span]:
+    """What lies between the cuts, without white space around it. For a thread: there may be many."""
+    spans = (_trimmed(text, Span(*pair)) for pair in pairwise(cuts))
+    return [span for span in spans if span.start < span.end]
 
 
 def _trimmed(text: str, span: Span) -> Span:

@@ -9,7 +9,16 @@ from memserver.llm.base import ChatModel
 
 MOST_NESTED = 100
 """Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
+MOST_TEXT = 1_500_000
+"""Characters of one text in it."""
+MOST_MEMBERS = 20_000
+"""Of one list."""
+MOST_NAMES = 2_000
+"""Of one object."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_PIECE = 100_000
+"""Characters that are cleaned at once: no other thread runs meanwhile."""
 
 
 def clean(text: str) -> str:
@@ -19,9 +28,15 @@ def clean(text: str) -> str:
     """
     if "\0" in text:
         text = text.replace("\0", "")
-    if _SURROGATE.search(text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if not text.isascii() and _SURROGATE.search(text):
+        text = _PAIR.sub(_joined, text)
+        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+        text = "".join(_SURROGATE.sub("\ufffd", piece) for piece in pieces)
     return text
+
+
+def _joined(pair: re.Match[str]) -> str:
+    return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -39,19 +54,46 @@ def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """`clean_json` for what somebody else sent.
 
     Raises:
-        ValueError: it nests too deep, or holds a number that JSON can't (NaN, or beyond a double's range).
+        ValueError: it nests too deep, something in it is too large, or it holds a number that JSON can't (NaN,
+            or beyond a double's range).
     """
     unseen = [(value, 1)]
     while unseen:
         each, depth = unseen.pop()
         if isinstance(each, float) and not math.isfinite(each):
             raise ValueError("it holds what JSON can't: a number that is none, or is too large")
+        if isinstance(each, str) and len(each) > MOST_TEXT:
+            raise ValueError(f"a text in it has more than {MOST_TEXT} characters")
         if isinstance(each, dict | list):
             if depth > MOST_NESTED:
                 raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
-            members = each.values() if isinstance(each, dict) else each
+            _check_members(each)
+            members = [*each, *each.values()] if isinstance(each, dict) else each
             unseen += [(member, depth + 1) for member in members]
     return clean_json(value)
+
+
+def _check_members(value: dict[str, Any] | list[Any]) -> None:
+    kind, most = ("an object", MOST_NAMES) if isinstance(value, dict) else ("a list", MOST_MEMBERS)
+    if len(value) > most:
+        raise ValueError(f"{kind} in it has more than {most} members")
+
+
+def is_within(value: Any, most: int) -> bool:  # noqa: ANN401 - any JSON
+    """Whether a JSON value takes about `most` characters at most; it is not written out for that."""
+    size, unseen = 0, [value]
+    while unseen and size <= most:
+        each = unseen.pop()
+        size += 2
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += sum(map(len, each)) + 4 * len(each)
+            unseen += each.values()
+        elif isinstance(each, list):
+            size += len(each)
+            unseen += each
+    return size <= most
 
 
 def stamp(at: datetime, zone: tzinfo) -> str:

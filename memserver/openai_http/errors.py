@@ -48,6 +48,7 @@ _HINTS = {
 FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 """What aiohttp raises, and what is under it."""
 _TOLD = 500
+_LOOKED_AT = 10_000
 
 
 class Asked(Protocol):
@@ -115,7 +116,7 @@ def translated(endpoint: Asked, error: Exception) -> ModelError:
 
 
 def _of_status(endpoint: Asked, error: StatusError, status: int) -> ModelError:
-    text = f"{error.told} {error.kind}"
+    text = f"{error.told[:_LOOKED_AT]} {error.kind[:_TOLD]}"
     message = f"The {endpoint.title} answered {status}: {error.told[:_TOLD]}"
     hint = endpoint.remedy or _HINTS.get(status, "").format(endpoint.variables)
     if _OVERFLOWS.search(text):

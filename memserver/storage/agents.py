@@ -70,7 +70,7 @@ WITH collection AS (
 ), state AS (
     INSERT INTO agent_state (agent_id, tenant) VALUES (%(id)s, %(tenant)s)
 ), given AS (
-    SELECT * FROM unnest(%(section_ids)s::uuid[], %(names)s::text[], %(texts)s::text[],
+    SELECT * FROM unnest(%(section_ids)s::uuid[], %(names)s::text[], %(texts)b::text[],
         %(limits)s::integer[], %(descriptions)s::text[])
         WITH ORDINALITY AS s (section_id, name, content, character_limit, description, place)
 ), section AS (

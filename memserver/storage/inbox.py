@@ -245,7 +245,7 @@ async def _insert_messages(
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
            SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now())
-           FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[])
+           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[])
                 AS m (position, role, content, tokens, at)""",
         [
             turns[0].agent_id,

@@ -162,8 +162,8 @@ WITH held AS (
     INSERT INTO messages
         (agent_id, position, tenant, role, content, thought, tokens, created_at)
     SELECT held.agent_id, m.position, held.tenant, m.role, m.content, m.thought, m.tokens, m.at
-    FROM held, unnest(%(positions)s::bigint[], %(roles)s::text[], %(texts)s::text[],
-                      %(thoughts)s::text[], %(tokens)s::integer[], %(times)s::timestamptz[])
+    FROM held, unnest(%(positions)s::bigint[], %(roles)s::text[], %(texts)b::text[],
+                      %(thoughts)b::text[], %(tokens)s::integer[], %(times)s::timestamptz[])
          AS m (position, role, content, thought, tokens, at)
 ), called AS (
     INSERT INTO tool_calls
@@ -172,7 +172,7 @@ WITH held AS (
     SELECT held.agent_id, c.position, held.tenant, c.call_id, c.name, c.arguments, c.state,
            c.result, %(epoch)s, c.finished_at, c.waits_for
     FROM held, unnest(%(call_positions)s::bigint[], %(call_ids)s::text[], %(names)s::text[],
-                      %(arguments)s::json[], %(states)s::text[], %(results)s::text[],
+                      %(arguments)b::json[], %(states)s::text[], %(results)b::text[],
                       %(finished)s::timestamptz[], %(waits_for)s::text[])
          AS c (position, call_id, name, arguments, state, result, finished_at, waits_for)
 ), turn AS (
@@ -323,7 +323,7 @@ async def evict(
 async def give_up(tx: Transaction, lease: Lease) -> None:
     """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more.
 
-    The attempt at its turn doesn't count: its worker lives, so the turn has killed nobody.
+    The turn that is given back was no attempt: it has killed nobody.
     """
     cursor = await tx.execute(
         """WITH held AS (

@@ -52,7 +52,7 @@ WITH stored AS (
            ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
            coalesce(n.changed_at, now()),
            lexemes_of(%(language)s, n.content)
-    FROM unnest(%(ids)s::uuid[], %(texts)s::text[], %(tags)s::jsonb[], %(metadata)s::jsonb[],
+    FROM unnest(%(ids)s::uuid[], %(texts)b::text[], %(tags)b::jsonb[], %(metadata)b::jsonb[],
                 %(times)s::timestamptz[], %(changed)s::timestamptz[])
          AS n (id, content, tags, metadata, at, changed_at)
     ON CONFLICT DO NOTHING

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from memserver.errors import MemserverError, ToolError
 from memserver.memory.text import clean
+from memserver.watchdog import in_marked_turn
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: f
     Raises:
         ToolError: it raised, hung, or returned what is no text and no JSON.
     """
-    task = asyncio.create_task(_as_task(work), name=f"tool {name}")
+    task = asyncio.create_task(in_marked_turn(_as_task(work)), name=f"tool {name}")
     try:
         await asyncio.wait({task}, timeout=seconds)
     finally:

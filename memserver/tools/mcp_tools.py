@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from time import thread_time
 from typing import Any
 from uuid import UUID
 
-from memserver.errors import InvalidInput, NotFound, ToolError
+from memserver.errors import InvalidInput, McpServerError, NotFound, ToolError
+from memserver.llm.bounded_schema import without_unusable_patterns
 from memserver.memory.text import clean, clean_json
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage import tools
@@ -21,6 +23,7 @@ from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import (
     CONNECT_SECONDS,
+    BadAnswer,
     HttpServer,
     ListedTool,
     McpConnection,
@@ -42,6 +45,8 @@ _STEADY_SECONDS = 60.0
 _IDLE_SECONDS = 300.0
 _MOST_CONNECTIONS = 64
 _MOST_DESCRIPTION = 4000
+_CHECK_SECONDS = 5.0
+"""CPU that the schemas of one server's tools may take."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -131,9 +136,11 @@ class McpServers:
                 found = await connection.tools()
             finally:
                 await connection.close()
+        except BadAnswer as error:
+            raise McpServerError(error.message, hint="Ask whoever runs it.") from error
         except ToolError as error:
             raise InvalidInput(error.message, hint="Is its URL that of an MCP endpoint?") from error
-        return listing(server.name, found, server.timeout)
+        return await asyncio.to_thread(listing, server.name, found, server.timeout)
 
     def _of(self, server: McpServer | NewMcpServer) -> HttpServer:
         return HttpServer(server.url, server.headers, self._networks)
@@ -209,7 +216,8 @@ class _Kept:
         while True:
             try:
                 connection = await self._shared.live()
-                self._take(await connection.tools())
+                found = await connection.tools()
+                self._take(await asyncio.to_thread(listing, self._name, found, None))
             except ToolError as error:
                 logger.warning(
                     "MCP server %s: %s Trying again in %.1f s.", self._shown, error.message, pause
@@ -230,8 +238,7 @@ class _Kept:
         """Close the connection."""
         await self._shared.close()
 
-    def _take(self, found: Sequence[ListedTool]) -> None:
-        listed = listing(self._name, found, None)
+    def _take(self, listed: Listing) -> None:
         for name, reason in listed.refused.items():
             logger.warning("MCP server %s: its tool %s is left out: %s", self._name, name, reason)
         self.tools = {new.name: self._tool(new) for new in listed.tools}
@@ -253,7 +260,7 @@ class _Kept:
 
 
 def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> Listing:
-    """What a server lists, as tools of ours under its name.
+    """What a server lists, as tools of ours under its name. For a thread: schemas take time to check.
 
     Args:
         server: its name.
@@ -262,12 +269,15 @@ def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> 
     """
     made: dict[str, NewDefinition] = {}
     refused: dict[str, str] = {}
+    until = thread_time() + _CHECK_SECONDS
     for each in found:
         name = f"{server}{SEPARATOR}{_OTHER.sub('_', each.name)}"
         try:
             if not TOOL_NAME.fullmatch(name) or name in made:
-                raise InvalidInput(f"{name} is too long for a name, or is taken.")
-            parameters: JsonObject = clean_json(each.parameters)
+                raise InvalidInput(f"{name[:100]} is too long for a name, or is taken.")
+            if thread_time() > until:
+                raise InvalidInput("The schemas of the server's tools take too long to check.")
+            parameters: JsonObject = without_unusable_patterns(clean_json(each.parameters))
             made[name] = NewDefinition(
                 name=name,
                 kind="mcp",
@@ -277,5 +287,5 @@ def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> 
                 remote_name=each.name,
             )
         except InvalidInput as error:
-            refused[each.name] = error.message
+            refused[each.name[:100]] = error.message
     return Listing(tuple(made.values()), refused)

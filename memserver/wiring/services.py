@@ -1,6 +1,7 @@
 """The composition root: from settings to collaborators. Nothing else builds anything."""
 
 import asyncio
+import gc
 import os
 import secrets
 import socket
@@ -41,6 +42,7 @@ from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 from memserver.tools.remote import Remote
 from memserver.tools.toolbox import Toolbox
+from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
 
@@ -129,6 +131,7 @@ async def running_services(settings: Settings) -> AsyncIterator[Services]:
             tools = python_tools(settings)
             async with assemble(urls.app, models, embedder, settings, tools) as services:
                 loading = asyncio.create_task(_load_after(models, inner))
+                gc.freeze()  # what stays: to look through it all again and again blocks the event loop
                 yield services
                 loading.cancel()
         finally:
@@ -221,7 +224,8 @@ async def assemble(
         summary_method=settings.summary_method,
         clock=clock,
     )
-    worker = Worker(faculties, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
+    worker = Worker(faculties, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(faculties, worker)
     taken_in = Documents(
         database,
@@ -240,7 +244,13 @@ async def assemble(
         database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
     )
     try:
-        async with mcp.running(), worker.running(), jobs.running(), idempotency.running():
+        async with (
+            watchdog.running(),
+            mcp.running(),
+            worker.running(),
+            jobs.running(),
+            idempotency.running(),
+        ):
             yield Services(
                 database=database,
                 faculties=faculties,

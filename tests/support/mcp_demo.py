@@ -1,6 +1,7 @@
 """An MCP server with a few tools, by the official SDK: as a process on stdio, or as an app."""
 
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -53,6 +54,11 @@ def odd() -> str:
 def ours(inner_thought: str) -> dict[str, Any]:
     """Takes an argument that is ours."""
     return {"thought": inner_thought}
+
+
+if __name__ != "__main__":
+    # The server has set the level of all logs, and no other test would hear any.
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 200
+LARGEST_REWRITTEN = 100_000
 REPLAYED = "Idempotent-Replayed"
 """The header of an answer that was given before."""
 KEPT = frozenset({404, 409})
@@ -158,9 +159,10 @@ def _post_routes(app: FastAPI) -> Iterator[tuple[Pattern[str], bool]]:
 
 
 def _fingerprint(request: Request, body: bytes) -> bytes:
-    """What makes two requests the same: where they go and what they say; JSON however it is written."""
+    """What makes two requests the same: where they go and what they say; JSON, unless it is large, however it is written."""
     with suppress(ValueError, RecursionError):
-        body = json.dumps(json.loads(body), sort_keys=True).encode()
+        if len(body) <= LARGEST_REWRITTEN:
+            body = json.dumps(json.loads(body), sort_keys=True).encode()
     where = f"{request.url.path}?{request.url.query}\0".encode()
     return hashlib.sha256(where + body).digest()
 

@@ -4,12 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from memserver.agent.events import End, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
     CHAT_FIELDS,
@@ -33,7 +34,7 @@ from memserver.api.openai.turns import (
 from memserver.messages import JsonObject, Usage
 from memserver.storage.inbox import Turn
 
-router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 

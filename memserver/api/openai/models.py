@@ -3,17 +3,18 @@
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.openai.errors import RESPONSES
 from memserver.api.openai.turns import find_agent
 from memserver.storage import agents
 from memserver.storage.agents import Agent
 from memserver.storage.listing import Cut
 
-router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
 
 class Model(BaseModel):

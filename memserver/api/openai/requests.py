@@ -5,16 +5,16 @@ of tokens, system messages. What would break one is refused: tools of the client
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
 from memserver.errors import InvalidInput
-from memserver.memory.text import checked_json
 from memserver.messages import JsonObject
 
-Text = str | list[dict[str, Any]] | None
+Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+Text = str | Objects | None
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _INSTRUCTIONS = ("system", "developer")
 _NO_TOOLS = "tools: an agent has its own tools and can't use the client's."
@@ -25,11 +25,6 @@ class OpenAIRequest(BaseModel):
     """Base: fields that are not known here are taken and left out."""
 
     model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _cleaned(cls, body: Any) -> Any:  # noqa: ANN401 - not validated yet
-        return checked_json(body)
 
     def unused(self, used: Sequence[str]) -> list[str]:
         """Fields that were sent and have no effect here."""
@@ -55,7 +50,7 @@ class ChatRequest(OpenAIRequest):
     """A request for a chat completion."""
 
     model: str = Field(description="An agent's name or id.", examples=["sam"])
-    messages: list[ChatMessage] = Field(
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(
         min_length=1,
         max_length=20_000,
         description="The conversation; the agent reads what it has not read yet.",
@@ -73,7 +68,7 @@ class ResponseRequest(OpenAIRequest):
         description="An agent's name or id; may be left out with previous_response_id.",
         examples=["sam"],
     )
-    input: str | list[dict[str, Any]] = Field(
+    input: str | Objects = Field(
         description="What the user says, or the conversation.", examples=["Hi, I am Ada."]
     )
     previous_response_id: str | None = None

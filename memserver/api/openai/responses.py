@@ -4,12 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from memserver.agent.events import End, TurnEnded, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.openai.chat import STREAM_HEADERS, Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
@@ -38,7 +39,7 @@ from memserver.storage.agents import Agent
 from memserver.storage.inbox import PLACES_PER_TURN, Turn
 from memserver.wiring.services import Services
 
-router = APIRouter(tags=["OpenAI's API"], responses=RESPONSES)
+router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
 Status = Literal["completed", "failed", "in_progress", "incomplete"]
 

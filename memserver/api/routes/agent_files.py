@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO, Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
@@ -17,6 +17,7 @@ from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import Imported, TakeIn, Wishes
 from memserver.agent_files.tool_grants import Granting
 from memserver.api.dependencies import AgentId, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
@@ -26,7 +27,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
 from memserver.wiring.services import Services
 
-router = APIRouter(prefix="/agents", tags=["moving agents"])
+router = Router(prefix="/agents", tags=["moving agents"])
 
 MEDIA_TYPE = "application/zip"
 HELD_IN_MEMORY = 1_000_000

@@ -5,10 +5,11 @@ import secrets
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from memserver.agent.mirror import look
 from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
 from memserver.api.schemas.messages import ContextOut, ContextPart, MessageOut
 from memserver.errors import InvalidInput
@@ -18,7 +19,7 @@ from memserver.messages import PromptMessage, Section
 from memserver.storage import agents
 from memserver.storage.agents import NewAgent
 
-router = APIRouter(prefix="/agents", tags=["agents"])
+router = Router(prefix="/agents", tags=["agents"])
 
 
 @router.post("", status_code=201)

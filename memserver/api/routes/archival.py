@@ -3,10 +3,9 @@
 from functools import partial
 from uuid import UUID
 
-from fastapi import APIRouter
-
 from memserver.api import passages as common
 from memserver.api.dependencies import AgentId, ById, CollectionId, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import (
     ArchivalResults,
@@ -18,7 +17,7 @@ from memserver.api.schemas.archival import (
 )
 from memserver.storage import collections, passage_search, passages
 
-router = APIRouter(prefix="/agents/{agent}", tags=["archival storage"])
+router = Router(prefix="/agents/{agent}", tags=["archival storage"])
 
 
 @router.post("/archival", status_code=201)

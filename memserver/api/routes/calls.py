@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond
 from memserver.api.schemas.messages import Answer, TurnOut
 from memserver.api.schemas.tools import (
@@ -17,7 +18,7 @@ from memserver.api.schemas.tools import (
 from memserver.storage import agents, calls, inbox
 from memserver.tools.foreign import cut
 
-router = APIRouter(tags=["calls"])
+router = Router(tags=["calls"])
 
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "What follows in the turn."}

@@ -4,10 +4,11 @@ from functools import partial
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from memserver.api import passages as common
 from memserver.api.dependencies import ById, CollectionId, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import (
     ArchivalResults,
@@ -28,7 +29,7 @@ from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
 
-router = APIRouter(prefix="/collections", tags=["collections"])
+router = Router(prefix="/collections", tags=["collections"])
 
 
 @router.post("", status_code=201)

@@ -3,9 +3,10 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from memserver.api.dependencies import AgentId, ById, CollectionId, Listing, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.agents import ErrorResponse, Name
 from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentText
 from memserver.api.uploads import BODY, parse_metadata, read_upload
@@ -16,7 +17,7 @@ from memserver.memory.text import clean
 from memserver.storage import agents, collections, documents
 from memserver.wiring.services import Services
 
-router = APIRouter(tags=["documents"])
+router = Router(tags=["documents"])
 
 FileName = Annotated[
     str | None, Query(max_length=500, description="Instead of the one in the form.")

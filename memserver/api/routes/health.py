@@ -2,13 +2,14 @@
 
 from typing import cast
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 import memserver
+from memserver.api.json_body import Router
 from memserver.api.schemas.agents import Component, Health, Readiness
 from memserver.wiring.services import Services
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 
 @router.get("/health")

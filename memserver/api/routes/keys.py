@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 
 from memserver.api.dependencies import ById, CallerDep, ServicesDep
+from memserver.api.json_body import Router
 from memserver.api.middleware.access import Caller
 from memserver.api.middleware.idempotency import keep_instead
 from memserver.api.schemas.keys import KeyCreated, KeyIn, KeyOut, KeyPage, TenantName
@@ -14,7 +15,7 @@ from memserver.errors import InvalidInput
 from memserver.storage import api_keys
 from memserver.storage.api_keys import NewKey, no_tenant
 
-router = APIRouter(prefix="/keys", tags=["keys and tenants"])
+router = Router(prefix="/keys", tags=["keys and tenants"])
 
 
 def _whose(caller: Caller, tenant: str | None) -> str:

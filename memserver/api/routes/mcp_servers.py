@@ -2,9 +2,8 @@
 
 from uuid import UUID
 
-from fastapi import APIRouter
-
 from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.tools import McpServerIn, McpServerOut, McpServerPage
 from memserver.errors import Conflict
 from memserver.storage import tools
@@ -12,7 +11,7 @@ from memserver.storage.tools import NewMcpServer
 from memserver.tools.outbound.addresses import check_url
 from memserver.wiring.services import Services
 
-router = APIRouter(prefix="/mcp-servers", tags=["MCP servers"])
+router = Router(prefix="/mcp-servers", tags=["MCP servers"])
 
 
 @router.post("", status_code=201)

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from memserver.api.dependencies import AgentId, PageNumber, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.messages import FoundMessage, RecallResults
 from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
@@ -16,7 +17,7 @@ from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
 from memserver.wiring.services import Services
 
-router = APIRouter(prefix="/agents/{agent}", tags=["recall storage"])
+router = Router(prefix="/agents/{agent}", tags=["recall storage"])
 
 Date = Annotated[str | None, Query(max_length=40, description="ISO date or datetime; today; now.")]
 

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
 from memserver.api.dependencies import AgentId, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
+from memserver.api.json_body import Router
 from memserver.api.schemas.messages import (
     Answer,
     ImportIn,
@@ -23,7 +24,7 @@ from memserver.errors import InvalidInput, MemserverError
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage, Turn
 
-router = APIRouter(prefix="/agents/{agent}", tags=["messages"])
+router = Router(prefix="/agents/{agent}", tags=["messages"])
 
 LastEventId = Annotated[
     int, Header(alias="Last-Event-ID", ge=0, le=2**62, description="The last id that was read.")

@@ -3,9 +3,10 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from memserver.api.dependencies import ById, NewestFirst, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.routes.working_context import history_of, rewrite_of
 from memserver.api.schemas.sections import (
     NEWEST,
@@ -26,7 +27,7 @@ from memserver.messages import Section
 from memserver.storage import agent_sections, sections
 from memserver.storage.sections import Editor
 
-router = APIRouter(prefix="/sections", tags=["sections"])
+router = Router(prefix="/sections", tags=["sections"])
 BY_API = Editor("api")
 
 

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from memserver.api.dependencies import ByTenant, CallerDep, ServicesDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.keys import TenantIn, TenantName, TenantOut, TenantPage
 from memserver.errors import Forbidden
 from memserver.storage import api_keys
 from memserver.storage.api_keys import DEFAULT_TENANT, no_tenant
 
-router = APIRouter(prefix="/tenants", tags=["keys and tenants"])
+router = Router(prefix="/tenants", tags=["keys and tenants"])
 
 
 @router.post("", status_code=201)

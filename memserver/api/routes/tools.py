@@ -1,15 +1,17 @@
 """Tools: those that a tenant registers, and those that an agent has."""
 
+import asyncio
 import secrets
 from base64 import b64encode
 from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 
 from memserver.agent.options import AgentOptions
 from memserver.api.dependencies import AgentId, ByName, PathText, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.tools import (
     AgentToolOut,
     AgentToolPage,
@@ -27,11 +29,12 @@ from memserver.storage.tools import Grant, NewDefinition
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
+from memserver.tools.parameters import checked_parameters
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring.services import Services
 
-router = APIRouter(tags=["tools"])
+router = Router(tags=["tools"])
 
 NewTool = Annotated[WebhookIn | ClientToolIn, Body(discriminator="kind")]
 
@@ -43,6 +46,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     A webhook's `secret` is in this answer only.
     """
     check_free(services, new.name)
+    await asyncio.to_thread(checked_parameters, new.parameters)
     secret = None
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
@@ -94,6 +98,8 @@ async def update_tool(
     for field, value in values.items():
         if value is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    if change.parameters is not None:
+        await asyncio.to_thread(checked_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:
         definition = await tools.get(tx, name)
         _check_change(definition.kind, set(values))

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 
 from memserver.api.dependencies import AgentId, Listing, NewestFirst, ServicesDep, TenantDep
+from memserver.api.json_body import Router
 from memserver.api.schemas.agents import SectionName
 from memserver.api.schemas.sections import (
     NEWEST,
@@ -27,7 +28,7 @@ from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.sections import Editor
 
-router = APIRouter(prefix="/agents/{agent}/working-context", tags=["working context"])
+router = Router(prefix="/agents/{agent}/working-context", tags=["working context"])
 
 
 def _name(section: str) -> str:

@@ -11,12 +11,11 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    model_validator,
 )
 
 from memserver.agent.options import AgentOptions
 from memserver.memory.attachments import MOST_SECTIONS
-from memserver.memory.text import checked_json
+from memserver.memory.text import is_within
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.storage.agents import Agent
 
@@ -29,6 +28,17 @@ def _storable(moment: datetime) -> datetime:
 
 _EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 _LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+
+
+def small_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata, if it is not too large. Raises ValueError."""
+    if not is_within(metadata, MOST_METADATA):
+        raise ValueError(f"it has more than {MOST_METADATA} characters, written as JSON")
+    return metadata
+
+
+MOST_METADATA = 64_000
+Metadata = Annotated[dict[str, Any], AfterValidator(small_metadata)]
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
@@ -44,17 +54,9 @@ LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 
 
 class Request(BaseModel):
-    """Base of request bodies: an unknown field is an error, not a typing mistake without effect.
-
-    Text is cleaned here, at the boundary, before anything looks at it.
-    """
+    """Base of request bodies: an unknown field is an error, not a typing mistake without effect."""
 
     model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _cleaned(cls, body: Any) -> Any:  # noqa: ANN401 - not validated yet
-        return checked_json(body)
 
 
 class ErrorBody(BaseModel):
@@ -88,11 +90,11 @@ class AgentIn(Request):
     system_prompt: LongText | None = Field(
         default=None, description="Instructions instead of prompts/system.md."
     )
-    sections: list[SectionIn] | None = Field(
+    sections: Annotated[list[SectionIn], Field(fail_fast=True)] | None = Field(
         default=None, max_length=MOST_SECTIONS, description="Left out: persona and human."
     )
     options: AgentOptions = AgentOptions()
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
 
     model_config = ConfigDict(
         extra="forbid",
@@ -117,7 +119,7 @@ class AgentChange(Request):
     model: Name | None = Field(default=None, examples=["default"])
     system_prompt: LongText | None = Field(default=None, examples=["You are Sam."])
     options: AgentOptions | None = None
-    metadata: dict[str, Any] | None = Field(default=None, examples=[{"team": "support"}])
+    metadata: Metadata | None = Field(default=None, examples=[{"team": "support"}])
 
 
 class AgentOut(BaseModel):

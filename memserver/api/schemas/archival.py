@@ -1,7 +1,7 @@
 """Collections and passages as the API's models."""
 
 from datetime import datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from uuid import UUID
 
 from pydantic import (
@@ -9,7 +9,7 @@ from pydantic import (
     Field,
 )
 
-from memserver.api.schemas.agents import LongText, Moment, Name, Request
+from memserver.api.schemas.agents import LongText, Metadata, Moment, Name, Request
 from memserver.memory.archival import ArchivalPage, SearchMode
 from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage.collections import Collection
@@ -20,14 +20,16 @@ class PassageIn(Request):
 
     text: LongText = Field(examples=["The cello is called Hugo."])
     tags: list[Name] = Field(default_factory=list, max_length=100, examples=[["strings"]])
-    metadata: dict[str, Any] = Field(default_factory=dict, examples=[{"year": 2024}])
+    metadata: Metadata = Field(default_factory=dict, examples=[{"year": 2024}])
     created_at: Moment | None = None
 
 
 class PassagesIn(Request):
     """Passages to insert, all or none."""
 
-    passages: list[PassageIn] = Field(min_length=1, max_length=1000)
+    passages: Annotated[list[PassageIn], Field(fail_fast=True)] = Field(
+        min_length=1, max_length=1000
+    )
 
 
 class PassageOut(BaseModel):
@@ -133,7 +135,7 @@ class PassagePatch(Request):
 
     text: LongText | None = Field(default=None, examples=["The cello is called Hugo."])
     tags: list[Name] | None = Field(default=None, max_length=100, examples=[["strings"]])
-    metadata: dict[str, Any] | None = Field(default=None, examples=[{"year": 2024}])
+    metadata: Metadata | None = Field(default=None, examples=[{"year": 2024}])
 
 
 class CollectionIn(Request):
@@ -141,7 +143,7 @@ class CollectionIn(Request):
 
     name: Name = Field(description="Unique among the shared collections.", examples=["instruments"])
     description: str = Field(default="", max_length=10_000, examples=["Who plays what."])
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     language: str = Field(
         default="english",
         max_length=63,
@@ -155,7 +157,7 @@ class CollectionPatch(Request):
 
     name: Name | None = Field(default=None, examples=["instruments"])
     description: str | None = Field(default=None, max_length=10_000, examples=["Who plays what."])
-    metadata: dict[str, Any] | None = Field(default=None, examples=[{"source": "diary"}])
+    metadata: Metadata | None = Field(default=None, examples=[{"source": "diary"}])
 
 
 class CollectionOut(BaseModel):

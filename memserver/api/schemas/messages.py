@@ -203,7 +203,9 @@ class PastMessage(Request):
 class ImportIn(Request):
     """Past messages, oldest first."""
 
-    messages: list[PastMessage] = Field(min_length=1, max_length=10_000)
+    messages: Annotated[list[PastMessage], Field(fail_fast=True)] = Field(
+        min_length=1, max_length=10_000
+    )
 
 
 class FoundMessage(MessageOut):

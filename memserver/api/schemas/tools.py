@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
+from memserver.memory.text import is_within
 from memserver.messages import WaitsFor
 from memserver.storage.calls import WaitingCall
 from memserver.storage.tools import Definition, Grant, McpServer
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
-from memserver.tools.parameters import checked_parameters
 from memserver.tools.registry import Tool, ToolKind
 from memserver.tools.signature import RESERVED, TOOL_NAME
 
@@ -40,11 +40,6 @@ class _NewTool(Request):
             }
         ],
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _schema(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        return checked_parameters(parameters)
 
 
 class WebhookIn(_NewTool):
@@ -80,11 +75,6 @@ class ToolPatch(Request):
     secret: Secret | None = Field(default=None, repr=False)
     timeout: Timeout | None = None
     retries: int | None = Field(default=None, ge=0, le=10)
-
-    @field_validator("parameters")
-    @classmethod
-    def _schema(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if parameters is None else checked_parameters(parameters)
 
 
 class ToolOut(BaseModel):
@@ -289,6 +279,15 @@ class WaitingCallPage(BaseModel):
     next: UUID | None
 
 
+def _small_result(result: Any) -> Any:  # noqa: ANN401 - any JSON
+    if not is_within(result, MOST_RESULT):
+        raise ValueError(f"it has more than {MOST_RESULT} characters")
+    return result
+
+
+MOST_RESULT = 1_000_000
+
+
 class ApprovalIn(Request):
     """What a person says to a call that waits for approval."""
 
@@ -305,7 +304,9 @@ class ApprovalIn(Request):
 class CallResultIn(Request):
     """What came of a call that the caller ran."""
 
-    result: Any = Field(description="Text, or any JSON.", examples=["It is sunny."])
+    result: Annotated[Any, AfterValidator(_small_result)] = Field(
+        description="Text, or any JSON.", examples=["It is sunny."]
+    )
     failed: bool = Field(default=False, description="The call failed; `result` says why.")
     stream: bool = Field(default=False, description="Answer as server-sent events.")
 

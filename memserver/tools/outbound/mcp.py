@@ -11,6 +11,9 @@ from memserver.messages import JsonObject
 from memserver.tools.outbound.addresses import Networks
 
 CONNECT_SECONDS = 15.0
+LIST_SECONDS = 30.0
+MOST_TOOLS = 500
+"""Tools that one server may list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,7 @@ class NotDelivered(ToolError):
 
     def __init__(self) -> None:
         super().__init__("The connection to the MCP server is dead.")
+
+
+class BadAnswer(ToolError):
+    """The server answered what can't be used, or nothing in time."""

@@ -17,6 +17,7 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, CallToolResult, Implementation
+from pydantic import ValidationError
 from typing_extensions import override
 
 import memserver
@@ -24,12 +25,16 @@ from memserver.errors import ToolError
 from memserver.tools.outbound.addresses import AddressRefused, Networks, resolve
 from memserver.tools.outbound.mcp import (
     CONNECT_SECONDS,
+    LIST_SECONDS,
+    MOST_TOOLS,
+    BadAnswer,
     HttpServer,
     ListedTool,
     McpConnection,
     NotDelivered,
     StdioServer,
 )
+from memserver.tools.outbound.mcp_bounds import Limited, bounded_message
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +42,7 @@ _CLOSE_SECONDS = 5.0
 _MOST_PAGES = 100
 _STREAM_SECONDS = 3600
 """A call's time is limited by who makes it; its stream may be silent meanwhile."""
-_MOST_BYTES = 4_000_000
-"""Of an answer that is one JSON."""
+_LONGEST_REASON = 300
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
@@ -75,6 +79,15 @@ class SdkConnection(McpConnection):
 
     @override
     async def tools(self) -> list[ListedTool]:
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                return await self._all_pages()
+        except TimeoutError as error:
+            raise BadAnswer(
+                f"The MCP server did not list its tools within {LIST_SECONDS:g} seconds."
+            ) from error
+
+    async def _all_pages(self) -> list[ListedTool]:
         found: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
@@ -83,6 +96,8 @@ class SdkConnection(McpConnection):
                 ListedTool(each.name, each.description or each.title or "", each.input_schema)
                 for each in listed.tools
             ]
+            if len(found) > MOST_TOOLS:
+                raise BadAnswer(f"The MCP server lists more than {MOST_TOOLS} tools.")
             cursor = listed.next_cursor
             if cursor is None:
                 break
@@ -119,7 +134,12 @@ class SdkConnection(McpConnection):
                 self.dead.set()  # the server has forgotten the session: it has started anew
                 raise NotDelivered from error
             if error.code != CONNECTION_CLOSED:
-                raise ToolError(f"The MCP server answered: {error.message}") from error
+                reason = error.message[:_LONGEST_REASON]
+                raise ToolError(f"The MCP server answered: {reason}") from error
+        except ValidationError as error:
+            raise BadAnswer(
+                f"The MCP server's answer is no valid MCP: {error.error_count()} faults in a {error.title}."
+            ) from error
         self.dead.set()
         assert self._task is not None
         self._closing.set()
@@ -137,6 +157,8 @@ class SdkConnection(McpConnection):
             client_info=info,
             read_timeout_seconds=_STREAM_SECONDS,
         ) as client:
+            # It would hold results to a schema of the server's, which takes as long as that wants.
+            client.session.validate_tool_result = _any_result  # type: ignore[assignment, method-assign]
             self._client = client
             self._ready.set()
             waiting = [asyncio.create_task(event.wait()) for event in (self._closing, self.dead)]
@@ -145,6 +167,10 @@ class SdkConnection(McpConnection):
             finally:
                 for task in waiting:
                     task.cancel()
+
+
+async def _any_result(_name: str, _result: CallToolResult) -> None:
+    """Take a tool's result as it is; a model reads its text."""
 
 
 def result_text(result: CallToolResult) -> str:
@@ -191,7 +217,7 @@ class _WatchedRead:
 
     async def receive(self) -> Any:  # noqa: ANN401
         try:
-            return await self._inner.receive()
+            return bounded_message(await self._inner.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._dead.set()
             raise
@@ -201,7 +227,7 @@ class _WatchedRead:
 
     async def __anext__(self) -> Any:  # noqa: ANN401
         try:
-            return await self._inner.__anext__()
+            return bounded_message(await self._inner.__anext__())
         except (StopAsyncIteration, anyio.ClosedResourceError):
             self._dead.set()
             raise
@@ -215,26 +241,6 @@ class _WatchedRead:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._inner, name)
-
-
-class _Limited(httpx2.AsyncByteStream):
-    """An answer that is read whole, and so must not be of any size. The SDK limits events itself."""
-
-    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - of the client library
-        self._inner = inner
-
-    @override
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._inner:
-            size += len(chunk)
-            if size > _MOST_BYTES:
-                raise httpx2.ReadError(f"its answer has more than {_MOST_BYTES} bytes")
-            yield chunk
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _CheckedTransport(httpx2.AsyncBaseTransport):
@@ -267,7 +273,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             raise httpx2.ReadError("it answers compressed, unasked", request=request)
         if response.headers.get("content-type", "").startswith("application/json"):
-            response.stream = _Limited(response.stream)
+            response.stream = Limited(response.stream)
         return response
 
     @override
@@ -324,7 +330,9 @@ def _reason(task: "asyncio.Task[None]") -> str:
     if error is None:
         return ""
     leaf = _leaves(error)[0]
-    return str(leaf).strip(". ") or type(leaf).__name__
+    if isinstance(leaf, ValidationError):
+        return f"its answer is no valid MCP: {leaf.error_count()} faults in a {leaf.title}"
+    return str(leaf)[:_LONGEST_REASON].strip(". ") or type(leaf).__name__
 
 
 def _never_sent(task: "asyncio.Task[None]") -> bool:

@@ -362,7 +362,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"parameters": {"type": "object", "$ref": "#"}}, "can't be used"),
     (
         {"parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "["}}}},
-        "is not a 'regex'",
+        "patterns are those of RE2",
     ),
     ({"name": "two words"}, "pattern"),
     ({"timeout": 0}, "greater than 0"),
