@@ -99,7 +99,7 @@ class PictureJudge:
             RenderingFailed: the page in mind can't be rendered.
             SetupError: there is no browser.
         """
-        wanted = await self.renderer.render(example.reference)
+        wanted = await self.renderer.render(example.reference, kind="reference")
         made = [await self._picture(page) for page in (first, second)]
         prompt = self.prompts.render("colbench/judge_pictures.md", description=example.description)
         judged = []

@@ -11,6 +11,7 @@ import pytest
 
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
+from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.colbench.sandbox.values import Outcome
 from sweet_rl import task_sets
@@ -66,7 +67,9 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
 class Trusting(Sandbox):
     """Runs code here, where all of it is ours: starting a sandbox for each unit takes longer than its work."""
 
-    async def run(self, source: str, calls: Sequence[str]) -> tuple[Outcome, ...]:
+    async def run(
+        self, source: str, calls: Sequence[str], *, kind: Kind = "answer"
+    ) -> tuple[Outcome, ...]:
         names: dict[str, Any] = {}
         try:
             exec(source, names)

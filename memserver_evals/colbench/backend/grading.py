@@ -30,7 +30,7 @@ class Grade:
 
 @dataclass(frozen=True)
 class Grader:
-    """Runs reference and answer apart from each other, and compares what came out of the two.
+    """Runs references and answers in servers of their own, and compares here what came out of the two.
 
     A reference is run once; so many are kept as have a place.
     """
@@ -60,7 +60,9 @@ class Grader:
         """
         running = self._expected.get(example)
         if running is None:
-            running = asyncio.ensure_future(self.sandbox.run(example.reference, example.calls))
+            running = asyncio.ensure_future(
+                self.sandbox.run(example.reference, example.calls, kind="reference")
+            )
             self._expected[example] = running
             if len(self._expected) > self.kept:
                 del self._expected[next(iter(self._expected))]

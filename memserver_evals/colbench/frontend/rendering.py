@@ -2,7 +2,7 @@
 
 A page reaches nothing: every request that it makes is answered here. Tailwind's style sheet is a local
 copy, a picture from anywhere is a grey box of the size that its address names, and all else is empty.
-Scripts don't run. Each page has a browser context of its own.
+Scripts don't run. Each page has a browser context of its own, and references have another browser than answers.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.frontend.browser import Browser, BrowserError, BrowserGone
+from memserver_evals.colbench.kinds import Kind
 
 _ADDRESS = "http://page.invalid/"
 _TAILWIND = "https://cdn.jsdelivr.net/npm/tailwindcss@2.2.19/dist/tailwind.min.css"
@@ -44,7 +45,7 @@ class Viewport:
 
 
 class Renderer:
-    """Renders pages, several at a time, in one browser. Use it as an async context manager."""
+    """Renders pages, several at a time. Use it as an async context manager."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Renderer:
         program: str | None = None,
         confined: bool = True,
     ) -> None:
-        """Make it; the browser starts with the first page.
+        """Make it; a browser starts with the first page of its kind.
 
         Args:
             viewport: of all pages.
@@ -68,7 +69,7 @@ class Renderer:
         self._places = asyncio.Semaphore(at_once)
         self._seconds = seconds
         self._program, self._confined = program, confined
-        self._browser: Browser | None = None
+        self._browsers: dict[Kind, Browser] = {}
         self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -83,39 +84,43 @@ class Renderer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the browser; it is started again by the next page."""
-        browser, self._browser = self._browser, None
-        if browser is not None:
-            await browser.aclose()
+        """End the browsers; they are started again by the next pages."""
+        while self._browsers:
+            await self._browsers.popitem()[1].aclose()
 
-    async def render(self, page: str) -> bytes:
+    async def render(self, page: str, *, kind: Kind = "answer") -> bytes:
         """The picture of a page, as PNG.
+
+        Args:
+            page: its HTML.
+            kind: what it is; an answer is never in a browser that has seen a reference.
 
         Raises:
             RenderingFailed: it took too long, or the browser broke on it.
             SetupError: there is no browser.
         """
         async with self._places:
-            browser = await self._running()
+            browser = await self._running(kind)
             try:
                 async with asyncio.timeout(self._seconds):
                     return await _Page(browser, self._viewport, page).picture()
             except (TimeoutError, BrowserGone) as error:
-                await self._restart(browser)
+                await self._end(kind, browser)
                 raise RenderingFailed("The page can't be rendered in time.") from error
             except BrowserError as error:
                 raise RenderingFailed(f"The page can't be rendered: {error}") from error
 
-    async def _running(self) -> Browser:
+    async def _running(self, kind: Kind) -> Browser:
         async with self._starting:
-            if self._browser is None:
-                self._browser = await Browser.start(self._program, confined=self._confined)
-            return self._browser
+            if kind not in self._browsers:
+                started = await Browser.start(self._program, confined=self._confined)
+                self._browsers[kind] = started
+            return self._browsers[kind]
 
-    async def _restart(self, broken: Browser) -> None:
+    async def _end(self, kind: Kind, broken: Browser) -> None:
         async with self._starting:
-            if self._browser is broken:
-                self._browser = None
+            if self._browsers.get(kind) is broken:
+                del self._browsers[kind]
                 await broken.aclose()
 
 

@@ -101,7 +101,7 @@ class FrontendTask:
             SetupError: there is no browser.
             RenderingFailed: the page in mind can't be rendered.
         """
-        wanted = await self.renderer.render(example.reference)
+        wanted = await self.renderer.render(example.reference, kind="reference")
         name = "colbench/frontend_agent.md" if self.viewer else "colbench/frontend_single.md"
         material = Material(instructions=self.prompts.render(name, turns=self.max_turns))
         async with system.begin(example.id, material) as conversation:

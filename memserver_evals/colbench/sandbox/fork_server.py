@@ -1,32 +1,33 @@
-"""The process that code is run from: it takes jobs on stdin and forks a confined child for each.
+"""The process that code is run from: it forks a confined child for each job on its stdin.
 
 Only the standard library is imported here, and this process gets none of ours: no environment, no
-settings, no open file. A job's child is forked in two steps. The keeper gets a space of process ids and
-an empty folder of its own, forks the child into it, and kills it when its time is up, with all that it
-started. The child confines itself for good, runs the calls, and writes one line for each.
+settings, no open file. It doesn't read jobs itself, for its memory is inherited by all that it forks: when
+one is there it forks a *keeper*, which reads that job, writes its result and ends. The keeper gets a space of
+process ids and an empty folder of its own, forks the child into it, and kills it when its time is up, with
+all that it started. The child confines itself for good, runs the calls, and writes one line for each.
 
 A line is what the code says it returned. The code could write such a line itself, and would gain nothing:
-the values that are expected never enter this process.
+the values that are expected never enter this process. The pool holds references and answers to different
+servers.
 """
 
 import contextlib
 import gc
+import itertools
 import json
 import math
 import os
 import random
 import resource
 import select
-import shutil
 import signal
 import struct
 import sys
 import sysconfig
-import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from memserver_evals.colbench.sandbox import landlock, namespaces, seccomp
 from memserver_evals.colbench.sandbox.encoding import encode
@@ -35,7 +36,9 @@ _HEAD = struct.Struct("=I")
 _RESULT = 3
 """Where a child writes, and the one thing that it has open beside /dev/null."""
 _FILES, _NOBODY = 64, 65534
-_FAILED, _CONFINED = b"failed: ", b"confined\n"
+_CONFINED = b"confined\n"
+_OURS = ("memserver", "memserver_evals", "sweet_rl")
+"""Packages of ours: from the generator of tasks an answer could make its reference again."""
 _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"),
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
@@ -83,7 +86,7 @@ class Wishes:
 
     Attributes:
         namespaces: to use them where the machine allows it.
-        disposable: to run code also where it could read and write the files of root.
+        disposable: to run code also where it could read and write all files of its user.
     """
 
     namespaces: bool = True
@@ -92,22 +95,23 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What this machine allows, and where code may read."""
+    """What this machine allows, the rules of which files may be read, and where jobs work."""
 
     in_namespaces: bool
     landlock: int
-    readable: tuple[str, ...]
+    rules: int
     folder: str
 
 
 def main(wishes: Wishes, folder: str) -> None:
-    """Confine what can be confined once, tell how far that went, and serve until stdin ends.
+    """Confine what can be confined once, say how far that went, and serve until stdin ends.
 
     Jobs work in the folder, which is empty and stays so where there are namespaces.
     """
     os.umask(0o077)
     _leave_root(folder)
     in_namespaces = wishes.namespaces and namespaces.enter_namespaces()
+    namespaces.hide_memory()
     server = os.fork()  # the first process in the new space of process ids
     if server:
         with contextlib.suppress(KeyboardInterrupt):
@@ -117,15 +121,36 @@ def main(wishes: Wishes, folder: str) -> None:
     for name in _PRELOADED:
         __import__(name)
     namespaces.keep_from_new_capabilities()
-    seccomp.confine_server()
-    gc.freeze()  # so that a child's collector leaves these pages shared
-    host = _tried(_Host(in_namespaces, landlock.landlock_version(), _readable(), folder))
-    if not wishes.disposable and (refusal := reason_to_refuse(os.getuid(), host.landlock)):
+    host = _host(in_namespaces, folder)
+    if refusal := reason_to_refuse(host.landlock, wishes):
         sys.exit(refusal)
+    gc.freeze()  # so that a child's collector leaves these pages shared
     _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
-    while (job := _receive(sys.stdin.buffer)) is not None:
-        _send(_serve(host, job))
+    jobs = select.poll()
+    jobs.register(0, select.POLLIN)
+    while jobs.poll()[0][1] & select.POLLIN and _forked(host) == 0:
+        pass
     os._exit(0)
+
+
+def _host(in_namespaces: bool, folder: str) -> _Host:
+    version = landlock.landlock_version()
+    own = os.path.join(folder, "job")
+    os.mkdir(own)
+    places = (os.path.join(path, name) for path in sys.path for name in _OURS)
+    hidden = filter(os.path.isdir, places)
+    rules = landlock.shared_rules(_readable(), hidden, (folder, "/dev/null")) if version else -1
+    return _Host(in_namespaces, version, rules, own)
+
+
+def reason_to_refuse(landlock_version: int, wishes: Wishes) -> str:
+    """Why code can't be run safely here, or an empty string."""
+    if landlock_version or wishes.disposable:
+        return ""
+    return (
+        "the kernel has no Landlock to keep code from this user's files; say that the machine is "
+        "disposable if there is nothing on it that code may not read or change"
+    )
 
 
 def _leave_root(folder: str) -> None:
@@ -137,36 +162,6 @@ def _leave_root(folder: str) -> None:
         os.setgroups([])
         os.setgid(_NOBODY)
         os.setuid(_NOBODY)
-
-
-def _tried(host: _Host) -> _Host:
-    """The host after a job has gone through, without namespaces where only that goes.
-
-    Raises:
-        RuntimeError: no job goes through.
-    """
-    limits = Limits(
-        call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20
-    )
-    try:
-        output, _ = _supervised(host, "", ["1"], limits, time.monotonic() + limits.job_wall)
-    except RuntimeError:
-        if not host.in_namespaces:
-            raise
-        return _tried(replace(host, in_namespaces=False))
-    if output != b'["value", ["int", "0x1"]]\n':
-        raise RuntimeError(f"a trial gave {output[:200]!r}")
-    return host
-
-
-def reason_to_refuse(user: int, landlock_version: int) -> str:
-    """Why code can't be run safely as this user, or an empty string."""
-    if user or landlock_version:
-        return ""
-    return (
-        "this is root, whose Python other users can't read, and the kernel has no Landlock to keep "
-        "code from root's files; run it as another user, or say that the machine is disposable"
-    )
 
 
 def _open_to_all(path: str) -> bool:
@@ -183,100 +178,93 @@ def _readable() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *filter(os.path.isdir, sys.path), *_SYSTEM]))
 
 
-def _receive(stream: BinaryIO) -> Any:  # noqa: ANN401 - JSON
-    head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    return json.loads(stream.read(*_HEAD.unpack(head)))
+def _receive() -> dict[str, Any]:
+    (length,) = _HEAD.unpack(_exactly(_HEAD.size))
+    job: dict[str, Any] = json.loads(_exactly(length))
+    return job
+
+
+def _exactly(length: int) -> bytes:
+    """So many bytes of stdin, and not one of the next job."""
+    content = bytearray()
+    while len(content) < length:
+        piece = os.read(0, length - len(content))
+        if not piece:
+            os._exit(1)
+        content += piece
+    return bytes(content)
 
 
 def _send(answer: object) -> None:
     content = json.dumps(answer).encode()
-    sys.stdout.buffer.write(_HEAD.pack(len(content)) + content)
-    sys.stdout.buffer.flush()
+    content = _HEAD.pack(len(content)) + content
+    while content:
+        content = content[os.write(1, content) :]
 
 
-def _serve(host: _Host, job: dict[str, Any]) -> list[str]:
-    """A line for each call; one that was cut off has `["stop", why]`, and the next get a new process."""
-    limits, calls = Limits(**job["limits"]), job["calls"]
-    lines: list[str] = []
-    end = time.monotonic() + limits.job_wall
-    while len(lines) < len(calls):
-        rest = calls[len(lines) :]
-        output, why = _supervised(host, job["source"], rest, limits, end)
-        got = output.decode("utf-8", "replace").split("\n")[:-1][: len(rest)]
-        lines += got
-        if len(got) < len(rest):
-            lines.append(json.dumps(["stop", why]))
-        if time.monotonic() >= end or why == "output":
-            lines += [json.dumps(["stop", "time" if why == "ended" else why])] * (
-                len(calls) - len(lines)
-            )
-    return lines
-
-
-def _supervised(
-    host: _Host, source: str, calls: list[str], limits: Limits, end: float
-) -> tuple[bytes, str]:
-    """Run calls in a keeper of their own; the whole lines that came, and how it ended."""
-    reading, writing = os.pipe()
+def _forked(host: _Host) -> int:
+    """Have a keeper take the next job and answer it; how it ended, 0 if well."""
     keeper = os.fork()
-    if not keeper:
-        os.close(reading)
+    if keeper:
+        return os.waitpid(keeper, 0)[1]
+    try:
+        namespaces.die_with_parent()
+        job = _receive()
         try:
-            _keep(host, source, calls, limits, end, writing)
-        except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
-            os.write(writing, b"\0" + _FAILED + repr(error)[:500].encode("utf-8", "replace"))
-        finally:
-            os._exit(0)
-    os.close(writing)
-    output = bytearray()
-    while piece := os.read(reading, 65536):
-        output += piece
-    os.close(reading)
-    os.waitpid(keeper, 0)
-    lines, _, why = bytes(output).rpartition(b"\0")
-    if why.startswith(_FAILED):
-        raise RuntimeError(why.removeprefix(_FAILED).decode("utf-8", "replace"))
-    return lines, why.decode()
+            result = _kept(host, job["source"], job["calls"], Limits(**job["limits"]))
+        except Exception as error:  # noqa: BLE001 - the pool says it
+            result = {"failed": repr(error)[:500]}
+        _send(result)
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
-def _keep(
-    host: _Host, source: str, calls: list[str], limits: Limits, end: float, writing: int
-) -> None:
-    """Fork the child, pass on what it writes, and end it in time."""
-    namespaces.die_with_parent()
-    folder = host.folder
+def _kept(host: _Host, source: str, calls: list[str], limits: Limits) -> dict[str, Any]:
+    """Fork the child, take what it writes, and end it in time."""
     if host.in_namespaces:
         namespaces.new_processes_and_mounts()
-        namespaces.mount_memory(folder, 4 * limits.file_size, 4 * _FILES)
+        namespaces.mount_memory(host.folder, 4 * limits.file_size, 4 * _FILES)
         if not host.landlock:  # other processes' environments could be read there
             namespaces.mount_memory("/proc", 4096, 2)
-    else:
-        folder = tempfile.mkdtemp(dir=folder)
     reading, result = os.pipe()
     child = os.fork()
     if not child:
-        _become_child(host, folder, limits, result, source, calls)
+        _become_child(host, limits, result, source, calls)
     os.close(result)
     try:
         _wait_until_confined(reading)
-        why = _pass_on(child, reading, writing, limits, end)
+        output, why = _output(child, reading, limits)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         if not host.in_namespaces:
-            shutil.rmtree(folder, ignore_errors=True)
-    os.write(writing, b"\0" + why.encode())
+            empty(host.folder)
+    return {"lines": output.decode("utf-8", "replace").split("\n")[:-1][: len(calls)], "why": why}
+
+
+def empty(folder: str) -> None:
+    """Delete all in a folder, however deep: what is in a folder of it comes up first."""
+    fresh = (f"{os.urandom(8).hex()}{number}" for number in itertools.count())
+    while names := os.listdir(folder):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) or not os.path.isdir(path):
+                os.unlink(path)
+                continue
+            os.chmod(path, 0o700)
+            for inner in os.listdir(path):
+                os.rename(os.path.join(path, inner), os.path.join(folder, next(fresh)))
+            os.rmdir(path)
 
 
 def _become_child(
-    host: _Host, folder: str, limits: Limits, result: int, source: str, calls: list[str]
+    host: _Host, limits: Limits, result: int, source: str, calls: list[str]
 ) -> NoReturn:
     """Confine this process, say so, run the calls, and end. What fails before is told instead."""
     try:
         try:
-            _confine(host, folder, limits, result)
+            _confine(host, limits, result)
         except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
             os.write(result, repr(error).encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
             os._exit(1)
@@ -295,27 +283,27 @@ def _wait_until_confined(reading: int) -> None:
         raise RuntimeError(f"the process can't be confined: {line.decode('utf-8', 'replace')}")
 
 
-def _pass_on(child: int, reading: int, writing: int, limits: Limits, end: float) -> str:
-    """Copy lines until the child ends, or one of its limits."""
+def _output(child: int, reading: int, limits: Limits) -> tuple[bytearray, str]:
+    """What the child writes until it ends or one of its limits does, and which."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
-    left = limits.output
+    output = bytearray()
+    end = time.monotonic() + limits.job_wall
     cpu, wall = limits.call_cpu, min(time.monotonic() + limits.call_wall, end)
-    while left > 0:
+    while len(output) < limits.output:
         wait = min(wall - time.monotonic(), cpu - _cpu_seconds(child))
         if wait <= 0:
-            return "time"
+            return output, "time"
         if not poll.poll(wait * 1000 + 1):
             continue
-        piece = os.read(reading, min(left, 65536))
+        piece = os.read(reading, min(limits.output - len(output), 65536))
         if not piece:
-            return "ended"
-        left -= len(piece)
-        os.write(writing, piece.replace(b"\0", b" "))
+            return output, "ended"
+        output += piece
         if b"\n" in piece:
             cpu = _cpu_seconds(child) + limits.call_cpu
             wall = min(time.monotonic() + limits.call_wall, end)
-    return "output"
+    return output, "output"
 
 
 def _cpu_seconds(process: int) -> float:
@@ -326,17 +314,19 @@ def _cpu_seconds(process: int) -> float:
         return 0
 
 
-def _confine(host: _Host, folder: str, limits: Limits, result: int) -> None:
+def _confine(host: _Host, limits: Limits, result: int) -> None:
     """Give up, for good, all that the code doesn't need."""
     if not host.in_namespaces:
         namespaces.die_with_parent()
     os.setsid()
+    os.chdir(host.folder)
+    if host.landlock:
+        landlock.restrict_files(host.rules, (host.folder, "/dev/null"))
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     os.dup2(result, _RESULT)
     os.closerange(_RESULT + 1, 65536)
-    os.chdir(folder)
     bounds = {
         resource.RLIMIT_CPU: math.ceil(limits.job_wall),
         resource.RLIMIT_AS: limits.memory,
@@ -349,10 +339,8 @@ def _confine(host: _Host, folder: str, limits: Limits, result: int) -> None:
         bounds[resource.RLIMIT_NPROC] = _FILES
     for limit, value in bounds.items():
         resource.setrlimit(limit, (value, value))
-    if host.landlock:
-        landlock.restrict_files(host.landlock, host.readable, (folder, "/dev/null"))
     namespaces.drop_capabilities()
-    seccomp.confine_child()
+    seccomp.confine()
 
 
 def _run(source: str, calls: list[str]) -> None:

@@ -18,6 +18,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 2, 4, 8, 1 << 14
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many rights on files a version knows; later ones know no more."""
 _TCP, _SCOPES = 0b11, 0b11
+_READ = _READ_FILE | _READ_DIR
 
 
 def landlock_version() -> int:
@@ -28,31 +29,76 @@ def landlock_version() -> int:
         return 0
 
 
-def restrict_files(version: int, readable: Iterable[str], writable: Iterable[str]) -> None:
-    """From now on only these trees and files can be opened; TCP is closed as well where it can be.
+def shared_rules(trees: Iterable[str], hidden: Iterable[str], writable: Iterable[str]) -> int:
+    """An open ruleset for many processes, each of which narrows down further where it may write.
+
+    Args:
+        trees: what can be read; what isn't there is passed over.
+        hidden: paths whose files can't be read although they are in such a tree.
+        writable: what can be written, too.
 
     Raises:
         OSError: the kernel refused.
     """
-    rights = (1 << _RIGHTS.get(version, 16)) - 1
-    fields = [rights, *([_TCP] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
-    head = struct.pack(f"={len(fields)}Q", *fields)
-    ruleset = call(libc.syscall, _CREATE, head, len(head), 0)
-    for paths, allowed in ((readable, _READ_FILE | _READ_DIR), (writable, rights & ~_EXECUTE)):
-        for path in paths:
-            with suppress(FileNotFoundError):
-                _allow(ruleset, path, allowed)
+    ruleset = _ruleset()
+    real = {os.path.realpath(path) for path in hidden}
+    for tree in trees:
+        _allow_but(ruleset, os.path.realpath(tree), real)
+    for path in writable:
+        _allow(ruleset, path, _all_rights() & ~_EXECUTE)
+    return ruleset
+
+
+def _allow_but(ruleset: int, path: str, hidden: set[str]) -> None:
+    """Landlock knows no exception, so the folders on the way to what is hidden can only be listed."""
+    if not any(f"{other}/".startswith(f"{path}/") for other in hidden):
+        _allow(ruleset, path, _READ)
+    elif path not in hidden:
+        _allow(ruleset, path, _READ_DIR)
+        for name in os.listdir(path):
+            entry = os.path.join(path, name)
+            if not os.path.islink(entry):
+                _allow_but(ruleset, entry, hidden)
+
+
+def restrict_files(shared: int, writable: Iterable[str]) -> None:
+    """From now on only what the rules name can be read, and of that only these be written; TCP is closed.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    ruleset = _ruleset()
+    _allow(ruleset, "/", _READ)
+    for path in writable:
+        _allow(ruleset, path, _all_rights() & ~_EXECUTE)
     call(libc.prctl, 38, 1, 0, 0, 0)
-    call(libc.syscall, _RESTRICT, ruleset, 0)
+    for layer in (shared, ruleset):  # what both allow
+        call(libc.syscall, _RESTRICT, layer, 0)
     os.close(ruleset)
 
 
+def _all_rights() -> int:
+    return (1 << _RIGHTS.get(landlock_version(), 16)) - 1
+
+
+def _ruleset() -> int:
+    version = landlock_version()
+    fields = [
+        _all_rights(),
+        *([_TCP] if version >= 4 else []),
+        *([_SCOPES] if version >= 6 else []),
+    ]
+    head = struct.pack(f"={len(fields)}Q", *fields)
+    return call(libc.syscall, _CREATE, head, len(head), 0)
+
+
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        if not os.path.isdir(path):
-            rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, opened))
-        call(libc.syscall, _ADD, ruleset, _PATH_BENEATH, rule, 0)
-    finally:
-        os.close(opened)
+    with suppress(FileNotFoundError):
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not os.path.isdir(path):
+                rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
+            rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, opened))
+            call(libc.syscall, _ADD, ruleset, _PATH_BENEATH, rule, 0)
+        finally:
+            os.close(opened)

@@ -84,6 +84,11 @@ def drop_capabilities() -> None:
     call(libc.capset, head, bytes(24))
 
 
+def hide_memory() -> None:
+    """No other process of this user may look into this one, or into what it forks; no core is dumped."""
+    call(libc.prctl, _SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent has ended."""
     call(libc.prctl, _DEATH_SIGNAL, 9, 0, 0, 0)

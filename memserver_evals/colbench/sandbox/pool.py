@@ -11,14 +11,17 @@ import struct
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from memserver.errors import SetupError
-from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes
+from memserver_evals.colbench.kinds import Kind
+from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
 from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 
@@ -26,6 +29,8 @@ _HEAD = struct.Struct("=I")
 _MEGABYTE = 2**20
 _PATIENCE = 10
 """Seconds beyond a job's own limit until its server is taken for broken."""
+_NEEDS = "It needs Linux with seccomp filters and Landlock; a container must not forbid them."
+_TRIAL = Limits(call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20)
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
@@ -99,14 +104,15 @@ class Sandbox:
             limits: for each job.
             workers: how many jobs run at once; None for one for each core.
             namespaces: False to do without, as where the machine doesn't allow them.
-            disposable: True to run code as root even where Landlock is missing and Python's files are root's
-                own, so that code could read and change all files; for a machine that is thrown away.
+            disposable: True to run code also where Landlock is missing, so that it could read and change all
+                files of its user; for a machine that is thrown away.
         """
         self._limits = limits or SandboxLimits()
         self._workers = workers or os.cpu_count() or 1
-        self._places: asyncio.LifoQueue[_ForkServer] = asyncio.LifoQueue()
+        self._places: asyncio.LifoQueue[_Place] = asyncio.LifoQueue()
         for _ in range(self._workers):
-            self._places.put_nowait(_ForkServer(Wishes(namespaces, disposable)))
+            server = partial(_ForkServer, Wishes(namespaces, disposable))
+            self._places.put_nowait({"answer": server(), "reference": server()})
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,12 +125,15 @@ class Sandbox:
     ) -> None:
         await self.aclose()
 
-    async def run(self, source: str, calls: Sequence[str]) -> tuple[Outcome, ...]:
-        """Evaluate each expression after the source was run anew, in a process that ends thereafter.
+    async def run(
+        self, source: str, calls: Sequence[str], *, kind: Kind = "answer"
+    ) -> tuple[Outcome, ...]:
+        """Evaluate each expression after the source was run again, in a process that ends thereafter.
 
         Args:
             source: Python code that defines what the calls use.
             calls: Python expressions.
+            kind: what the source is; references are run by servers that never run an answer.
 
         Returns:
             How each call ended, in order. No code makes this raise.
@@ -133,15 +142,11 @@ class Sandbox:
             SetupError: this machine can't run code safely.
         """
         limits = self._limits.in_bytes()
-        job = {
-            "source": _plain(source),
-            "calls": [_plain(expression) for expression in calls],
-            "limits": asdict(limits),
-        }
-        server = await self._places.get()
+        place = await self._places.get()
+        server = place[kind]
         try:
             async with asyncio.timeout(limits.job_wall + _PATIENCE):
-                lines = await server.ask(job)
+                lines = await server.run(_plain(source), [_plain(call) for call in calls], limits)
         except TimeoutError:
             server.kill()
             return (Outcome(stop="time"),) * len(calls)
@@ -149,8 +154,8 @@ class Sandbox:
             server.kill()
             raise
         finally:
-            self._places.put_nowait(server)
-        return tuple(read_outcome(line) for line in lines)
+            self._places.put_nowait(place)
+        return tuple(map(read_outcome, lines))
 
     async def protection(self) -> Protection:
         """What keeps code in here.
@@ -158,16 +163,17 @@ class Sandbox:
         Raises:
             SetupError: this machine can't run code safely.
         """
-        server = await self._places.get()
+        place = await self._places.get()
         try:
-            return await server.started()
+            return await place["answer"].started()
         finally:
-            self._places.put_nowait(server)
+            self._places.put_nowait(place)
 
     async def aclose(self) -> None:
         """End the servers; jobs that run are waited for."""
         for _ in range(self._workers):
-            await (await self._places.get()).aclose()
+            for server in (await self._places.get()).values():
+                await server.aclose()
 
 
 def _plain(text: str) -> str:
@@ -185,24 +191,62 @@ class _ForkServer:
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _killed: list[asyncio.subprocess.Process] = field(default_factory=list)
 
-    async def ask(self, job: dict[str, Any]) -> list[str]:
-        """The lines that a job gives."""
+    async def run(self, source: str, calls: list[str], limits: Limits) -> list[str]:
+        """A line for each call; one that was cut off has `["stop", why]`, and the next get a new process."""
         await self.started()
+        lines: list[str] = []
+        end = time.monotonic() + limits.job_wall
+        why = ""
+        while len(lines) < len(calls):
+            left = end - time.monotonic()
+            if left <= 0 or why == "output":
+                lines.append(json.dumps(["stop", "output" if why == "output" else "time"]))
+                continue
+            rest = calls[len(lines) :]
+            got, why = await self._ask(source, rest, replace(limits, job_wall=left))
+            lines += got
+            if len(got) < len(rest):
+                lines.append(json.dumps(["stop", why]))
+        return lines
+
+    async def _ask(self, source: str, calls: list[str], limits: Limits) -> tuple[list[str], str]:
+        """The lines that one process gives, and why it gave no more."""
+        job = {"source": source, "calls": calls, "limits": asdict(limits)}
         content = json.dumps(job).encode()
         process = self._running
         if process.stdin is None:
             raise SetupError("The sandbox's process has no input.")
         process.stdin.write(_HEAD.pack(len(content)) + content)
         await process.stdin.drain()
-        lines: list[str] = await self._read()
-        return lines
+        answer = await self._read()
+        if "failed" in answer:
+            raise SetupError(
+                f"The sandbox can't work on this machine: {answer['failed']}", hint=_NEEDS
+            )
+        return answer["lines"], answer["why"]
 
     async def started(self) -> Protection:
-        """Start it if it doesn't run; what it says of its protection."""
+        """Start it if it doesn't run, without namespaces where only that works; its protection."""
         if self._process is None or self._process.returncode is not None or not self._protection:
-            await self._start()
-            self._protection = Protection(**await self._read())
+            try:
+                self._protection = await self._tried()
+            except SetupError:
+                if not self._wishes.namespaces:
+                    raise
+                self._wishes = replace(self._wishes, namespaces=False)
+                self._protection = await self._tried()
         return self._protection
+
+    async def _tried(self) -> Protection:
+        self.kill()
+        await self._start()
+        protection = Protection(**await self._read())
+        lines, _ = await self._ask("", ["1"], _TRIAL)
+        if lines != ['["value", ["int", "0x1"]]']:
+            raise SetupError(
+                f"The sandbox can't work on this machine: a trial gave {lines!r}", hint=_NEEDS
+            )
+        return protection
 
     async def _start(self) -> None:
         if not is_known_machine():
@@ -247,7 +291,7 @@ class _ForkServer:
             last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise SetupError(
                 f"The sandbox can't work on this machine: {last or 'its process ended'}",
-                hint="It needs Linux with seccomp filters; a container must not forbid them.",
+                hint=_NEEDS,
             ) from error
 
     def kill(self) -> None:
@@ -258,7 +302,11 @@ class _ForkServer:
             self._killed.append(self._process)
             self._process = None
         if self._folder is not None:
-            self._folder.cleanup()
+            with contextlib.suppress(
+                OSError, RecursionError
+            ):  # what was killed may still write there
+                empty(self._folder.name)
+                self._folder.cleanup()
             self._folder = None
 
     async def aclose(self) -> None:
@@ -272,3 +320,7 @@ class _ForkServer:
         self.kill()
         for killed in self._killed:
             await killed.communicate()
+
+
+_Place = dict[Kind, _ForkServer]
+"""Where one job runs at a time."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import pytest_asyncio
@@ -49,6 +50,7 @@ from memserver_evals.colbench.frontend.similarity import (
     black_picture,
 )
 from memserver_evals.colbench.frontend.task import FrontendTask, page_in
+from memserver_evals.colbench.kinds import Kind
 from memserver_evals.task import Material, Played, Reply, Task
 from tests.support.http_app import Current
 from tests.support.nightly import times
@@ -72,7 +74,7 @@ class Remembering:
     renderer: Renderer
     pictures: dict[str, bytes] = field(default_factory=dict)
 
-    async def render(self, page: str) -> bytes:
+    async def render(self, page: str, *, kind: Kind = "answer") -> bytes:
         if page not in self.pictures:
             self.pictures[page] = await self.renderer.render(page)
         return self.pictures[page]
@@ -205,8 +207,7 @@ async def test_a_page_that_takes_too_long_fails_alone() -> None:
 
 async def test_a_browser_that_died_is_started_again(renderer: Renderer) -> None:
     await renderer.render("<html></html>")
-    browser = renderer._browser
-    assert browser is not None
+    browser = renderer._browsers["answer"]
     os.killpg(browser._process.pid, 9)
     await browser._process.wait()
     pictures = await asyncio.gather(
@@ -214,6 +215,13 @@ async def test_a_browser_that_died_is_started_again(renderer: Renderer) -> None:
     )
     assert all(isinstance(picture, bytes | RenderingFailed) for picture in pictures)
     assert await renderer.render("<html></html>")
+
+
+async def test_references_and_answers_are_in_browsers_of_their_own() -> None:
+    async with Renderer(VIEWPORT, seconds=100) as apart:
+        pages = [apart.render("<html></html>", kind=kind) for kind in get_args(Kind)]
+        assert len(set(await asyncio.gather(*pages))) == 1
+        assert len({browser._process.pid for browser in apart._browsers.values()}) == 2
 
 
 async def test_a_missing_or_broken_browser_is_told() -> None:

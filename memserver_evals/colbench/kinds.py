@@ -1,0 +1,5 @@
+"""What a program or a page is to whoever compares two; the two kinds share no process."""
+
+from typing import Literal
+
+Kind = Literal["answer", "reference"]
