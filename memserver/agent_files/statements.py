@@ -190,7 +190,7 @@ def refusals() -> Iterator[None]:
         if table == "agents" and "name" in (error.diag.constraint_name or ""):
             raise Conflict(
                 "There is an agent of this name already.",
-                hint="Import it under another name: `?name=` in a request, `--name` on the command line."
+                hint="Import it under another name: `?name=` in a request, `--name` on the command line.",
             ) from error
         if table == "agents":  # whose agent has the id makes no difference to the answer
             raise Conflict(
