@@ -111,11 +111,11 @@ async def run(made: World, seconds: float, seed: int, console: Console) -> Outco
 
 
 def _order(faults: Faults) -> Iterator[str]:
-    """Kills of workers in between, since those are what happens most."""
+    """Every kind in turn, and in between what happens most: a worker that is killed, or hangs."""
+    frequent = cycle(("worker", "sigstop"))
     for name in cycle(faults.kinds()):
         yield name
-        if name not in {"worker", "all at once"}:
-            yield "worker"
+        yield next(frequent)
 
 
 _numbers = count(1)

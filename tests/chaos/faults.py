@@ -24,7 +24,7 @@ class Faults:
     done: Counter[str] = field(default_factory=Counter)
 
     def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """By name, in the order in which they come around; frequent ones more than once."""
+        """By name, in the order in which they come around."""
         order: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("worker", self.worker),
             ("postmaster", self.postmaster),
