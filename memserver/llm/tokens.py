@@ -25,6 +25,9 @@ from memserver.openai_http.client import Endpoint, EndpointClient
 
 logger = logging.getLogger(__name__)
 
+_TOKENIZER_HINT = (
+    "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
+)
 _INLINE_CHARACTERS = 20_000
 """Up to here tokenizing takes a few milliseconds; more goes to a thread."""
 
@@ -102,11 +105,17 @@ class TokenizerFile(TokenCounter):
         try:
             text = self._path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise SetupError(f"The tokenizer {self._path} can't be read: {error}") from error
+            # Whoever posts a message may read this, so it says nothing of where the file is.
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise SetupError(
+                f"The tokenizer {self._path.name} can't be read: {why}.", hint=_TOKENIZER_HINT
+            ) from error
         try:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:
-            raise SetupError(f"{self._path} is no tokenizer.json: {error}") from error
+            raise SetupError(
+                f"{self._path.name} is no tokenizer.json: {error}", hint=_TOKENIZER_HINT
+            ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
