@@ -44,8 +44,6 @@ MemserverError
 └── SetupError                   something on this machine is missing; the hint says how to mend it
 """
 
-from typing_extensions import override
-
 from memserver import __version__
 
 
@@ -330,8 +328,7 @@ class DatabaseError(MemserverError):
         super().__init__(message, hint=hint)
         self.detail = " ".join(detail.split())
 
-    @override
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # type: ignore[explicit-override] # this module imports no package
         return f"{self.message} {self.detail}".strip()
 
 
