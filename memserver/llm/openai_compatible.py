@@ -377,8 +377,7 @@ def _bytes(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
-def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _seed_of(seed: int, messages: str) -> int:

@@ -154,8 +154,7 @@ def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:
     ]
 
 
-def _text(schema: JsonObject) -> str:
-    return json.dumps(schema, separators=(",", ":"))
+_text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder at each call
 
 
 @lru_cache(maxsize=256)

@@ -182,8 +182,7 @@ def _first(values: object) -> object:
     return values[0] if isinstance(values, Sequence) and values else None
 
 
-def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+_dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call
 
 
 def joined(parts: Iterable[str]) -> bytes:
