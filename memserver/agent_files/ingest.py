@@ -38,6 +38,9 @@ from memserver.storage.ids import new_id
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.passages import NewPassage
 
+MOST_TOOLS = 1000
+"""Of which an agent's file says anything."""
+
 BATCH = 200
 """Records that are written together: what an import holds in memory."""
 LONG_BATCH = 4_000_000
@@ -114,9 +117,7 @@ class TakeIn:
                     writing = _Writing(tx, tenant, source, wishes)
                     await writing.agent(model, dimension)
                     await writing.working_context()
-                    notes = await self._granting.grant(
-                        tx, tenant, writing.agent_id, list(source.records("tools"))
-                    )
+                    notes = await self._granting.grant(tx, tenant, writing.agent_id, _tools(source))
                     await writing.history()
                     await writing.passages(spool, model, dimension)
                     await writing.state()
@@ -148,6 +149,14 @@ class TakeIn:
                 given = [vector or halves(next(vectors)) for vector in given]
             await asyncio.to_thread(spool.write, b"".join(each for each in given if each))
         return made
+
+
+def _tools(source: Source) -> list[Any]:
+    """What the agent says of tools. Raises AgentFileCorrupt where no agent could say so much."""
+    found = list(islice(source.records("tools"), MOST_TOOLS + 1))
+    if len(found) > MOST_TOOLS:
+        raise AgentFileCorrupt(f"tools.jsonl: it has more than {MOST_TOOLS} lines.")
+    return found
 
 
 @dataclass

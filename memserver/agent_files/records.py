@@ -3,8 +3,9 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from memserver.memory.text import MOST_METADATA, is_within
 from memserver.messages import Role, WaitsFor
 from memserver.storage.sections import Actor
 from memserver.storage.tools import DefinitionKind
@@ -18,6 +19,16 @@ Number = Annotated[int, Field(ge=0, lt=2**62)]
 Small = Annotated[int, Field(ge=0, lt=2**31)]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Time = AwareDatetime
+
+
+def _small(metadata: dict[str, Any]) -> dict[str, Any]:
+    most = 2 * MOST_METADATA  # a document's passage has fields of ours beside its own
+    if not is_within(metadata, most):
+        raise ValueError(f"it has more than {most} characters, written as JSON")
+    return metadata
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_small)]
 
 
 class Record(BaseModel):
@@ -65,11 +76,11 @@ class AgentRecord(Record):
     name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
     model: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     system_prompt: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    options: Metadata = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     language: str = "english"
     collection_description: str = ""
-    collection_metadata: dict[str, Any] = Field(default_factory=dict)
+    collection_metadata: Metadata = Field(default_factory=dict)
     collections: list[str] = Field(default_factory=list)
     created_at: Time | None = None
     updated_at: Time | None = None
@@ -190,7 +201,7 @@ class PassageRecord(Record):
     id: UUID | None = None
     text: Annotated[str, StringConstraints(min_length=1)]
     tags: list[str] = Field(default_factory=list)
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     created_at: Time
     updated_at: Time | None = None
     vector: str | None = None

@@ -10,9 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from memserver.api.schemas.agents import MOST_METADATA
 from memserver.errors import DocumentTooLarge, InvalidInput
-from memserver.memory.text import checked_json, clean, is_within
+from memserver.memory.text import MOST_METADATA, checked_json, clean, is_within
 
 FORM_BYTES = 100_000
 """What a form may have around its file."""

@@ -11,6 +11,8 @@ MOST_NESTED = 100
 """Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
 MOST_TEXT = 1_500_000
 """Characters of one text in it."""
+MOST_METADATA = 64_000
+"""Characters of a thing's metadata, written as JSON."""
 MOST_MEMBERS = 20_000
 """Of one list."""
 MOST_NAMES = 2_000

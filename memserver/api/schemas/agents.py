@@ -15,7 +15,7 @@ from pydantic import (
 
 from memserver.agent.options import AgentOptions
 from memserver.memory.attachments import MOST_SECTIONS
-from memserver.memory.text import is_within
+from memserver.memory.text import MOST_METADATA, is_within
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.storage.agents import Agent
 
@@ -37,7 +37,6 @@ def small_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-MOST_METADATA = 64_000
 Metadata = Annotated[dict[str, Any], AfterValidator(small_metadata)]
 Name = Annotated[
     str,

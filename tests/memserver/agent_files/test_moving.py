@@ -247,6 +247,13 @@ CORRUPT: dict[str, bytes] = {
         {**members(closed(smallest())),
          "agent.json": b'{"name": "a", "state": {"done_turn": 0}, "metadata": {"x": 1e999}}'}
     ),
+    "metadata without an end": changed("agent.json", "metadata", to={"x": "y" * 200_000}),
+    "a passage's metadata without an end": changed(
+        "passages.jsonl", 0, "metadata", to={"x": "y" * 200_000}
+    ),
+    "tools without an end": changed(
+        "tools.jsonl", slice(0, 0), to=[{"name": f"tool{number}", "attached": False} for number in range(1001)]
+    ),
     "an empty passage": changed("passages.jsonl", 0, "text", to=""),
     "a tool of no name": changed(
         "tools.jsonl", slice(0, 0), to=[{"name": "no name", "definition": {"kind": "client", "description": "d",
