@@ -18,7 +18,8 @@ def packed(parts: dict[str, bytes]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, part in parts.items():
-            archive.writestr(name, part)
+            # With no time of its own, so that the same parts are the same file.
+            archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
     return file.getvalue()
 
 
