@@ -99,9 +99,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage of archival storage."""
+    """One passage of archival storage; `number` counts within its collection."""
 
     id: str
+    number: int
     collection_id: str
     text: str
     created_at: datetime
@@ -127,11 +128,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A passage that a search found; `score` orders the results, the sources say where it comes from."""
+    """A passage that a search found; `score` orders the results, the sources say where it comes from.
+
+    `label` is what an agent calls it: p17, or p17@handbook in a shared collection.
+    """
 
     passage: Passage
     score: float
     sources: tuple[Source, ...]
+    label: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from uuid import UUID
 
 from memserver.errors import InvalidInput
-from memserver.memory.paging import Page, describe
+from memserver.memory.paging import Page, header
+from memserver.memory.results import Reader, describe, message_result
 from memserver.memory.text import snippet, stamp
 from memserver.messages import Message
 from memserver.storage import recall
@@ -29,11 +30,13 @@ class RecallPage:
     exact: bool
     next: str | None
     page: Page
+    query: str = ""
 
-    def describe(self, zone: tzinfo) -> str:
-        """The answer of a search tool, its times in this zone."""
-        lines = [line(message, zone) for message in self.messages]
-        return describe(lines, self.page, self.total, exact=self.exact)
+    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+        """The answer of a search tool, its times in this zone, for who reads it."""
+        results = [message_result(message, zone) for message in self.messages]
+        head = header(len(results), self.page, self.total, exact=self.exact)
+        return await describe(head, results, self.query, reader)
 
 
 async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page) -> RecallPage:
@@ -43,7 +46,8 @@ async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page
     limit = page.size if page.number >= 1 else 0
     span = Span(limit, offset, count_to=COUNTED_TO)
     found = await recall.search(tx, agent_id, query, span)
-    return RecallPage(found.messages, found.total, found.exact, _next(found), page)
+    text = query.text or ""
+    return RecallPage(found.messages, found.total, found.exact, _next(found), page, text)
 
 
 async def search_after(

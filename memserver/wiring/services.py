@@ -170,15 +170,18 @@ async def upkeep_alone(
 @asynccontextmanager
 async def memory_alone(
     settings: Settings, app_url: str
-) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
-    """The database and archival storage, for who uses memories without turns."""
+) -> AsyncIterator[tuple[Database, ArchivalStorage, ModelSource | None]]:
+    """The database, archival storage, and the models if they have an endpoint: for memories without turns."""
+    models = Models(settings) if settings.llm_base_url is not None else None
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
     try:
-        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
+        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search), models
     finally:
+        if models is not None:
+            await models.aclose()
         await others.aclose()
         await embedder.aclose()
         await database.close()
