@@ -156,7 +156,7 @@ class Matched:
         shown = "" if windows[0].start == 0 else GAP
         for number, window in enumerate(windows):
             shown += f" {GAP} " if number else ""
-            shown += _one_line(_marked(self.text[window.start : window.end], self._query))
+            shown += one_line(_marked(self.text[window.start : window.end], self._query))
         return shown if windows[-1].end == len(self.text) else shown + GAP
 
 
@@ -300,7 +300,7 @@ def _marked(text: str, query: Query) -> str:
     return "".join(shown)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text with a blank for each run of blanks that has a line break in it."""
     if not _BREAK.search(text):
         return text

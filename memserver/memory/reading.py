@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import tzinfo
 from uuid import UUID
@@ -23,10 +24,12 @@ from memserver.memory.results import (
     passage_result,
 )
 from memserver.messages import Message, Passage
-from memserver.storage import collections, passages, recall
+from memserver.storage import collections, passage_search, passages, recall
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
+from memserver.storage.missing import no_passage
+from memserver.storage.passage_search import Ranked
 
 _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | re.DOTALL)
 
@@ -104,13 +107,15 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
     Args:
         tx: in the tenant's scope.
         agent_id: whose label it is.
-        label: as results show it.
+        label: as results show it; or a passage's id.
         until: position in the history from which on nothing is found.
 
     Raises:
         InvalidInput: it is no label.
         NotFound: no such agent, message or passage.
     """
+    with suppress(ValueError):
+        return await _by_id(tx, agent_id, UUID(label))
     parts = _LABEL.fullmatch(label.strip())
     if parts is None:
         raise InvalidInput(
@@ -123,14 +128,35 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
     return await _passage(tx, _collection(searched, label, place), number, searched)
 
 
-async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | None) -> Found:
-    found = await recall.history_page(tx, agent_id, Cut(2, position - 1))
-    if not found or found[0].position != position or (until is not None and position >= until):
+async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
+    """The message at a position of what the agent has taken up. Raises NotFound."""
+    found = await recall.history_page(tx, agent_id, Cut(1, position - 1))
+    if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")
+    return found[0]
+
+
+async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | None) -> Found:
+    label = message_label(position)
+    if until is not None and position >= until:
+        raise NotFound(f"There is no message {label} yet.")
+    message = await message_at(tx, agent_id, position)
     before = await recall.history_page(tx, agent_id, Cut(1, position, descending=True))
-    after = [each for each in found[1:] if until is None or each.position < until]
+    after = await recall.history_page(tx, agent_id, Cut(1, position))
+    after = [each for each in after if until is None or each.position < until]
     labels = [message_label(each[0].position) if each else None for each in (before, after)]
-    return Found(message_label(position), found[0], labels[0], labels[1])
+    return Found(label, message, labels[0], labels[1])
+
+
+async def _by_id(tx: Transaction, agent_id: UUID, passage_id: UUID) -> Found:
+    searched = await collections.readable_by(tx, agent_id)
+    places = [Ranked(collection.id, passage_id, 0.0) for collection in searched]
+    found = await passage_search.fetch(tx, places)
+    if passage_id not in found:
+        raise no_passage(passage_id)
+    passage = found[passage_id]
+    place = next(each for each in searched if str(each.id) == passage.collection_id)
+    return await _passage(tx, place, passage.number, searched)
 
 
 async def _passage(

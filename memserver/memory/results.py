@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, TypeVar
 
-from memserver.memory.excerpt import Matched, Query
+from memserver.memory.excerpt import Matched, Query, one_line
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.text import snippet, stamp
 from memserver.messages import Message, Passage
@@ -33,6 +33,7 @@ CAREFUL = (0.95, 0.8, 0)
 """Of the characters that should fit, how many are taken after each count."""
 INLINE_CHARACTERS = 50_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
+EXCERPT_CHARACTERS = 500
 SHOWN_ORIGIN = 60
 """Characters of a document's name, or of a heading."""
 
@@ -184,9 +185,10 @@ class _Line:
         return len(self.matched.text)
 
     def show(self, characters: int) -> str:
-        """The line, with so many characters of the text."""
-        tail = self.tail if self.length > characters else ""
-        return f"{self.head}{self.matched.excerpt(characters)}{tail}"
+        """The line: the text whole, or so many characters of it with what matched marked."""
+        if self.length <= characters:
+            return f"{self.head}{one_line(self.matched.text)}"
+        return f"{self.head}{self.matched.excerpt(characters)}{self.tail}"
 
 
 async def describe(head: str, results: Sequence[Result], query: str, reader: Reader) -> str:
@@ -205,6 +207,28 @@ async def describe(head: str, results: Sequence[Result], query: str, reader: Rea
         sum(len(result.text) for result in results),
     )
     return "\n".join([head, *await _fitting(head, lines, reader)])
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What matched of a result, marked, with its surroundings; `page`: on which of its document that stands."""
+
+    text: str
+    page: int | None
+
+
+async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
+    """An excerpt of each result."""
+
+    def find() -> list[Excerpt]:
+        wanted = Query(query)
+        found = [Matched(each.text, wanted, each.part) for each in results]
+        return [
+            Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page(matched.at))
+            for result, matched in zip(results, found, strict=True)
+        ]
+
+    return await beside(find, sum(len(result.text) for result in results))
 
 
 async def beside(work: Callable[[], T], characters: int) -> T:

@@ -1,5 +1,7 @@
 """Recall storage from outside."""
 
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -12,7 +14,9 @@ from memserver.errors import InvalidInput
 from memserver.memory import recall, recall_meaning
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.results import excerpts, message_result
 from memserver.memory.text import clean
+from memserver.messages import Message
 from memserver.storage import agents
 from memserver.storage.recall import RecallQuery
 from memserver.wiring.services import Services
@@ -54,23 +58,30 @@ async def search_recall(
         await agents.get(tx, agent_id)
         if meaning is None and after is not None:
             messages, more = await recall.search_after(tx, agent_id, wanted, after, limit)
-            return RecallResults(items=[FoundMessage.read(each) for each in messages], next=more)
+            return RecallResults(items=await _found(messages, query), next=more)
         if meaning is None:
-            return RecallResults.of(await recall.search(tx, agent_id, wanted, Page(page, limit)))
+            found = await recall.search(tx, agent_id, wanted, Page(page, limit))
+            return RecallResults.of(found, await _found(found.messages, query))
     if after is not None:
         raise InvalidInput("after: what is found by meaning has pages.", hint="Use `page`.")
     vector = await _query_vector(services, "meaning", meaning)
     async with services.database.tenant(tenant) as tx:
-        return RecallResults.by_meaning(
-            await recall_meaning.search(
-                tx,
-                agent_id,
-                wanted,
-                Page(page, limit),
-                model=services.archival.embedder.model,
-                vector=vector,
-            )
+        by_meaning = await recall_meaning.search(
+            tx,
+            agent_id,
+            wanted,
+            Page(page, limit),
+            model=services.archival.embedder.model,
+            vector=vector,
         )
+    return RecallResults.by_meaning(by_meaning, await _found(by_meaning.messages, meaning))
+
+
+async def _found(messages: Sequence[Message], query: str | None) -> list[FoundMessage]:
+    """What was found, each with what matched of it."""
+    found = [message_result(message, UTC) for message in messages]
+    shown = await excerpts(found, clean(query or ""))
+    return [FoundMessage.of(*pair) for pair in zip(messages, shown, strict=True)]
 
 
 async def _query_vector(services: Services, parameter: str, text: str) -> Vector:

@@ -14,6 +14,7 @@ from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
 from memserver.memory.recall import RecallPage
 from memserver.memory.recall_meaning import MeaningPage
+from memserver.memory.results import Excerpt, message_label
 from memserver.messages import Message, Usage, WaitsFor
 from memserver.storage.inbox import Turn
 
@@ -212,6 +213,22 @@ class FoundMessage(MessageOut):
     """A message that was found; `score` is its cosine similarity, in a search by meaning."""
 
     score: float | None = None
+    label: str = Field(description="What the agent calls it.", examples=["m1001"])
+    excerpt: str = Field(
+        description="What matched, between `**`, with its surroundings.",
+        examples=["**Hello** Ada!"],
+    )
+    found_by: list[str] = Field(default_factory=list, description="How it was found.")
+
+    @classmethod
+    def of(cls, message: Message, excerpt: Excerpt, score: float | None = None) -> Self:
+        """From what a search found."""
+        return cls(
+            **dict(MessageOut.read(message)),
+            score=score,
+            label=message_label(message.position),
+            excerpt=excerpt.text,
+        )
 
 
 class CoverageOut(BaseModel):
@@ -242,10 +259,10 @@ class RecallResults(BaseModel):
     coverage: CoverageOut | None = Field(default=None, description="In a search by meaning.")
 
     @classmethod
-    def of(cls, found: RecallPage) -> Self:
+    def of(cls, found: RecallPage, items: list[FoundMessage]) -> Self:
         """From a page that was found."""
         return cls(
-            items=[FoundMessage.read(message) for message in found.messages],
+            items=items,
             total=found.total,
             total_is_exact=found.exact,
             page=found.page.number,
@@ -254,9 +271,8 @@ class RecallResults(BaseModel):
         )
 
     @classmethod
-    def by_meaning(cls, found: MeaningPage) -> Self:
+    def by_meaning(cls, found: MeaningPage, items: list[FoundMessage]) -> Self:
         """From a page that was found by meaning."""
-        items = [FoundMessage.read(message) for message in found.messages]
         return cls(
             items=[
                 item.model_copy(update={"score": score})

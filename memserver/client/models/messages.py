@@ -98,9 +98,19 @@ class Turn(Record):
 
 
 class FoundMessage(Message):
-    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+    """A message that was found.
+
+    Attributes:
+        score: its cosine similarity, in a search by meaning.
+        label: what the agent calls it.
+        excerpt: what matched, between `**`, with its surroundings.
+        found_by: how it was found.
+    """
 
     score: float | None = None
+    label: str
+    excerpt: str
+    found_by: list[str]
 
 
 class Coverage(Record):
