@@ -99,16 +99,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage of archival storage; `number` counts within its collection."""
+    """One passage of archival storage; `number` counts those of its collection in the order of their insertion."""
 
     id: str
-    number: int
     collection_id: str
     text: str
     created_at: datetime
     updated_at: datetime
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
 
 
 Retriever = Literal["vector", "text"]

@@ -20,7 +20,7 @@ T = TypeVar("T")
 READ_TOOL = "memory_read"
 SHARE = 4
 """A page has the window's tokens divided by this."""
-TOKENS_OF_A_RESULT = 90
+TOKENS_OF_A_RESULT = 128
 """What is worth reading, its label and time included: a small window has fewer results on a page."""
 LEAST_ROOM = 64
 MOST_CHARACTERS = 40_000

@@ -22,11 +22,19 @@ from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent, no_collection
 
 OWN_TABLE_PREFIX = "vectors_own_"
+AUTO = "auto"
+"""The language of a collection each passage of which is lexed in its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as it is stored; `own` is that of an agent, `language` a text search configuration."""
+    """A collection as it is stored; `own` is that of an agent.
+
+    Attributes:
+        language: a text search configuration, or AUTO.
+        languages: other ones that passages were lexed in.
+        last_number: how many passages were ever inserted.
+    """
 
     id: UUID
     tenant: str
@@ -35,10 +43,12 @@ class Collection:
     description: str
     metadata: JsonObject
     language: str
+    languages: list[str]
     embedding_model: str
     dimension: int
     vectors_table: str
     passage_count: int
+    last_number: int
     words_counted: int
     created_at: datetime
     edited_at: datetime

@@ -84,8 +84,8 @@ async def test_a_search_shows_what_it_found_however_far_behind_the_start_that_is
             "Showing 1 of 1 results (page 1/1):\n[m1000, 2026-01-01 00:01] user: "
         )
         assert "drawer nine." in page
-        assert ("the **zinc compass** is" in page) is (window == WINDOWS[0])
-        assert page.endswith("(of 887 characters; memory_read m1000)") is (window == WINDOWS[0])
+        cut = page.endswith("(of 887 characters; memory_read m1000)")
+        assert cut is ("the **zinc compass** is" in page) is (window < 3_000)
 
 
 TEXTS = {
@@ -124,7 +124,7 @@ async def test_a_page_takes_a_quarter_of_the_window_at_most_and_has_each_match(
             head, *lines = page.split("\n")
             assert small_vocabulary(page) <= window // 4, kind
             assert head.startswith(f"Showing {len(lines)} of 11 results (page 1/"), kind
-            assert len(lines) == {1_280: 3, 2_048: 5}.get(window, 10), kind
+            assert len(lines) == {1_280: 2, 2_048: 4}.get(window, 10), kind
             for line in lines:
                 assert query in line, (kind, line)
                 inside = line.partition("] ")[2].partition(": ")[2]
@@ -149,7 +149,7 @@ async def test_short_results_leave_their_room_to_long_ones(database: OneDatabase
     lines = page.split("\n")[1:]
     assert [line.rpartition(": ")[2] for line in lines[1:]] == short[::-1]
     assert "**zinc compass**" in lines[0]
-    assert 1_900 < small_vocabulary(page) <= 2_048
+    assert 1_700 < small_vocabulary(page) <= 2_048
 
 
 async def test_a_message_is_read_to_its_end_piece_after_piece(database: OneDatabase) -> None:
@@ -161,8 +161,8 @@ async def test_a_message_is_read_to_its_end_piece_after_piece(database: OneDatab
         while start:
             [piece] = await results(server, agent, f"memory_read|label=m2000|start={start}")
             assert small_vocabulary(piece) <= 2_048
-            assert piece.startswith("[m2000, 2026-01-01 00:02] user: ")
-            body, _, tail = piece.partition("] user: ")[2].rpartition("\n(")
+            assert piece.startswith("[m2000, 2026-01-01 00:02] assistant: ")
+            body, _, tail = piece.partition("] assistant: ")[2].rpartition("\n(")
             pieces.append(tail)
             read += body
             following = re.search(r"Next: memory_read m2000, start (\d+)\.", tail)
