@@ -35,7 +35,7 @@ class Searcher(ScriptedModel):
 
 
 def _calls(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
-    asked = [message for message in prompt if message.role == "user"][-1]
+    asked = [each for each in prompt if each.role == "user" and "[system]" not in each.text][-1]
     done = sum(message.role == "tool" for message in prompt[prompt.index(asked) :])
     calls = asked.text.partition("] ")[2].split("\n")
     if done == len(calls):
