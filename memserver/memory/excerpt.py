@@ -6,6 +6,7 @@ and that a line break is a blank. Leaves how many characters there are to `resul
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,6 @@ MOST_WINDOWS = 3
 SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05
 """So much more has to be shown by one more window, since each has less around it."""
-NEAR = 300
-"""Characters within which the words of a query stand together, where it is asked on which page."""
 SHORTEST_STEM = 4
 _JOINING = frozenset("\u200d\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 _BLANKS = re.compile(r"\s+")
@@ -111,11 +110,14 @@ class Matched:
             self._part = Window(start, end)
             self._hits = [hit for hit in self._hits if start <= hit.start and hit.end <= end]
 
-    @property
-    def at(self) -> int | None:
-        """Where the match is; None where nothing says so."""
-        cores = self._cores(NEAR, 1)
-        return cores[0].start if cores else None
+    def place(self, starts: Sequence[int]) -> int | None:
+        """Which of the stretches that begin at these characters matches best; None where nothing says so."""
+        terms: dict[int, set[int]] = {}
+        for hit in self._hits:
+            terms.setdefault(bisect_right(starts, hit.start) - 1, set()).add(hit.term)
+        if terms:
+            return max(terms, key=lambda each: sum(self._weights[term] for term in terms[each]))
+        return None if self._part is None else bisect_right(starts, self._part.start) - 1
 
     def excerpt(self, characters: int) -> str:
         """The text in about so many characters, marks not counted: whole, or what matched of it."""

@@ -83,7 +83,8 @@ class Found:
 
     def _head(self, at: int, zone: tzinfo) -> str:
         if isinstance(self.item, Passage):
-            return passage_result(self.item, self.label, zone).head(at)
+            result = passage_result(self.item, self.label, zone)
+            return result.head(result.origin.page_at(at))
         return message_result(self.item, zone).head(None)
 
     def _tail(self, at: int, end: int) -> str:

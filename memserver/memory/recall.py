@@ -8,7 +8,7 @@ from uuid import UUID
 
 from memserver.errors import InvalidInput
 from memserver.memory.paging import Page, header
-from memserver.memory.results import Reader, describe, message_result
+from memserver.memory.results import Reader, describe, message_label, message_result
 from memserver.memory.text import snippet, stamp
 from memserver.messages import Message
 from memserver.storage import recall
@@ -83,7 +83,8 @@ def read_cursor(text: str) -> Place:
 def line(message: Message, zone: tzinfo) -> str:
     """A result as a model reads it."""
     text = snippet(message.text, RESULT_CHARACTERS)
-    return f"[{stamp(message.created_at, zone)}] {message.role}: {text}"
+    label = message_label(message.position)
+    return f"[{label}, {stamp(message.created_at, zone)}] {message.role}: {text}"
 
 
 def _next(found: Found) -> str | None:

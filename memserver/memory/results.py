@@ -97,18 +97,24 @@ class Origin:
         name, heading = metadata.get("document_name"), metadata.get("heading")
         return cls(str(name or ""), str(heading or ""), pages)
 
-    def page(self, at: int | None) -> int | None:
-        """The page on which a character stands; None where that isn't known."""
-        if len(self.pages) > 1 and (at is None or not self.pages[-1][1]):
-            return None
-        here = [page for page, start in self.pages if start <= (at or 0)]
-        return here[-1] if here else None
+    def page_of(self, matched: Matched) -> int | None:
+        """The page that matched; None where that isn't known."""
+        if len(self.pages) < 2 or not self.pages[-1][1]:
+            return self.page_at(0)
+        place = matched.place([start for _, start in self.pages])
+        return None if place is None else self.pages[place][0]
 
-    def describe(self, at: int | None) -> list[str]:
-        """As a model reads it: rules.pdf, page 3, Fees."""
+    def page_at(self, character: int) -> int | None:
+        """The page on which a character stands; None where that isn't known."""
+        if len(self.pages) > 1 and not self.pages[-1][1]:
+            return None
+        return next((page for page, start in reversed(self.pages) if start <= character), None)
+
+    def describe(self, page: int | None) -> list[str]:
+        """As a model reads it: rules.pdf, page 3, Fees; without a page, over which it runs."""
         if not self.name:
             return []
-        page, where = self.page(at), ""
+        where = ""
         if page is not None:
             where = f"page {page}"
         elif self.pages:
@@ -139,9 +145,9 @@ class Result:
     found_by: Sequence[str] = ()
     part: slice | None = None
 
-    def head(self, match: int | None) -> str:
+    def head(self, page: int | None) -> str:
         """What stands before the text: [p17, 2026-02-07 14:03, rules.pdf, page 3]."""
-        about = [self.label, self.at, " and ".join(self.found_by), *self.origin.describe(match)]
+        about = [self.label, self.at, " and ".join(self.found_by), *self.origin.describe(page)]
         speaker = f"{self.speaker}: " if self.speaker else ""
         return f"[{', '.join(each for each in about if each)}] {speaker}"
 
@@ -224,7 +230,7 @@ async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
         wanted = Query(query)
         found = [Matched(each.text, wanted, each.part) for each in results]
         return [
-            Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page(matched.at))
+            Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page_of(matched))
             for result, matched in zip(results, found, strict=True)
         ]
 
@@ -239,7 +245,8 @@ async def beside(work: Callable[[], T], characters: int) -> T:
 def _line(result: Result, query: Query, reader: Reader) -> _Line:
     matched = Matched(result.text, query, result.part)
     on = f"; {READ_TOOL} {result.label}" if reader.can_read_on else ""
-    return _Line(result.head(matched.at), f" (of {len(result.text):,} characters{on})", matched)
+    head = result.head(result.origin.page_of(matched))
+    return _Line(head, f" (of {len(result.text):,} characters{on})", matched)
 
 
 async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[str]:
