@@ -103,7 +103,7 @@ class AgentMemory:
             return await reading.find(tx, self.agent_id, clean(label), until=self._before)
 
     async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> Passage:
-        """Keep a passage in the agent's own archival storage.
+        """Keep a passage in the agent's own archival storage: the first of several, if the text is that long.
 
         Raises:
             InvalidInput: the text is empty.
@@ -112,5 +112,5 @@ class AgentMemory:
         own = partial(collections.own_of, agent_id=self.agent_id)
         passage = PassageText(clean(text), tuple(clean(tag) for tag in tags))
         async with LazyTransaction(self._database, self._tenant) as lazy:
-            [stored] = await self._archival.insert(lazy, own, [passage])
-            return stored
+            stored = await self._archival.insert(lazy, own, [passage])
+            return stored[0]

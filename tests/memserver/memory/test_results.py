@@ -201,3 +201,72 @@ async def test_what_can_not_be_read_is_refused_with_the_reason(database: OneData
     ]
     assert told[5].startswith("start: m1000 has the characters 1 to ")
     assert "user: memory_read|label=compass" in told[6]
+
+
+async def test_passages_have_labels_by_which_they_are_read_in_shared_collections_too(
+    database: OneDatabase,
+) -> None:
+    own = ["The anchor is blue.", "Boats and bays. " * 60 + "The zinc compass is in drawer nine."]
+    async with serving(database, Searcher()) as server:
+        agent, other = await agent_of(server, 1_280), await agent_of(server)
+        new = {"name": "log of <s> 1"}
+        made = (await server.http.post("/v1/collections", json=new)).json()["id"]
+        for collection in (made, await own_collection(server, other)):
+            await server.http.put(f"/v1/agents/{agent}/collections/{collection}")
+        for url, texts in (
+            (f"agents/{agent}/archival", own),
+            (f"collections/{made}/passages", ["The zinc compass points north."]),
+            (f"agents/{other}/archival", ["Zinc is a metal, a compass a thing."]),
+        ):
+            body = {"passages": [{"text": text} for text in texts]}
+            assert (await server.http.post(f"/v1/{url}", json=body)).status_code == 201
+        [*pages, first, second, shared, seen] = await results(
+            server,
+            agent,
+            "archival_memory_search|query=zinc compass",
+            "archival_memory_search|query=zinc compass|page=2",
+            "memory_read|label=p1",
+            "memory_read|label=p2|start=990",
+            "memory_read|label=p1@log of <s> 1",
+            "memory_read|label=p1@log of < s> 1",
+        )
+        name = (await server.get(other))["name"]
+        found = await server.get(f"{agent}/archival/search", query="zinc compass")
+        got = [await server.get(f"{agent}/archival/{each['label']}") for each in found["items"]]
+        by_id = await server.get(f"{agent}/archival/{found['items'][0]['id']}")
+        foreign = await server.http.get(f"/v1/agents/{other}/archival/p1@log of <s> 1")
+    lines = dict(re.findall(r"^\[(p[^,]+), (.*)$", "\n".join(pages), re.MULTILINE))
+    assert lines.keys() == {"p1", "p2", "p1@log of <s> 1", f"p1@{name}"}
+    assert lines["p2"].endswith("nine. (of 995 characters; memory_read p2)")
+    assert "The **zinc compass** is in drawer" in lines["p2"]
+    assert first.endswith("] The anchor is blue.\n(After it: p2.)")
+    assert second.endswith("] nine.\n(Characters 990 to 995 of 995. Before it: p1.)")
+    assert shared == seen
+    assert "] The zinc compass points north." in shared
+    assert [each["text"] for each in got] == [each["text"] for each in found["items"]]
+    assert by_id == got[0]
+    assert foreign.status_code == 404
+
+
+async def own_collection(server: Server, agent: str) -> str:
+    [first, *_] = (await server.get(f"{agent}/collections"))["items"]
+    return str(first["id"])
+
+
+async def test_results_over_rest_are_whole_with_what_matched_and_one_message_can_be_fetched(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, Searcher()) as server:
+        agent = await agent_of(server)
+        remember(server, agent, ["Hello.", MARKET + FACT])
+        [found] = (await server.get(f"{agent}/recall/search", query="zinc compass"))["items"]
+        one = await server.get(f"{agent}/messages/{found['position']}")
+        missing = await server.http.get(f"/v1/agents/{agent}/messages/7")
+        waiting = await server.http.get(f"/v1/agents/{agent}/messages/3000")
+    assert (found["text"], found["label"]) == (MARKET + FACT, "m2000")
+    assert found["excerpt"].startswith("…")
+    assert found["excerpt"].endswith("the **zinc compass** is in drawer nine.")
+    assert 400 < len(found["excerpt"]) < 520
+    assert one == {key: found[key] for key in one}
+    assert [missing.status_code, waiting.status_code] == [404, 404]
+    assert missing.json()["error"]["message"] == "There is no message m7."
