@@ -220,16 +220,12 @@ async def test_passages_have_labels_by_which_they_are_read_in_shared_collections
         ):
             body = {"passages": [{"text": text} for text in texts]}
             assert (await server.http.post(f"/v1/{url}", json=body)).status_code == 201
-        [*pages, first, second, shared, seen] = await results(
-            server,
-            agent,
-            "archival_memory_search|query=zinc compass",
-            "archival_memory_search|query=zinc compass|page=2",
-            "memory_read|label=p1",
-            "memory_read|label=p2|start=990",
-            "memory_read|label=p1@log of <s> 1",
-            "memory_read|label=p1@log of < s> 1",
-        )
+        search = "archival_memory_search|query=zinc compass"
+        pages = [(await results(server, agent, f"{search}|page={page}"))[0] for page in (1, 2)]
+        labels = ["p1", "p2|start=991", "p1@log of <s> 1", "p1@log of < s> 1"]
+        [first, second, shared, seen] = [
+            (await results(server, agent, f"memory_read|label={label}"))[0] for label in labels
+        ]
         name = (await server.get(other))["name"]
         found = await server.get(f"{agent}/archival/search", query="zinc compass")
         got = [await server.get(f"{agent}/archival/{each['label']}") for each in found["items"]]
@@ -240,7 +236,7 @@ async def test_passages_have_labels_by_which_they_are_read_in_shared_collections
     assert lines["p2"].endswith("nine. (of 995 characters; memory_read p2)")
     assert "The **zinc compass** is in drawer" in lines["p2"]
     assert first.endswith("] The anchor is blue.\n(After it: p2.)")
-    assert second.endswith("] nine.\n(Characters 990 to 995 of 995. Before it: p1.)")
+    assert second.endswith("] nine.\n(Characters 991 to 995 of 995. Before it: p1.)")
     assert shared == seen
     assert "] The zinc compass points north." in shared
     assert [each["text"] for each in got] == [each["text"] for each in found["items"]]
