@@ -13,6 +13,8 @@ from typing import Literal
 
 _SLICE = 100_000
 """Characters that a regular expression looks through at once: no other thread runs meanwhile."""
+LONGEST_FORM = 4
+"""Characters that one may become; there are such that would become eighteen."""
 _MARK = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 """Accents, Hebrew and Arabic points. The marks of kana and the vowels of Indic scripts and Thai stay."""
 _LETTERS = str.maketrans(
@@ -43,7 +45,8 @@ class _Pieces(dict[str, str]):
         form: Literal["NFKC", "NFKD"] = (
             "NFKC" if "\u1100" <= piece[0] <= "\u115f" or "가" <= piece <= "힣" else "NFKD"
         )
-        folded = unicodedata.normalize(form, piece).casefold()
+        normal = unicodedata.normalize(form, piece)
+        folded = (normal if len(normal) <= LONGEST_FORM else piece).casefold()
         folded = _MARK.sub("", folded).translate(_LETTERS)
         if len(self) < 20_000:
             self[piece] = folded

@@ -175,6 +175,27 @@ async def test_a_message_is_read_to_its_end_piece_after_piece(database: OneDatab
     )
 
 
+async def test_a_message_that_the_prompt_shows_shortened_says_how_to_read_it(
+    database: OneDatabase,
+) -> None:
+    story = "".join(f"{number}. A long story. " for number in range(3_000))
+    model = ScriptedModel(
+        [
+            Call("memory_read", {"label": "m1000", "start": 28_001, "request_heartbeat": True}),
+            say("Done."),
+        ],
+        count=small_vocabulary,
+        context_window=32_000,
+    )
+    async with serving(database, model) as server:
+        agent = await server.create_agent()
+        answer = await server.say(agent, story)
+    [shown] = [each.text for each in model.seen[0].prompt if "[shortened: " in each.text]
+    assert re.search(r"\[shortened: the whole has \d+ tokens; memory_read m1000\]", shown)
+    result = answer["messages"][0]["tool_call"]["result"]
+    assert story[28_000:34_000] in result
+
+
 async def test_what_can_not_be_read_is_refused_with_the_reason(database: OneDatabase) -> None:
     async with serving(database, Searcher()) as server:
         agent, other = await agent_of(server), await agent_of(server)
