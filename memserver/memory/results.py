@@ -31,7 +31,7 @@ WIDEST = 5
 """Tokens of a character at most: its bytes, and its part of the marks."""
 CAREFUL = (0.95, 0.8, 0)
 """Of the characters that should fit, how many are taken after each count."""
-INLINE_CHARACTERS = 50_000
+INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500
 SHOWN_ORIGIN = 60
@@ -208,8 +208,9 @@ async def describe(head: str, results: Sequence[Result], query: str, reader: Rea
     """
     if not results:
         return head
+    wanted = Query(query)
     lines = await beside(
-        lambda: [_line(result, Query(query), reader) for result in results],
+        lambda: [_line(result, wanted, reader) for result in results],
         sum(len(result.text) for result in results),
     )
     return "\n".join([head, *await _fitting(head, lines, reader)])
@@ -226,8 +227,9 @@ class Excerpt:
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
     """An excerpt of each result."""
 
+    wanted = Query(query)
+
     def find() -> list[Excerpt]:
-        wanted = Query(query)
         found = [Matched(each.text, wanted, each.part) for each in results]
         return [
             Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page_of(matched))
