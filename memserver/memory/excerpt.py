@@ -27,6 +27,8 @@ SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05
 """So much more has to be shown by one more window, since each has less around it."""
 SHORTEST_STEM = 4
+PART, SHOWN_PART = -1, 200
+"""The term that stands for a part that was found, and how much of it has to be shown."""
 _JOINING = frozenset("\u200d\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 _BLANKS = re.compile(r"\s+")
 _BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -93,31 +95,41 @@ class Query:
 class Matched:
     """A text in which a query has been looked for."""
 
-    def __init__(self, text: str, query: Query, part: slice | None = None) -> None:
+    def __init__(
+        self, text: str, query: Query, part: slice | None = None, *, by_part: bool = True
+    ) -> None:
         """Look; takes time in proportion to the text.
 
         Args:
             text: in which.
             query: for what; an empty one matches nothing.
-            part: which part of it was found, where that is known otherwise, as by its meaning.
+            part: of the text, what was found by its meaning.
+            by_part: whether only that was found; else its words count as much.
         """
         self.text = text
         self._query = query
         self._hits, self._weights = _hits(text, query)
-        self._part = None
         if part is not None:
-            start, end, _ = part.indices(len(text))
-            self._part = Window(start, end)
-            self._hits = [hit for hit in self._hits if start <= hit.start and hit.end <= end]
+            self._add(Window(*part.indices(len(text))[:2]), by_part=by_part)
+
+    def _add(self, part: Window, *, by_part: bool) -> None:
+        """The part as one more term, which stands where most words of the query do in it."""
+        inside = [hit for hit in self._hits if part.start <= hit.start and hit.end <= part.end]
+        if inside:
+            part = _densest(inside, self._weights, part.end - part.start)
+        words = sum(self._weights.values())
+        self._weights[PART] = words + 1 if by_part else words / 2 + 1
+        end = max(part.start + 1, min(part.end, part.start + SHOWN_PART))
+        self._hits = sorted([*self._hits, Hit(part.start, end, PART)])
 
     def place(self, starts: Sequence[int]) -> int | None:
         """Which of the stretches that begin at these characters matches best; None where nothing says so."""
         terms: dict[int, set[int]] = {}
         for hit in self._hits:
             terms.setdefault(bisect_right(starts, hit.start) - 1, set()).add(hit.term)
-        if terms:
-            return max(terms, key=lambda each: sum(self._weights[term] for term in terms[each]))
-        return None if self._part is None else bisect_right(starts, self._part.start) - 1
+        if not terms:
+            return None
+        return max(terms, key=lambda each: sum(self._weights[term] for term in terms[each]))
 
     def excerpt(self, characters: int) -> str:
         """The text in about so many characters, marks not counted: whole, or what matched of it."""
@@ -150,8 +162,6 @@ class Matched:
             cores.append(core)
             shown = {hit.term for hit in hits if _within(hit, core)}
             hits = [hit for hit in hits if hit.term not in shown]
-        if not cores and self._part is not None:
-            cores = [Window(self._part.start, min(self._part.end, self._part.start + width))]
         return sorted(cores)
 
     def _shown(self, windows: Sequence[Window]) -> str:

@@ -145,6 +145,11 @@ class Result:
     found_by: Sequence[str] = ()
     part: slice | None = None
 
+    def matched(self, query: Query) -> Matched:
+        """What a query matched of it."""
+        by_part = not {"exact", "words"}.intersection(self.found_by)
+        return Matched(self.text, query, self.part, by_part=by_part)
+
     def head(self, page: int | None) -> str:
         """What stands before the text: [p17, 2026-02-07 14:03, rules.pdf, page 3]."""
         about = [self.label, self.at, " and ".join(self.found_by), *self.origin.describe(page)]
@@ -226,11 +231,10 @@ class Excerpt:
 
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
     """An excerpt of each result."""
-
     wanted = Query(query)
 
     def find() -> list[Excerpt]:
-        found = [Matched(each.text, wanted, each.part) for each in results]
+        found = [each.matched(wanted) for each in results]
         return [
             Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page_of(matched))
             for result, matched in zip(results, found, strict=True)
@@ -245,7 +249,7 @@ async def beside(work: Callable[[], T], characters: int) -> T:
 
 
 def _line(result: Result, query: Query, reader: Reader) -> _Line:
-    matched = Matched(result.text, query, result.part)
+    matched = result.matched(query)
     on = f"; {READ_TOOL} {result.label}" if reader.can_read_on else ""
     head = result.head(result.origin.page_of(matched))
     return _Line(head, f" (of {len(result.text):,} characters{on})", matched)
