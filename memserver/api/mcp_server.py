@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 import memserver
 from memserver.errors import Forbidden, InvalidInput, MemserverError, NotFound
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
 from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.agents import Agent
@@ -81,12 +82,14 @@ class Memories:
     Attributes:
         database: where they are.
         archival: archival storage with its embedder.
+        recall: recall storage.
         whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
     """
 
     database: Database
     archival: ArchivalStorage
+    recall: RecallStorage
     whose: Whose
     only: str | None = None
 
@@ -145,7 +148,7 @@ class Memories:
     async def recall_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
-        """Search an agent's earlier messages for a word or phrase, upper or lower case alike."""
+        """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
         async with _told():
             memory = await self._memory(context, agent)
             found = await memory.search_recall(_words(query), page=page)
@@ -181,7 +184,7 @@ class Memories:
         agent = await self._agent(asker.tenant, name or self.only)
         if name and self.only and agent.id != (await self._agent(asker.tenant, self.only)).id:
             raise InvalidInput(f"This server is for the agent {self.only!r} only.")
-        return AgentMemory(agent.id, asker.tenant, self.database, self.archival)
+        return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
 
     async def _agent(self, tenant: str, name: str | None) -> Agent:
         if name is None:

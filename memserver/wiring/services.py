@@ -21,12 +21,13 @@ from memserver.errors import MemserverError, SetupError
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
-from memserver.memory.recall_meaning import RecallEmbedding
+from memserver.memory.recall import RecallStorage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
-from memserver.storage import recall_vectors
+from memserver.storage import message_index
 from memserver.storage.connecting import Limits as TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
@@ -170,14 +171,15 @@ async def upkeep_alone(
 @asynccontextmanager
 async def memory_alone(
     settings: Settings, app_url: str
-) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
-    """The database and archival storage, for who uses memories without turns."""
+) -> AsyncIterator[tuple[Database, ArchivalStorage, RecallStorage]]:
+    """The database, archival and recall storage, for who uses memories without turns."""
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
     try:
-        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
+        archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
+        yield database, archival, _recall(settings, embedder)
     finally:
         await others.aclose()
         await embedder.aclose()
@@ -209,6 +211,7 @@ async def assemble(
         database=database,
         models=models,
         archival=archival,
+        recall=_recall(settings, embedder),
         tools=Toolbox(registry, Remote(webhooks, mcp)),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
@@ -235,7 +238,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in),
+        job_handlers(faculties, upkeep, taken_in, embeds=settings.embed_messages),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -289,16 +292,20 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, *, embeds: bool
 ) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    recall = RecallEmbedding(faculties.database, faculties.archival)
+    indexing = MessageIndexing(faculties.database, faculties.archival, embeds=embeds)
     return {
         COMPACT: CompactionJob(faculties).run,
-        recall_vectors.JOB: recall.run,
+        message_index.JOB: indexing.run,
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
     }
+
+
+def _recall(settings: Settings, embedder: Embedder) -> RecallStorage:
+    return RecallStorage(embedder if settings.embed_messages else None)
 
 
 def _database(app_url: str, settings: Settings) -> Database:

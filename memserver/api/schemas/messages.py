@@ -12,8 +12,7 @@ from pydantic import (
 from memserver.agent.events import End, TurnQueued
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
-from memserver.memory.recall import RecallPage
-from memserver.memory.recall_meaning import MeaningPage
+from memserver.memory.recall import FoundBy, RecallHit, RecallPage
 from memserver.messages import Message, Usage, WaitsFor
 from memserver.storage.inbox import Turn
 
@@ -209,9 +208,22 @@ class ImportIn(Request):
 
 
 class FoundMessage(MessageOut):
-    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+    """A message that was found."""
 
-    score: float | None = None
+    found_by: list[FoundBy] = Field(
+        default_factory=list,
+        description="exact: it holds the very text; words: some of its words, in any form; meaning.",
+        examples=[["exact"]],
+    )
+    score: float | None = Field(
+        default=None, description="Cosine similarity, if it was found by meaning.", examples=[None]
+    )
+
+    @classmethod
+    def of(cls, hit: RecallHit) -> Self:
+        """From what was found."""
+        item = cls.read(hit.message)
+        return item.model_copy(update={"found_by": list(hit.found_by), "score": hit.score})
 
 
 class CoverageOut(BaseModel):
@@ -228,7 +240,7 @@ class RecallResults(BaseModel):
     items: list[FoundMessage]
     total: int | None = Field(
         default=None,
-        description="How many match; by meaning alone, how many are ordered.",
+        description="How many are found: all that hold the very text, and the best by words and meaning.",
         examples=[1],
     )
     total_is_exact: bool = Field(
@@ -239,34 +251,19 @@ class RecallResults(BaseModel):
     next: str | None = Field(
         default=None, description="The cursor of what follows, for `after`; null: nothing does."
     )
-    coverage: CoverageOut | None = Field(default=None, description="In a search by meaning.")
+    coverage: CoverageOut | None = Field(default=None, description="Where meaning was looked for.")
 
     @classmethod
     def of(cls, found: RecallPage) -> Self:
         """From a page that was found."""
         return cls(
-            items=[FoundMessage.read(message) for message in found.messages],
+            items=[FoundMessage.of(hit) for hit in found.hits],
             total=found.total,
             total_is_exact=found.exact,
             page=found.page.number,
             pages=found.page.pages(found.total),
             next=found.next,
-        )
-
-    @classmethod
-    def by_meaning(cls, found: MeaningPage) -> Self:
-        """From a page that was found by meaning."""
-        items = [FoundMessage.read(message) for message in found.messages]
-        return cls(
-            items=[
-                item.model_copy(update={"score": score})
-                for item, score in zip(items, found.scores, strict=True)
-            ],
-            total=found.total,
-            total_is_exact=found.exact,
-            page=found.page.number,
-            pages=found.page.pages(found.total),
-            coverage=CoverageOut(**asdict(found.coverage)),
+            coverage=CoverageOut(**asdict(found.coverage)) if found.coverage else None,
         )
 
 

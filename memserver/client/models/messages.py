@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from pydantic import Field
+
 from memserver.client.models.base import ErrorDetails, Record
 
 WaitsFor = Literal["approval", "client"]
@@ -98,8 +100,14 @@ class Turn(Record):
 
 
 class FoundMessage(Message):
-    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+    """A message that was found.
 
+    Attributes:
+        found_by: exact: it holds the very text; words: some of its words, in any form; meaning.
+        score: cosine similarity, if it was found by meaning.
+    """
+
+    found_by: list[Literal["exact", "words", "meaning"]] = Field(default_factory=list)
     score: float | None = None
 
 
@@ -121,10 +129,10 @@ class RecallResults(Record):
     """One page of a recall search. Behind a cursor nothing is counted: total, page and pages are None.
 
     Attributes:
-        total: how many match; by meaning alone, how many are ordered.
+        total: how many are found: all that hold the very text, and the best by words and meaning.
         total_is_exact: False: there are more than `total`, and than `pages`.
         next: the cursor of what follows, for `after`; None: nothing does.
-        coverage: in a search by meaning.
+        coverage: where meaning was looked for.
     """
 
     items: list[FoundMessage]

@@ -30,7 +30,9 @@ async def offered(
     server: Server, *, only: str | None = None, tenant: str = "default"
 ) -> AsyncIterator[Client]:
     archival = ArchivalStorage(HashingEmbedder())
-    memories = Memories(server.services.database, archival, always(tenant), only)
+    memories = Memories(
+        server.services.database, archival, server.services.faculties.recall, always(tenant), only
+    )
     async with Client(make_server(memories)) as client:
         yield client
 
