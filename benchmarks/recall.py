@@ -325,7 +325,7 @@ def _about(owner_url: str) -> dict[str, Any]:
             """SELECT current_setting('server_version'),
                       pg_table_size('messages'), pg_indexes_size('messages'),
                       pg_total_relation_size('recall_blocks'), pg_total_relation_size('message_words')
-                          + pg_total_relation_size('message_word_counts')"""
+                          + pg_total_relation_size('message_word_shares')"""
         ).fetchone()
     assert row is not None
     names = ("messages_mb", "message_indexes_mb", "blocks_mb", "words_mb")

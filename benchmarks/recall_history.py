@@ -161,7 +161,7 @@ def make_history(
             advance(count)
         connection.execute(_INDEX)
     with psycopg.connect(owner_url, autocommit=True) as connection:
-        for table in ("messages", "recall_blocks", "message_words", "message_word_counts"):
+        for table in ("messages", "recall_blocks", "message_words", "message_word_shares"):
             connection.execute(f"VACUUM ANALYZE {table}".encode())
     return History(agents[0], agents[1:], speaker.words, said, messages)
 
@@ -173,17 +173,15 @@ INSERT INTO message_words
     SELECT agent_id, position, tenant, role, created_at, lexemes_of('english', content) FROM messages;
 CREATE INDEX message_words_by_key ON message_words
     USING gin (search_keys(agent_id, lexemes, '{}', '{}'));
-INSERT INTO message_word_counts
-    SELECT agent_id, word, min(tenant), count(*)
-    FROM message_words, unnest(tsvector_to_array(lexemes)) AS w (word) GROUP BY agent_id, word;
 INSERT INTO recall_blocks
     SELECT agent_id, block, min(tenant), min(created_at), max(created_at), array_agg(position ORDER BY position),
-           array_agg(created_at ORDER BY position), array_agg(role ORDER BY position),
+           array_agg(created_at ORDER BY position), string_agg(left(role, 1), '' ORDER BY position),
            string_agg(block_text(content), E'\\u0001' ORDER BY position)
-    FROM (SELECT *, (row_number() OVER (PARTITION BY agent_id ORDER BY position) - 1) / 64 AS block
+    FROM (SELECT *, sum(octet_length(content) + 20) OVER (PARTITION BY agent_id ORDER BY position) / 6200 AS block
           FROM messages) m GROUP BY agent_id, block;
-INSERT INTO recall_index (agent_id, tenant, waiting, indexed_to, languages)
-    SELECT agent_id, min(tenant), false, max(position) + 1, '{english}' FROM messages GROUP BY agent_id;
+INSERT INTO recall_index (agent_id, tenant, indexed_to, languages, messages)
+    SELECT agent_id, min(tenant), max(position) + 1, '{english}', count(*) FROM messages GROUP BY agent_id;
+SELECT count_common_words();
 UPDATE agent_state s SET done_turn = i.indexed_to / 1000, next_turn = i.indexed_to / 1000 + 1
     FROM recall_index i WHERE i.agent_id = s.agent_id;
 UPDATE recall_index SET waiting = false;

@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 RESULT_CHARACTERS = 400
 COUNTED_TO = 10_000
-"""Results that are counted exactly; of a word in every message nobody needs to know more."""
+"""Results of a search by the very text that are counted; of a word in every message nobody needs to know more."""
+HYBRID_COUNTED_TO = 300
+"""Of a hybrid search, which an agent waits for."""
 ENOUGH_EXACT = 100
 """With so many messages that hold the very text nothing is looked for by words and meaning."""
 MOST_RANKED = 100
@@ -122,10 +124,10 @@ class RecallStorage:
         tx = await transaction.get()
         exact: list[int] = []
         if mode == "hybrid":
-            span = Span(ENOUGH_EXACT, count_to=COUNTED_TO)
-            total, _, exact = await recall.count_and_positions(tx, agent_id, query, span)
+            span = Span(ENOUGH_EXACT, count_to=HYBRID_COUNTED_TO)
+            total, counted, exact = await recall.count_and_positions(tx, agent_id, query, span)
             if total >= ENOUGH_EXACT:
-                return await search(tx, agent_id, query, page)
+                return await self._exact_page(tx, agent_id, query, page, (total, counted, exact))
         found: dict[int, RecallHit] = {}
         ranked, coverage = await self._ranked(tx, agent_id, query, mode, vector)
         order = [*exact, *(position for position in ranked if position not in set(exact))]
@@ -138,6 +140,25 @@ class RecallStorage:
             found[message.position] = RecallHit(message, by, _part(message, hit.part), hit.score)
         hits = tuple(found[position] for position in shown if position in found)
         return RecallPage(hits, len(order), True, None, page, coverage, failed)
+
+    async def _exact_page(
+        self,
+        tx: Transaction,
+        agent_id: UUID,
+        query: RecallQuery,
+        page: Page,
+        found: tuple[int, bool, list[int]],
+    ) -> RecallPage:
+        """A page of messages that hold the very text, of which the first are known."""
+        total, counted, first = found
+        if page.number < 1 or page.offset + page.size > len(first):
+            return await search(tx, agent_id, query, page, count_to=HYBRID_COUNTED_TO)
+        shown = first[page.offset : page.offset + page.size]
+        messages = await recall.at_positions(tx, agent_id, shown)
+        hits = tuple(RecallHit(message, ("exact",)) for message in messages)
+        last = messages[-1]
+        cursor = write_cursor(Place(last.created_at, last.position))
+        return RecallPage(hits, total, counted, cursor, page)
 
     async def _vector(self, text: str, mode: RecallMode) -> tuple[Vector | None, bool]:
         """The query's vector, if meaning counts; and whether the embedder failed."""
@@ -210,12 +231,14 @@ async def _state(
     return state, Coverage(state.messages if state else 0, messages, complete)
 
 
-async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page) -> RecallPage:
+async def search(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page, *, count_to: int = COUNTED_TO
+) -> RecallPage:
     """The messages that hold the query's very text, newest first; without a text, oldest first."""
     # A bigint offset: a page number may be anything.
     offset = min(max(page.offset, 0), 2**61)
     limit = page.size if page.number >= 1 else 0
-    found = await recall.search(tx, agent_id, query, Span(limit, offset, count_to=COUNTED_TO))
+    found = await recall.search(tx, agent_id, query, Span(limit, offset, count_to=count_to))
     by: tuple[FoundBy, ...] = () if query.text is None else ("exact",)
     hits = tuple(RecallHit(message, by) for message in found.messages)
     return RecallPage(hits, found.total, found.exact, _next(found), page)

@@ -111,21 +111,26 @@ async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
         model: the embedding model whose vectors belong to it; None: none.
         dimension: length of the model's vectors.
     """
-    # Locked first: whoever ends a turn meanwhile waits and then sees that it is to be indexed again; and what
-    # had ended before is seen by the second statement.
+    await tx.execute("SELECT count_common_words()")
+    # Locked first: what has ended a turn is then seen by the second statement, and who ends one later sees
+    # whether the agent still waits.
     cursor = await tx.execute(
-        "SELECT agent_id FROM recall_index WHERE waiting ORDER BY agent_id FOR UPDATE"
+        f"""SELECT s.agent_id FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id
+            WHERE i.waiting AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
+            ORDER BY s.agent_id FOR SHARE OF s"""
     )
-    waiting = [row["agent_id"] for row in await cursor.fetchall()]
+    done = [row["agent_id"] for row in await cursor.fetchall()]
+    if not done:
+        return
     await tx.execute(
         f"""UPDATE recall_index i SET waiting = false FROM agent_state s
-            WHERE i.agent_id = ANY (%(waiting)s) AND s.agent_id = i.agent_id
+            WHERE i.agent_id = ANY (%(done)s) AND s.agent_id = i.agent_id
               AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
               AND (%(model)s::text IS NULL OR EXISTS (
                   SELECT 1 FROM recall_embeddings e
                   WHERE e.agent_id = i.agent_id AND e.model = %(model)s AND e.dimension = %(dimension)s
                     AND e.embedded_to >= (s.done_turn + 1) * {PLACES_PER_TURN}))""",
-        {"waiting": waiting, "model": model, "dimension": dimension},
+        {"done": done, "model": model, "dimension": dimension},
     )
 
 

@@ -12,10 +12,6 @@ from memserver.storage.recall import RecallQuery, Span, count_and_positions
 
 EXACT_UP_TO = 10_000
 """Messages that are compared one by one: below it an index finds less and is no faster."""
-FEW = 2_000
-"""Matches that are looked up by their positions, however many vectors the agent has."""
-LEAST_SHARE = 0.05
-"""Of an agent's messages; of fewer the index would pass over too many others."""
 PARTS_SLACK = 20
 
 
@@ -36,15 +32,9 @@ async def nearest(
     search = _Search(tx, state, vector, limit)
     if _is_all(query, state):
         return await search.best(None)
-    wanted = Span(FEW, count_to=EXACT_UP_TO)
-    total, exact, positions = await count_and_positions(tx, state.agent_id, query, wanted)
-    many = total > FEW and LEAST_SHARE * state.messages <= total
-    if not exact or (many and state.messages > EXACT_UP_TO):
-        return await search.best(query)
-    if len(positions) < total:
-        wanted = replace(wanted, limit=EXACT_UP_TO)
-        _, _, positions = await count_and_positions(tx, state.agent_id, query, wanted)
-    return await search.among(positions)
+    few = Span(EXACT_UP_TO, count_to=EXACT_UP_TO)
+    _, exact, positions = await count_and_positions(tx, state.agent_id, query, few)
+    return await search.among(positions) if exact else await search.best(query)
 
 
 def _is_all(query: RecallQuery, state: Embedded) -> bool:

@@ -1,8 +1,8 @@
 """An index of what was said: blocks of text for literal searches, words with their counts, and vectors.
 
 It is made in the background, after the turn, so that storing a message costs nothing more. What is newer than
-the index is read from the messages themselves. A literal search reads all blocks of an agent: 64 messages in a
-row of its own are read ten times as fast as one by one, whatever is looked for and whatever extensions the
+the index is read from the messages themselves. A literal search reads all blocks of an agent: some dozens of
+messages in one row are read ten times as fast as one by one, whatever is looked for and whatever extensions the
 server has, so the trigram index goes.
 
 A row-level security policy keeps the planner off an index of an expression. So, as before, searches are
@@ -24,13 +24,16 @@ CREATE TABLE recall_index (
     languages   text[] NOT NULL DEFAULT '{}',
     in_order    boolean NOT NULL DEFAULT true, -- the times of its messages are in the order of the positions
     last_time   timestamptz NOT NULL DEFAULT '-infinity',
+    messages    bigint NOT NULL DEFAULT 0,     -- that are indexed
+    counted     bigint NOT NULL DEFAULT 0,     -- of them when its common words were counted
     block       integer NOT NULL DEFAULT 0,    -- the one that is being filled
     block_holds integer NOT NULL DEFAULT 0,    -- messages
     block_bytes integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
 CREATE INDEX recall_index_waiting ON recall_index (tenant, agent_id) WHERE waiting;
 
--- Up to 64 messages of an agent: their texts, folded, with U+0001 between. Not compressed: it is read whole.
+-- Some messages of an agent: their texts, folded, with U+0001 between, and who said each: u or a. A row fits a
+-- page, unless a message is longer; it is not compressed, since it is read whole.
 CREATE TABLE recall_blocks (
     agent_id   uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
     block      integer NOT NULL,
@@ -39,10 +42,10 @@ CREATE TABLE recall_blocks (
     last_time  timestamptz NOT NULL,
     positions  bigint[] NOT NULL,
     times      timestamptz[] NOT NULL,
-    roles      text[] NOT NULL,
+    roles      text NOT NULL,
     body       text NOT NULL,
     PRIMARY KEY (agent_id, block)
-);
+) WITH (toast_tuple_target = 8160);
 ALTER TABLE recall_blocks ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE TABLE message_words (
@@ -57,14 +60,14 @@ CREATE TABLE message_words (
 CREATE INDEX message_words_by_key ON message_words
     USING gin (search_keys(agent_id, lexemes, '{}', '{}'));
 
--- How many of an agent's messages hold a word.
-CREATE TABLE message_word_counts (
+-- Words that are common in a long history, with the share of the messages that hold them.
+CREATE TABLE message_word_shares (
     agent_id uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
     word     text NOT NULL,
     tenant   text NOT NULL,
-    messages integer NOT NULL,
+    share    real NOT NULL,
     PRIMARY KEY (agent_id, word)
-) WITH (fillfactor = 70);
+);
 """
 
 # In the caller's rights: the policies hold.
@@ -92,13 +95,14 @@ BEGIN
     FOR said IN SELECT created_at, octet_length(content) AS bytes FROM messages
                 WHERE agent_id = agent AND position = ANY (places) ORDER BY position
     LOOP
-        IF state.block_holds >= 64 OR state.block_bytes >= 64000 THEN
+        IF state.block_holds >= 64 OR state.block_bytes + said.bytes > 6400 AND state.block_holds > 0 THEN
             state.block := state.block + 1;
             state.block_holds := 0;
             state.block_bytes := 0;
         END IF;
         state.block_holds := state.block_holds + 1;
-        state.block_bytes := state.block_bytes + said.bytes;
+        state.block_bytes := state.block_bytes + said.bytes + 20;
+        state.messages := state.messages + 1;
         state.in_order := state.in_order AND state.last_time <= said.created_at;
         state.last_time := greatest(state.last_time, said.created_at);
         numbers := numbers || state.block;
@@ -106,7 +110,8 @@ BEGIN
     INSERT INTO recall_blocks AS b
     SELECT agent, f.block, state.tenant, min(m.created_at), max(m.created_at),
            array_agg(m.position ORDER BY m.position), array_agg(m.created_at ORDER BY m.position),
-           array_agg(m.role ORDER BY m.position), string_agg(block_text(m.content), E'\u0001' ORDER BY m.position)
+           string_agg(left(m.role, 1), '' ORDER BY m.position),
+           string_agg(block_text(m.content), E'\u0001' ORDER BY m.position)
     FROM unnest(places, numbers) AS f (place, block)
     JOIN messages m ON m.agent_id = agent AND m.position = f.place
     GROUP BY f.block
@@ -115,23 +120,39 @@ BEGIN
         last_time = greatest(b.last_time, excluded.last_time),
         positions = b.positions || excluded.positions, times = b.times || excluded.times,
         roles = b.roles || excluded.roles, body = b.body || E'\u0001' || excluded.body;
-    WITH lexed AS (
-        INSERT INTO message_words
-        SELECT agent, m.position, state.tenant, m.role, m.created_at,
-               lexemes_of(f.language, left(m.content, most_lexed))
-        FROM unnest(places, spoken) AS f (place, language)
-        JOIN messages m ON m.agent_id = agent AND m.position = f.place
-        RETURNING lexemes
-    )
-    INSERT INTO message_word_counts AS c
-    SELECT agent, w.word, state.tenant, count(*)
-    FROM lexed, unnest(tsvector_to_array(lexed.lexemes)) AS w (word) GROUP BY w.word
-    ON CONFLICT (agent_id, word) DO UPDATE SET messages = c.messages + excluded.messages;
+    INSERT INTO message_words
+    SELECT agent, m.position, state.tenant, m.role, m.created_at,
+           lexemes_of(f.language, left(m.content, most_lexed))
+    FROM unnest(places, spoken) AS f (place, language)
+    JOIN messages m ON m.agent_id = agent AND m.position = f.place;
     UPDATE recall_index SET indexed_to = until, languages = seen, in_order = state.in_order,
-        last_time = state.last_time, block = state.block, block_holds = state.block_holds,
+        last_time = state.last_time, messages = state.messages, block = state.block, block_holds = state.block_holds,
         block_bytes = state.block_bytes
     WHERE agent_id = agent;
     RETURN true;
+END
+$$;
+
+-- Counts the common words of histories that have grown by half: those in one of a hundred messages.
+CREATE FUNCTION count_common_words() RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    state recall_index;
+    nth bigint;
+BEGIN
+    FOR state IN SELECT * FROM recall_index
+                 WHERE waiting AND messages >= 2000 AND messages >= 1.5 * counted ORDER BY agent_id
+    LOOP
+        nth := state.messages / 10000 + 1;
+        DELETE FROM message_word_shares WHERE agent_id = state.agent_id;
+        INSERT INTO message_word_shares
+        SELECT state.agent_id, w.word, state.tenant, count(*)::real / w.looked_at
+        FROM (SELECT lexemes, count(*) OVER () AS looked_at FROM message_words
+              WHERE agent_id = state.agent_id AND abs(hashint8extended(position, 0) % nth) = 0) looked_at,
+             LATERAL (SELECT word, looked_at FROM unnest(tsvector_to_array(lexemes)) AS u (word)) w
+        GROUP BY w.word, w.looked_at HAVING count(*) >= 0.01 * w.looked_at;
+        UPDATE recall_index SET counted = state.messages WHERE agent_id = state.agent_id;
+    END LOOP;
 END
 $$;
 
@@ -140,8 +161,10 @@ $$;
 CREATE FUNCTION request_indexing(agent uuid, whose text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    INSERT INTO recall_index AS i (agent_id, tenant) VALUES (agent, whose)
-    ON CONFLICT (agent_id) DO UPDATE SET waiting = true WHERE NOT i.waiting;
+    IF NOT EXISTS (SELECT 1 FROM recall_index WHERE agent_id = agent AND waiting) THEN
+        INSERT INTO recall_index (agent_id, tenant) VALUES (agent, whose)
+        ON CONFLICT (agent_id) DO UPDATE SET waiting = true;
+    END IF;
     IF NOT EXISTS (SELECT 1 FROM procrastinate_jobs
                    WHERE queueing_lock = 'index_messages:' || whose AND status = 'todo') THEN
         PERFORM defer_job('index_messages', whose, '{}', whose, -10, now() + interval '3 seconds');
@@ -178,7 +201,8 @@ CREATE FUNCTION recall_search(
     skip bigint, take bigint, count_to bigint
 ) RETURNS TABLE (positions bigint[], total bigint, exact boolean, further boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 1 SET search_path FROM CURRENT
-    SET jit = off SET enable_sort = on SET enable_bitmapscan = on SET max_parallel_workers_per_gather = 0 AS $$
+    SET jit = off SET enable_sort = off SET enable_seqscan = off SET enable_bitmapscan = off
+    SET max_parallel_workers_per_gather = 0 AS $$ -- all is read in order, until enough is found
 DECLARE
     said bigint;
     state recall_index;
@@ -210,7 +234,7 @@ BEGIN
     SELECT * INTO state FROM recall_index WHERE agent_id = agent;
 
     IF NOT roles @> ARRAY['user', 'assistant'] THEN
-        conditions := conditions || ' AND m.role = ANY ($2)';
+        conditions := ' AND m.role = ANY ($2)';
     END IF;
     IF since IS NOT NULL THEN
         conditions := conditions || ' AND m.created_at >= $3';
@@ -239,19 +263,21 @@ BEGIN
         -- A block's texts are folded; that the case is right too is seen in the message itself.
         older := format(
             'SELECT m.created_at, m.position FROM recall_blocks b CROSS JOIN LATERAL (
-                 SELECT * FROM unnest(b.positions, b.times, b.roles, string_to_array(b.body, E''\u0001''))
-                     AS m (position, created_at, role, text)
-                 WHERE strpos(m.text, block_text($8)) > 0 %1$s %2$s ORDER BY m.position DESC) m
-             WHERE b.agent_id = $1 AND strpos(b.body, block_text($8)) > 0 %3$s ORDER BY b.block DESC',
+                 SELECT b.times[t.n] AS created_at, b.positions[t.n] AS position,
+                        CASE substr(b.roles, t.n::integer, 1) WHEN ''u'' THEN ''user'' ELSE ''assistant'' END AS role
+                 FROM unnest(string_to_array(b.body, E''\u0001'')) WITH ORDINALITY AS t (text, n)
+                 WHERE strpos(t.text, block_text($8)) > 0) m
+             WHERE b.agent_id = $1 AND strpos(b.body, block_text($8)) > 0 %s %s %s ORDER BY b.block DESC',
             conditions,
             CASE WHEN NOT any_case THEN 'AND EXISTS (SELECT 1 FROM messages x WHERE x.agent_id = $1
                 AND x.position = m.position AND strpos(x.content, $8) > 0)' ELSE '' END,
             CASE WHEN since IS NULL THEN '' ELSE ' AND b.last_time >= $3' END
             || CASE WHEN until IS NULL THEN '' ELSE ' AND b.first_time < $4' END);
-        -- Newest first it is enough to read until enough is found, where times are in the order of positions.
-        found := format('(%s) UNION ALL (%s) %s', newest, older,
-                        CASE WHEN newest_first AND coalesce(state.in_order, true) THEN 'LIMIT $9'
-                             ELSE 'LIMIT $9 + 9000000000000000000 - $9' END);
+        found := format('(%s) UNION ALL (%s)', newest, older);
+        -- Where times are in the order of positions the newest are enough, to the end of a block.
+        IF newest_first AND coalesce(state.in_order, true) THEN
+            found := found || ' LIMIT $9 + 64';
+        END IF;
     END IF;
 
     RETURN QUERY EXECUTE format(
@@ -267,9 +293,9 @@ BEGIN
 END
 $$;
 
--- An agent's messages that hold words of a query, in any order and form, best first: as rank_by_text, but
--- how many messages hold a word is known of each. Where all words are common, a message has to hold the
--- rarest together. What is newer than the index isn't found.
+-- An agent's messages that hold words of a query, in any order and form, best first, weighed as by
+-- rank_by_text. Where all words are common, a message has to hold the rarest together. What is newer than the
+-- index isn't found.
 CREATE FUNCTION rank_messages(
     agent uuid, query text, since timestamptz, until timestamptz, said_by text[], before bigint,
     at_most integer, most_candidates integer
@@ -280,7 +306,7 @@ DECLARE
     state recall_index;
     total float8;
     words text[];
-    shares float8[];
+    shares real[];
     finding text[];
     enough integer := 0;
     narrow boolean := false;
@@ -292,17 +318,17 @@ BEGIN
     IF state.agent_id IS NULL OR coalesce(total, 0) = 0 THEN
         RETURN;
     END IF;
-    SELECT array_agg(w.word ORDER BY w.messages, length(w.word) DESC, w.word),
-           array_agg(w.messages ORDER BY w.messages, length(w.word) DESC, w.word),
-           array_agg(w.word ORDER BY w.messages, length(w.word) DESC, w.word)
+    SELECT array_agg(w.word ORDER BY w.share, length(w.word) DESC, w.word),
+           array_agg(w.share ORDER BY w.share, length(w.word) DESC, w.word),
+           array_agg(w.word ORDER BY w.share, length(w.word) DESC, w.word)
                FILTER (WHERE w.heap <= most_candidates)
     INTO words, shares, finding
     FROM (
-        SELECT c.word, c.messages,
-               sum(c.messages) OVER (ORDER BY c.messages, length(c.word) DESC, c.word) AS heap
+        SELECT q.word, coalesce(s.share, 0) AS share, sum(coalesce(s.share, 0) * total)
+                   OVER (ORDER BY coalesce(s.share, 0), length(q.word) DESC, q.word) AS heap
         FROM unnest(query_words(state.languages, left(query, 5000))) AS q (word)
-        JOIN message_word_counts c ON c.agent_id = agent AND c.word = q.word
-        ORDER BY c.messages, length(c.word) DESC LIMIT 48
+        LEFT JOIN message_word_shares s ON s.agent_id = agent AND s.word = q.word
+        ORDER BY coalesce(s.share, 0), length(q.word) DESC LIMIT 48
     ) w;
     IF words IS NULL THEN
         RETURN;
@@ -331,18 +357,21 @@ BEGIN
     END IF;
     RETURN QUERY EXECUTE format(
         'WITH word AS MATERIALIZED (
-             SELECT w.word, word_query(w.word) AS q, ln(1 + ($8 - w.df + 0.5) / (w.df + 0.5)) AS idf
-             FROM unnest($6::text[], $7::float8[]) AS w (word, df)
+             SELECT w.word, w.share, word_query(w.word) AS q FROM unnest($6::text[], $7::real[]) AS w (word, share)
          ), candidate AS MATERIALIZED (
              SELECT c.position, c.lexemes FROM %s c
              WHERE c.agent_id = $1 AND c.role = ANY ($4) AND c.position < coalesce($5, 9223372036854775807)
                AND c.created_at >= coalesce($2, ''-infinity'') AND c.created_at < coalesce($3, ''infinity'')
              LIMIT $9
+         ), hit AS MATERIALIZED (
+             SELECT c.position, w.word, w.share, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
+             FROM candidate c JOIN word w ON c.lexemes @@ w.q
+         ), weight AS (
+             SELECT word, ln(1 + ($8 - df + 0.5) / (df + 0.5)) AS idf
+             FROM (SELECT word, least(greatest(max(share) * $8, count(*)), $8) AS df FROM hit GROUP BY word) d
          )
-         SELECT c.position,
-                sum(w.idf * ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))))::float8 AS score
-         FROM candidate c JOIN word w ON c.lexemes @@ w.q
-         GROUP BY c.position ORDER BY score DESC, c.position DESC LIMIT $10', keys)
+         SELECT h.position, sum(h.tf * i.idf)::float8 AS score FROM hit h JOIN weight i USING (word)
+         GROUP BY h.position ORDER BY score DESC, h.position DESC LIMIT $10', keys)
         USING agent, since, until, said_by, before, words, shares, greatest(total, 1),
               4 * most_candidates, at_most;
 END
@@ -408,6 +437,6 @@ def upgrade() -> None:
     """Make the tables and functions, and queue the indexing of what there is."""
     for part in (TABLES, INDEXING, SEARCH, VECTORS):
         op.get_bind().exec_driver_sql(part.replace("%", "%%"))
-    for table in ("recall_index", "recall_blocks", "message_words", "message_word_counts"):
+    for table in ("recall_index", "recall_blocks", "message_words", "message_word_shares"):
         op.execute(f"SELECT keep_to_tenant('{table}')")
     op.get_bind().exec_driver_sql(BEFORE)

@@ -164,12 +164,11 @@ async def test_another_embedding_model_embeds_again_and_then_the_old_vectors_go(
     assert sorted(rows) == [0, 2]
 
 
-@pytest.mark.parametrize(("exact_up_to", "few"), [(10_000, 2_000), (10, 2), (100, 2)])
+@pytest.mark.parametrize("exact_up_to", [10_000, 10])
 async def test_meaning_goes_with_dates_and_roles(
-    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int, few: int
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int
 ) -> None:
     monkeypatch.setattr(nearest_messages, "EXACT_UP_TO", exact_up_to)
-    monkeypatch.setattr(nearest_messages, "FEW", few)
     history = [f"{'tea' if n % 2 else 'milk'} in room {n % 10} on day {n}" for n in range(60)]
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
@@ -232,7 +231,7 @@ async def test_deleting_the_agent_deletes_its_index(database: OneDatabase) -> No
         left = server.rows(
             f"""SELECT 1 FROM {table} UNION ALL SELECT 1 FROM recall_embeddings
                 UNION ALL SELECT 1 FROM recall_index UNION ALL SELECT 1 FROM recall_blocks
-                UNION ALL SELECT 1 FROM message_words UNION ALL SELECT 1 FROM message_word_counts"""
+                UNION ALL SELECT 1 FROM message_words UNION ALL SELECT 1 FROM message_word_shares"""
         )
         await server.run_jobs()
     assert gone.status_code == 204
