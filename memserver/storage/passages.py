@@ -43,7 +43,9 @@ class NewPassage:
     language: str = "english"
 
 
-_COLUMNS = "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, p.number"
+_COLUMNS = (
+    "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, p.number"
+)
 _INSERT = f"""
 WITH stored AS (
     INSERT INTO passages
