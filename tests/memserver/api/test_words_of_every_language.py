@@ -1,8 +1,8 @@
 """Words are found by words alone in every language, in whatever form of Unicode they are stored and asked for."""
 
 import random
-# ruff: noqa: RUF001 - letters that look alike are what this is about
 
+# ruff: noqa: RUF001 - letters that look alike are what this is about
 from collections.abc import Sequence
 from unicodedata import normalize
 
