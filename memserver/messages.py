@@ -99,7 +99,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage of archival storage."""
+    """One passage of archival storage; `number` counts those of its collection in the order of their insertion."""
 
     id: str
     collection_id: str
@@ -108,6 +108,7 @@ class Passage:
     updated_at: datetime
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
 
 
 Retriever = Literal["vector", "text"]

@@ -78,7 +78,7 @@ class AgentRecord(Record):
     system_prompt: str | None = None
     options: Metadata = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
-    language: str = "english"
+    language: str = "auto"
     collection_description: str = ""
     collection_metadata: Metadata = Field(default_factory=dict)
     collections: list[str] = Field(default_factory=list)

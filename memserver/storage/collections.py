@@ -22,11 +22,19 @@ from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent, no_collection
 
 OWN_TABLE_PREFIX = "vectors_own_"
+AUTO = "auto"
+"""The language of a collection each passage of which is lexed in its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as it is stored; `own` is that of an agent, `language` a text search configuration."""
+    """A collection as it is stored; `own` is that of an agent.
+
+    Attributes:
+        language: a text search configuration, or AUTO.
+        languages: other ones that passages were lexed in.
+        last_number: how many passages were ever inserted.
+    """
 
     id: UUID
     tenant: str
@@ -35,10 +43,12 @@ class Collection:
     description: str
     metadata: JsonObject
     language: str
+    languages: list[str]
     embedding_model: str
     dimension: int
     vectors_table: str
     passage_count: int
+    last_number: int
     words_counted: int
     created_at: datetime
     edited_at: datetime
@@ -110,9 +120,9 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
 
 
 async def check_language(tx: Transaction, language: str) -> None:
-    """Raise InvalidInput unless the database can parse texts of this language."""
-    cursor = await tx.execute("SELECT cfgname FROM pg_ts_config ORDER BY cfgname")
-    known = [row["cfgname"] for row in await cursor.fetchall()]
+    """Raise InvalidInput unless the language is AUTO, or the database can parse texts of it."""
+    cursor = await tx.execute("SELECT DISTINCT cfgname FROM pg_ts_config ORDER BY cfgname")
+    known = [AUTO, *(row["cfgname"] for row in await cursor.fetchall())]
     if language not in known:
         raise InvalidInput(
             f"language: there is no text search configuration {language!r}.",

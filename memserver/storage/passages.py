@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import EmbeddingError
 from memserver.messages import Passage
-from memserver.storage import collections, jobs
+from memserver.storage import collections, jobs, languages
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
@@ -29,7 +29,7 @@ class NewPassage:
     """A passage with its vector.
 
     An `id` of the caller's makes its insertion happen once. `next_embedding` is of the model that the
-    collection is being re-embedded with (`next_model`).
+    collection is being re-embedded with (`next_model`). `language` counts where the collection has none.
     """
 
     text: str
@@ -40,25 +40,29 @@ class NewPassage:
     id: UUID | None = None
     next_embedding: Sequence[float] | None = None
     updated_at: datetime | None = None
+    language: str = "english"
 
 
-_COLUMNS = "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at"
+_COLUMNS = (
+    "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, p.number"
+)
 _INSERT = f"""
 WITH stored AS (
     INSERT INTO passages
-        (collection_id, id, tenant, content, tags, metadata, created_at, updated_at,
+        (collection_id, id, tenant, content, tags, metadata, created_at, updated_at, number,
          lexemes)
     SELECT %(collection)s, n.id, %(tenant)s, n.content,
            ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
-           coalesce(n.changed_at, now()),
-           lexemes_of(%(language)s, n.content)
+           coalesce(n.changed_at, now()), %(last_number)s + n.place,
+           lexemes_of(n.language, n.content)
     FROM unnest(%(ids)s::uuid[], %(texts)b::text[], %(tags)b::jsonb[], %(metadata)b::jsonb[],
-                %(times)s::timestamptz[], %(changed)s::timestamptz[])
-         AS n (id, content, tags, metadata, at, changed_at)
-    ON CONFLICT DO NOTHING
+                %(times)s::timestamptz[], %(changed)s::timestamptz[], %(lexed_in)s::text[])
+         WITH ORDINALITY AS n (id, content, tags, metadata, at, changed_at, language, place)
+    ON CONFLICT (collection_id, id) DO NOTHING
     RETURNING *
 ), counted AS (
     UPDATE collections SET passage_count = passage_count + (SELECT count(*) FROM stored),
+        last_number = (SELECT max(number) FROM stored), languages = %(languages)s::text[],
         edited_at = now()
     WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM stored)
 ), noted AS (
@@ -99,12 +103,17 @@ async def insert(
     for passage in passages:
         check_vector(collection, model, passage.embedding)
     ids = [passage.id or new_id() for passage in passages]
+    lexed_in, spoken = await languages.lexing(
+        tx, collection, [passage.language for passage in passages]
+    )
     cursor = await tx.execute(
         _INSERT,
         {
             "collection": collection.id,
             "tenant": collection.tenant,
-            "language": collection.language,
+            "last_number": collection.last_number,
+            "lexed_in": lexed_in,
+            "languages": spoken,
             "ids": ids,
             "texts": [passage.text for passage in passages],
             "tags": [Jsonb(list(passage.tags)) for passage in passages],
@@ -218,13 +227,14 @@ async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class PassageChange:
-    """What of a passage changes; None stays. A new text comes with its vector, as in NewPassage."""
+    """What of a passage changes; None stays. A new text comes with its vector and language, as in NewPassage."""
 
     text: str | None = None
     embedding: Sequence[float] | None = None
     next_embedding: Sequence[float] | None = None
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
+    language: str = "english"
 
 
 async def update(
@@ -243,6 +253,7 @@ async def update(
         EmbeddingError: the vector is not of the collection's model and dimension.
     """
     collection = await collections.lock(tx, collection_id)
+    [lexed_in], spoken = await languages.lexing(tx, collection, [change.language])
     if change.embedding is not None:
         check_vector(collection, model, change.embedding)
     cursor = await tx.execute(
@@ -257,14 +268,15 @@ async def update(
                WHERE collection_id = %(collection)s AND id = %(passage)s
                RETURNING *
            ), counted AS (
-               UPDATE collections SET edited_at = now()
+               UPDATE collections SET edited_at = now(), languages = %(languages)s::text[]
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM p)
            )
            SELECT {_COLUMNS} FROM p""",
         {
             "collection": collection_id,
             "passage": passage_id,
-            "language": collection.language,
+            "language": lexed_in,
+            "languages": spoken,
             "text": change.text,
             "tags": None if change.tags is None else list(change.tags),
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
@@ -338,4 +350,5 @@ def passage_from_row(row: Mapping[str, Any]) -> Passage:
         updated_at=row["updated_at"],
         tags=tuple(row["tags"]),
         metadata=row["metadata"],
+        number=row["number"],
     )
