@@ -422,6 +422,22 @@ END
 $$;
 """
 
+# Temporary tables come last, as for the owner's other functions (see 0015).
+OWN_NAMES_FIRST = """
+DO $$
+DECLARE
+    ours text := (SELECT string_agg(quote_ident(name), ', ' ORDER BY place)
+                  FROM unnest(current_schemas(false)) WITH ORDINALITY AS s (name, place)
+                  WHERE name !~ '^pg_temp');
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['recall_search', 'rank_messages', 'message_vectors_table'] LOOP
+        EXECUTE format('ALTER FUNCTION %I SET search_path = %s, pg_temp', name, ours);
+    END LOOP;
+END
+$$;
+"""
+
 # The option goes; what was said so far is indexed by the jobs.
 BEFORE = """
 UPDATE agents SET options = options - 'embed_recall' WHERE options ? 'embed_recall';
@@ -435,7 +451,7 @@ SELECT defer_job('index_messages', tenant, '{}', tenant, -10, NULL)
 
 def upgrade() -> None:
     """Make the tables and functions, and queue the indexing of what there is."""
-    for part in (TABLES, INDEXING, SEARCH, VECTORS):
+    for part in (TABLES, INDEXING, SEARCH, VECTORS, OWN_NAMES_FIRST):
         op.get_bind().exec_driver_sql(part.replace("%", "%%"))
     for table in ("recall_index", "recall_blocks", "message_words", "message_word_shares"):
         op.execute(f"SELECT keep_to_tenant('{table}')")
