@@ -65,6 +65,16 @@ def list_messages(
     )
 
 
+def get_message(agent: Id, position: int) -> Request[Message]:
+    """Get one message of the history."""
+    return Request(
+        "GET",
+        "/agents/{agent}/messages/{position}",
+        Message.model_validate,
+        {"agent": agent, "position": position},
+    )
+
+
 def import_messages(
     agent: Id,
     messages: Sequence[JsonObject],

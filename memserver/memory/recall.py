@@ -12,8 +12,8 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.fusion import fused_order
 from memserver.memory.message_index import parts_of
-from memserver.memory.paging import Page, describe
-from memserver.memory.text import snippet, stamp
+from memserver.memory.paging import Page, header
+from memserver.memory.results import Reader, describe, message_result
 from memserver.messages import Message
 from memserver.storage import message_index, message_vectors, recall
 from memserver.storage.database import LazyTransaction, Transaction
@@ -22,7 +22,6 @@ from memserver.storage.recall import Found, Place, RecallQuery, Span
 
 logger = logging.getLogger(__name__)
 
-RESULT_CHARACTERS = 400
 COUNTED_TO = 10_000
 """Results of a search by the very text that are counted; of a word in every message nobody needs to know more."""
 HYBRID_COUNTED_TO = 300
@@ -77,6 +76,7 @@ class RecallPage:
         page: which page it is.
         coverage: how much can be found by meaning, where that was looked for.
         failed: whether it could not be looked for by meaning.
+        query: what was looked for.
     """
 
     hits: tuple[RecallHit, ...]
@@ -86,11 +86,17 @@ class RecallPage:
     page: Page
     coverage: Coverage | None = None
     failed: bool = False
+    query: str = ""
 
-    def describe(self, zone: tzinfo) -> str:
-        """The answer of a search tool, its times in this zone."""
-        lines = [line(hit, zone) for hit in self.hits]
-        return describe(lines, self.page, self.total, exact=self.exact)
+    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+        """The answer of a search tool, its times in this zone, for who reads it."""
+        results = [
+            message_result(hit.message, zone, found_by=hit.found_by, part=hit.part)
+            for hit in self.hits
+        ]
+        head = header(len(results), self.page, self.total, exact=self.exact)
+        described = await describe(head, results, self.query, reader)
+        return f"{described}\n(The search by meaning failed.)" if self.failed else described
 
 
 class RecallStorage:
@@ -139,7 +145,7 @@ class RecallStorage:
             by: tuple[FoundBy, ...] = ("exact",) if message.position in exact else hit.found_by
             found[message.position] = RecallHit(message, by, _part(message, hit.part), hit.score)
         hits = tuple(found[position] for position in shown if position in found)
-        return RecallPage(hits, len(order), True, None, page, coverage, failed)
+        return RecallPage(hits, len(order), True, None, page, coverage, failed, query.text or "")
 
     async def _exact_page(
         self,
@@ -158,7 +164,7 @@ class RecallStorage:
         hits = tuple(RecallHit(message, ("exact",)) for message in messages)
         last = messages[-1]
         cursor = write_cursor(Place(last.created_at, last.position))
-        return RecallPage(hits, total, counted, cursor, page)
+        return RecallPage(hits, total, counted, cursor, page, query=query.text or "")
 
     async def _vector(self, text: str, mode: RecallMode) -> tuple[Vector | None, bool]:
         """The query's vector, if meaning counts; and whether the embedder failed."""
@@ -241,7 +247,8 @@ async def search(
     found = await recall.search(tx, agent_id, query, Span(limit, offset, count_to=count_to))
     by: tuple[FoundBy, ...] = () if query.text is None else ("exact",)
     hits = tuple(RecallHit(message, by) for message in found.messages)
-    return RecallPage(hits, found.total, found.exact, _next(found), page)
+    text = query.text or ""
+    return RecallPage(hits, found.total, found.exact, _next(found), page, query=text)
 
 
 async def search_after(
@@ -272,13 +279,6 @@ def read_cursor(text: str) -> Place:
         raise InvalidInput(
             f"after: {text!r} is no cursor.", hint="Take the `next` of the page before."
         ) from error
-
-
-def line(hit: RecallHit, zone: tzinfo) -> str:
-    """A result as a model reads it."""
-    message = hit.message
-    text = snippet(message.text, RESULT_CHARACTERS)
-    return f"[{stamp(message.created_at, zone)}] {message.role}: {text}"
 
 
 def _next(found: Found) -> str | None:

@@ -307,6 +307,20 @@ async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage
     return passage_from_row(row)
 
 
+async def around(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
+    """The passage of this number, the one before it and the one after it, where there are such, in order."""
+    cursor = await tx.execute(
+        f"""(SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+                AND number <= %(number)s ORDER BY number DESC LIMIT 2)
+            UNION ALL
+            (SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+                AND number > %(number)s ORDER BY number LIMIT 1)
+            ORDER BY number""",
+        {"collection": collection_id, "number": number},
+    )
+    return [passage_from_row(row) for row in await cursor.fetchall()]
+
+
 async def forget_vectors(
     tx: Transaction, collection: Collection, passage_ids: Sequence[UUID]
 ) -> None:

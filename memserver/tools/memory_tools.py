@@ -1,4 +1,4 @@
-"""The eight tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
+"""The nine tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
 
 from functools import partial
 from typing import Annotated
@@ -6,10 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
-from memserver.memory import working_context
+from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
@@ -22,6 +21,8 @@ Text = Annotated[str, Field(max_length=2000)]
 Query = Annotated[str, Field(description="What to look for.", max_length=200)]
 Words = Annotated[str, Field(description="A word or phrase as it was written.", max_length=200)]
 PageNumber = Annotated[int, Field(description="Page of the results, from 1.")]
+Label = Annotated[str, Field(description="Such as m12003 or p17.", max_length=250)]
+Start = Annotated[int, Field(description="Character to begin with, from 1.")]
 Date = Annotated[str, Field(description="YYYY-MM-DD, or today, or now.", max_length=40)]
 
 
@@ -96,15 +97,24 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
     searched = partial(collections.readable_by, agent_id=context.agent_id)
     try:
         found = await context.archival.search(
-            context.transaction, searched, ArchivalQuery(query), Page(page)
+            context.transaction, searched, ArchivalQuery(query), context.reader.page(page)
         )
     except InvalidInput as error:
         raise ToolError(error.message) from error
-    return found.describe(context.zone)
+    await context.transaction.roll_back()  # nothing stays open while tokens are counted
+    return await found.describe(context.zone, context.reader)
+
+
+async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> str:
+    """Read one message or passage whole, by the label that results show."""
+    tx = await context.transaction.get()
+    found = await reading.find(tx, context.agent_id, label, until=context.position)
+    await context.transaction.roll_back()  # nothing stays open while tokens are counted
+    return await found.describe(start, context.zone, context.reader)
 
 
 def memory_tools() -> list[Tool]:
-    """The eight, in the order in which the model sees them."""
+    """The nine, in the order in which the model sees them."""
     return [
         make_tool(send_message, heartbeat=False, transactional=True, kind="memory"),
         *(
@@ -117,6 +127,7 @@ def memory_tools() -> list[Tool]:
                 recall_memory_search_date,
                 archival_memory_insert,
                 archival_memory_search,
+                memory_read,
             )
         ),
     ]
@@ -129,5 +140,7 @@ def _editor(context: ToolContext) -> Editor:
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     if query.text is not None and not query.text.strip():
         raise ToolError("The query is empty. Name a word or phrase.")
-    found = await context.recall.search(context.transaction, context.agent_id, query, Page(page))
-    return found.describe(context.zone)
+    page_wanted = context.reader.page(page)
+    found = await context.recall.search(context.transaction, context.agent_id, query, page_wanted)
+    await context.transaction.roll_back()
+    return await found.describe(context.zone, context.reader)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
+from memserver.memory.results import Reader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
 from memserver.tools.signature import RESERVED as RESERVED
@@ -46,6 +47,7 @@ class ToolContext:
         position: of the call itself.
         now: the time of the call.
         zone: of dates that name none.
+        reader: the model that reads the result.
     """
 
     agent_id: UUID
@@ -60,6 +62,7 @@ class ToolContext:
     position: int
     now: datetime
     zone: tzinfo
+    reader: Reader
 
 
 ToolFunction = Callable[..., Awaitable[object]]

@@ -171,16 +171,19 @@ async def upkeep_alone(
 @asynccontextmanager
 async def memory_alone(
     settings: Settings, app_url: str
-) -> AsyncIterator[tuple[Database, ArchivalStorage, RecallStorage]]:
-    """The database, archival and recall storage, for who uses memories without turns."""
+) -> AsyncIterator[tuple[tuple[Database, ArchivalStorage, RecallStorage], ModelSource | None]]:
+    """The database, archival and recall storage, and the models if they have an endpoint: for memories without turns."""
+    models = Models(settings) if settings.llm_base_url is not None else None
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
     try:
         archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
-        yield database, archival, _recall(settings, embedder)
+        yield (database, archival, _recall(settings, embedder)), models
     finally:
+        if models is not None:
+            await models.aclose()
         await others.aclose()
         await embedder.aclose()
         await database.close()

@@ -1,5 +1,7 @@
 """Recall storage from outside."""
 
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -11,7 +13,8 @@ from memserver.errors import InvalidInput
 from memserver.memory import recall
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.memory.recall import RecallMode
+from memserver.memory.recall import RecallHit, RecallMode
+from memserver.memory.results import excerpts, message_result
 from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.database import LazyTransaction
@@ -59,12 +62,20 @@ async def search_recall(
         await agents.get(tx, agent_id)
         if after is not None:
             messages, more = await recall.search_after(tx, agent_id, wanted, after, limit)
-            return RecallResults(items=[FoundMessage.read(each) for each in messages], next=more)
+            hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
+            return RecallResults(items=await _found(hits, query), next=more)
     async with LazyTransaction(services.database, tenant) as lazy:
         found = await services.faculties.recall.search(
             lazy, agent_id, wanted, Page(page, limit), mode
         )
-    return RecallResults.of(found)
+    return RecallResults.of(found, await _found(found.hits, query))
+
+
+async def _found(hits: Sequence[RecallHit], query: str | None) -> list[FoundMessage]:
+    """What was found, each with what matched of it."""
+    found = [message_result(hit.message, UTC, part=hit.part) for hit in hits]
+    shown = await excerpts(found, clean(query or ""))
+    return [FoundMessage.of(*pair) for pair in zip(hits, shown, strict=True)]
 
 
 def _recall_query(

@@ -13,6 +13,7 @@ from memserver.agent.events import End, TurnQueued
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
 from memserver.memory.recall import FoundBy, RecallHit, RecallPage
+from memserver.memory.results import Excerpt, message_label
 from memserver.messages import Message, Usage, WaitsFor
 from memserver.storage.inbox import Turn
 
@@ -218,12 +219,22 @@ class FoundMessage(MessageOut):
     score: float | None = Field(
         default=None, description="Cosine similarity, if it was found by meaning.", examples=[None]
     )
+    label: str = Field(description="What the agent calls it.", examples=["m1001"])
+    excerpt: str = Field(
+        description="What matched, between `**`, with its surroundings.",
+        examples=["**Hello** Ada!"],
+    )
 
     @classmethod
-    def of(cls, hit: RecallHit) -> Self:
-        """From what was found."""
-        item = cls.read(hit.message)
-        return item.model_copy(update={"found_by": list(hit.found_by), "score": hit.score})
+    def of(cls, hit: RecallHit, excerpt: Excerpt) -> Self:
+        """From what a search found."""
+        return cls(
+            **dict(MessageOut.read(hit.message)),
+            found_by=list(hit.found_by),
+            score=hit.score,
+            label=message_label(hit.message.position),
+            excerpt=excerpt.text,
+        )
 
 
 class CoverageOut(BaseModel):
@@ -254,10 +265,10 @@ class RecallResults(BaseModel):
     coverage: CoverageOut | None = Field(default=None, description="Where meaning was looked for.")
 
     @classmethod
-    def of(cls, found: RecallPage) -> Self:
+    def of(cls, found: RecallPage, items: list[FoundMessage]) -> Self:
         """From a page that was found."""
         return cls(
-            items=[FoundMessage.of(hit) for hit in found.hits],
+            items=items,
             total=found.total,
             total_is_exact=found.exact,
             page=found.page.number,

@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import Field
-
 from memserver.client.models.base import ErrorDetails, Record
 
 WaitsFor = Literal["approval", "client"]
@@ -105,10 +103,14 @@ class FoundMessage(Message):
     Attributes:
         found_by: exact: it holds the very text; words: some of its words, in any form; meaning.
         score: cosine similarity, if it was found by meaning.
+        label: what the agent calls it.
+        excerpt: what matched, between `**`, with its surroundings.
     """
 
-    found_by: list[Literal["exact", "words", "meaning"]] = Field(default_factory=list)
+    found_by: list[Literal["exact", "words", "meaning"]]
     score: float | None = None
+    label: str
+    excerpt: str
 
 
 class Coverage(Record):
