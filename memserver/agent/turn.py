@@ -415,6 +415,7 @@ class TurnRun:
             transaction=lazy,
             database=self._with.database,
             archival=self._with.archival,
+            recall=self._with.recall,
             before=self._first,
             position=message.position,
             # An approval may come days after the call.

@@ -26,11 +26,11 @@ from memserver.agent_files.records import (
 )
 from memserver.agent_files.source import Note, Source
 from memserver.agent_files.tool_grants import Granting
-from memserver.errors import AgentFileCorrupt
+from memserver.errors import AgentFileCorrupt, InvalidInput
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
-from memserver.storage import passages
+from memserver.storage import collections, passages
 from memserver.storage.agents import Agent
 from memserver.storage.agents import get as get_agent
 from memserver.storage.database import Database, Transaction
@@ -177,9 +177,11 @@ class _Writing:
         if self.wishes.keep_ids and record.id is not None:
             self.agent_id = record.id
         language = record.language
-        if not await statements.knows_language(self.tx, language):
-            self.notes.append(Note("language", language, "The database doesn't know it; english."))
-            language = "english"
+        try:
+            await collections.check_language(self.tx, language)
+        except InvalidInput:
+            self.notes.append(Note("language", language, "The database doesn't know it; auto."))
+            language = collections.AUTO
         await statements.insert_agent(
             self.tx,
             self.tenant,

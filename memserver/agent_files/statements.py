@@ -204,11 +204,6 @@ def refusals() -> Iterator[None]:
         ) from error
 
 
-async def knows_language(tx: Transaction, language: str) -> bool:
-    """Whether the database can parse texts of this language."""
-    return bool(await _all(tx, "SELECT 1 FROM pg_ts_config WHERE cfgname = %s", language))
-
-
 async def insert_agent(tx: Transaction, tenant: str, values: Mapping[str, Any]) -> None:
     """Store an agent with an empty collection and the state of one that has done nothing."""
     await tx.execute(

@@ -10,9 +10,16 @@ from memserver.wiring.services import Services
 
 def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
     """What answers the requests; whose memories it uses, each request's key says."""
-    models = services.faculties.models
-    memories = Memories(services.database, services.archival, _asker, models=models)
-    server = make_server(memories)
+    faculties = services.faculties
+    server = make_server(
+        Memories(
+            services.database,
+            services.archival,
+            faculties.recall,
+            _asker,
+            models=faculties.models,
+        )
+    )
     server.streamable_http_app(
         json_response=True,
         stateless_http=True,

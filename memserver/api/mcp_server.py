@@ -22,12 +22,14 @@ from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError
 from memserver.llm.openai_compatible import DEFAULT_WINDOW
 from memserver.llm.tokens import BOUND_SCALE, ByteBound
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
 from memserver.memory.text import clean
-from memserver.storage import agents, leases, recall
+from memserver.storage import agents, leases
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
 from memserver.storage.listing import Cut
+from memserver.storage.recall import context_row
 from memserver.tools.agent_memory import AgentMemory
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
@@ -86,6 +88,7 @@ class Memories:
     Attributes:
         database: where they are.
         archival: archival storage with its embedder.
+        recall: recall storage.
         whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
         models: whose windows and tokens count; None: there are none here.
@@ -93,6 +96,7 @@ class Memories:
 
     database: Database
     archival: ArchivalStorage
+    recall: RecallStorage
     whose: Whose
     only: str | None = None
     models: ModelSource | None = None
@@ -152,7 +156,7 @@ class Memories:
     async def recall_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
-        """Search an agent's earlier messages for a word or phrase, upper or lower case alike."""
+        """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
         async with _told():
             memory, reader = await self._read(context, agent)
             size = reader.page(page).size
@@ -201,15 +205,15 @@ class Memories:
         if write and not asker.may_write:
             raise Forbidden("The API key has not the scope write.", scope="write")
         agent = await self._meant(asker.tenant, name)
-        return AgentMemory(agent.id, asker.tenant, self.database, self.archival)
+        return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
 
     async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
         """An agent's memory, and a reader with the agent's window."""
         tenant = self.whose(context).tenant
         agent = await self._meant(tenant, name)
-        memory = AgentMemory(agent.id, tenant, self.database, self.archival)
+        memory = AgentMemory(agent.id, tenant, self.database, self.archival, self.recall)
         async with self.database.tenant(tenant) as tx:
-            row = await recall.context_row(tx, agent.id)
+            row = await context_row(tx, agent.id)
         scale = None if row is None else leases.state_from_row(row).token_scale
         return memory, await self._reader(agent, scale)
 

@@ -20,6 +20,8 @@ from memserver.memory.parsing.sentences import sentences
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
+_MOST_ACCENTS = 32
+"""On one letter, that a cut goes back over."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -195,9 +197,8 @@ def _halves(text: str, span: Span) -> list[Span]:
     if spaces:
         cut = min(spaces, key=lambda at: abs(at - middle))
     else:
-        cut = middle
-        while cut > span.start + 1 and unicodedata.combining(text[cut]):
-            cut -= 1
+        before = range(middle, max(span.start, middle - _MOST_ACCENTS), -1)
+        cut = next((at for at in before if not unicodedata.combining(text[at])), middle)
     halves = [_trimmed(text, Span(span.start, cut)), _trimmed(text, Span(cut, span.end))]
     return [half for half in halves if half.start < half.end]
 

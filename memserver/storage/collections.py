@@ -120,9 +120,9 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
 
 
 async def check_language(tx: Transaction, language: str) -> None:
-    """Raise InvalidInput unless the database can parse texts of this language."""
-    cursor = await tx.execute("SELECT cfgname FROM pg_ts_config ORDER BY cfgname")
-    known = [row["cfgname"] for row in await cursor.fetchall()]
+    """Raise InvalidInput unless the language is AUTO, or the database can parse texts of it."""
+    cursor = await tx.execute("SELECT DISTINCT cfgname FROM pg_ts_config ORDER BY cfgname")
+    known = [AUTO, *(row["cfgname"] for row in await cursor.fetchall())]
     if language not in known:
         raise InvalidInput(
             f"language: there is no text search configuration {language!r}.",

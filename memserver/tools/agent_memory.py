@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from memserver.memory import reading, recall, working_context
+from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage, PassageText
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.reading import Found
-from memserver.memory.recall import RecallPage
+from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.memory.text import clean
 from memserver.messages import Passage, Section
 from memserver.storage import agents, collections, sections
@@ -34,6 +34,7 @@ class AgentMemory:
     _tenant: str
     _database: Database
     _archival: ArchivalStorage
+    _recall: RecallStorage
     _before: int | None = None
 
     @property
@@ -72,11 +73,12 @@ class AgentMemory:
             )
 
     async def search_recall(self, text: str, *, page: int = 1, size: int = PAGE_SIZE) -> RecallPage:
-        """Search the history for a substring, upper and lower case alike; newest first."""
-        query = RecallQuery(text=clean(text), ignore_case=True, before=self._before)
+        """Search the history: messages that hold the very text first, then by words and meaning, best first."""
+        query = RecallQuery(text=clean(text), before=self._before)
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
-            return await recall.search(tx, self.agent_id, query, Page(page, size))
+        async with LazyTransaction(self._database, self._tenant) as lazy:
+            return await self._recall.search(lazy, self.agent_id, query, Page(page, size))
 
     async def search_archival(
         self, text: str, *, page: int = 1, size: int = PAGE_SIZE

@@ -142,7 +142,12 @@ async def _call(
 
 def _context(context: ToolContext) -> AgentContext:
     memory = AgentMemory(
-        context.agent_id, context.tenant, context.database, context.archival, context.before
+        context.agent_id,
+        context.tenant,
+        context.database,
+        context.archival,
+        context.recall,
+        context.before,
     )
     return AgentContext(
         agent_id=context.agent_id,

@@ -6,13 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
-from memserver.memory import reading, recall, recall_meaning, working_context
+from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
-from memserver.storage.recall_vectors import OPTION
 from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
 
@@ -56,8 +54,8 @@ async def working_context_replace(
     return ""
 
 
-async def recall_memory_search(context: ToolContext, query: Words, page: PageNumber = 1) -> str:
-    """Search all earlier messages for a word or phrase, upper and lower case as written."""
+async def recall_memory_search(context: ToolContext, query: Query, page: PageNumber = 1) -> str:
+    """Search all earlier messages: first those with these very words, then by words and meaning."""
     return await _recall(context, RecallQuery(text=query, before=context.before), page)
 
 
@@ -80,26 +78,6 @@ async def recall_memory_search_date(
     return await _recall(
         context, RecallQuery(since=since, until=until, before=context.before), page
     )
-
-
-async def recall_memory_search_meaning(
-    context: ToolContext, query: Query, page: PageNumber = 1
-) -> str:
-    """Search all earlier messages by meaning, whatever the words."""
-    if not query.strip():
-        raise ToolError("There is nothing to look for.")
-    embedder = context.archival.embedder
-    [vector] = await embedder.embed([query])
-    tx = await context.transaction.get()
-    wanted = RecallQuery(before=context.before)
-    model = embedder.model
-    try:
-        found = await recall_meaning.search(
-            tx, context.agent_id, wanted, Page(page), model=model, vector=vector
-        )
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
-    return found.describe(context.zone)
 
 
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
@@ -136,7 +114,7 @@ async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> s
 
 
 def memory_tools() -> list[Tool]:
-    """The nine, in the order in which the model sees them, and one for agents whose recall is embedded."""
+    """The nine, in the order in which the model sees them."""
     return [
         make_tool(send_message, heartbeat=False, transactional=True, kind="memory"),
         *(
@@ -152,7 +130,6 @@ def memory_tools() -> list[Tool]:
                 memory_read,
             )
         ),
-        make_tool(recall_memory_search_meaning, transactional=True, kind="memory", option=OPTION),
     ]
 
 
@@ -163,7 +140,7 @@ def _editor(context: ToolContext) -> Editor:
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     if query.text is not None and not query.text.strip():
         raise ToolError("The query is empty. Name a word or phrase.")
-    tx = await context.transaction.get()
-    found = await recall.search(tx, context.agent_id, query, context.reader.page(page))
+    page_wanted = context.reader.page(page)
+    found = await context.recall.search(context.transaction, context.agent_id, query, page_wanted)
     await context.transaction.roll_back()
     return await found.describe(context.zone, context.reader)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
@@ -41,6 +42,7 @@ class ToolContext:
         transaction: opens on first use, and commits together with the call's result.
         database: for a tool that is not transactional, whose work is its own.
         archival: archival storage with its embedder.
+        recall: recall storage.
         before: position of the turn's first message; a search of the past looks before it.
         position: of the call itself.
         now: the time of the call.
@@ -55,6 +57,7 @@ class ToolContext:
     transaction: LazyTransaction
     database: Database
     archival: ArchivalStorage
+    recall: RecallStorage
     before: int
     position: int
     now: datetime

@@ -47,7 +47,7 @@ class AgentSetup:
 
     Attributes:
         mode: how the sessions get into the memory.
-        options: more of the agent's options, such as context_window or embed_recall. Where they say that the
+        options: more of the agent's options, such as context_window. Where they say that the
             protocol is chat, the task's instructions are the system prompt, as a policy is trained with them.
         model: the agents', by its name at the server's endpoint; None is the server's own.
         keep: agents stay after their example, to be looked at.
@@ -170,8 +170,7 @@ class MemoryConversation(Conversation):
             await self._import(said)
         else:
             await self._act(said)
-        if self.system.setup.options.get("embed_recall"):
-            await self._wait_until_embedded()
+        await self._wait_until_indexed()
 
     @override
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
@@ -223,9 +222,9 @@ class MemoryConversation(Conversation):
         self.tokens_in += answer.usage.prompt_tokens
         self.tokens_out += answer.usage.completion_tokens
 
-    async def _wait_until_embedded(self) -> None:
+    async def _wait_until_indexed(self) -> None:
         while True:
-            page = await self.system.client.recall.search(self.agent, meaning="hello", limit=1)
+            page = await self.system.client.recall.search(self.agent, "hello", limit=1)
             if page.coverage is None or page.coverage.complete:
                 return
             await asyncio.sleep(MAKING_SECONDS)

@@ -4,6 +4,8 @@ Chinese, Japanese, Korean, Thai and their like are found by pairs and triples of
 several languages. Its passages have numbers.
 """
 
+# ruff: noqa: RUF001 - letters that look alike are what this is about
+
 from alembic import op
 
 revision = "0016"
@@ -35,9 +37,7 @@ PUNCTUATION = (
     r"\uFF1A-\uFF20\uFF3B-\uFF3D\uFF3F\uFF40\uFF5B-\uFF65\uFF9E\uFF9F\uFFFD"
 )
 # Nothing to a word: soft hyphens, joiners, variation selectors.
-IGNORED = (
-    r"\u00AD\u02C6\u02C7\u034F\u180B-\u180D\u200B-\u200D\u2060\uFE00-\uFE0F\uFEFF\U000E0100-\U000E01EF"
-)
+IGNORED = r"\u00AD\u02C6\u02C7\u034F\u180B-\u180D\u200B-\u200D\u2060\uFE00-\uFE0F\uFEFF\U000E0100-\U000E01EF"
 # Accents of all scripts but the short i and u of Cyrillic; points of Hebrew, Arabic vowels and tatweel, nuktas; and
 # the blank before an accent that some PDFs have beside its letter.
 ACCENTS = (
@@ -75,7 +75,7 @@ CREATE FUNCTION word_forms(content text, OUT words text, OUT folded text, OUT pa
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF length(content) > 1000 THEN
-        content := regexp_replace(content, '([^\x01-\x7F{PAIRED}{SPACELESS}]{64})', '\1 ', 'g');
+        content := regexp_replace(content, '([^\x01-\x7f{PAIRED}{SPACELESS}]{64})', '\1 ', 'g');
     END IF;
     words := normalize(content, NFC);
     folded := fold(content);

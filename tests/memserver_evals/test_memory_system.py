@@ -165,13 +165,12 @@ def say_nothing(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> S
     raise AssertionError("the oracle asks no model")
 
 
-async def test_messages_are_embedded_before_the_question_where_that_is_wanted(
+async def test_messages_are_indexed_before_the_question(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = searching("recall_memory_search_meaning", "a cat named Tom")
-    options = {"embed_recall": True}
+    rule = searching("recall_memory_search", "named a cat Tom")
     async with (
-        memory(rule, database, monkeypatch, tmp_path, options=options) as system,
+        memory(rule, database, monkeypatch, tmp_path) as system,
         system.begin("e1", Material(SESSIONS)) as conversation,
     ):
         reply = await conversation.say("What is my cat's name?", at=ASKED)

@@ -36,7 +36,8 @@ async def offered(
     models: ModelSource | None = None,
 ) -> AsyncIterator[Client]:
     archival = ArchivalStorage(HashingEmbedder())
-    memories = Memories(server.services.database, archival, always(tenant), only, models)
+    recall = server.services.faculties.recall
+    memories = Memories(server.services.database, archival, recall, always(tenant), only, models)
     async with Client(make_server(memories)) as client:
         yield client
 

@@ -25,7 +25,7 @@ CLIENT_TOOL = {"kind": "client", "name": "look", "description": "Look around."}
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
-        agent = await server.create_agent(options={"embed_recall": True})
+        agent = await server.create_agent()
         await server.http.post("/v1/tools", json=CLIENT_TOOL)
         await server.http.put(f"/v1/agents/{agent}/tools/look", json={})
         server.rows(
