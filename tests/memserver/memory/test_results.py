@@ -80,9 +80,9 @@ async def test_a_search_shows_what_it_found_however_far_behind_the_start_that_is
             "recall_memory_search_ignore_case|query=ZINC COMPASS",
         )
     for page in found:
-        assert page.startswith(
-            "Showing 1 of 1 results (page 1/1):\n[m1000, 2026-01-01 00:01] user: "
-        )
+        head, line = page.split("\n")
+        assert head == "Showing 1 of 1 results (page 1/1):"
+        assert line.startswith("[m1000, 2026-01-01 00:01, exact] user: ")
         assert "drawer nine." in page
         cut = page.endswith("(of 887 characters; memory_read m1000)")
         assert cut is ("the **zinc compass** is" in page) is (window < 3_000)
