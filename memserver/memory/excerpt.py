@@ -26,6 +26,8 @@ MOST_WINDOWS = 3
 SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05
 """So much more has to be shown by one more window, since each has less around it."""
+LONG, MOST_LONG = 20_000, 4_000_000
+"""Characters of a long text, and of all of these in which the words of one query are looked for."""
 SHORTEST_STEM = 4
 PART, SHOWN_PART = -1, 200
 """The term that stands for a part that was found, and how much of it has to be shown."""
@@ -52,7 +54,7 @@ class Window:
 
 
 class Query:
-    """What was looked for: the phrase as it is, and its words."""
+    """What was looked for, in the results of one page: the phrase as it is, and its words."""
 
     def __init__(self, text: str) -> None:
         """Read it; of many words the longest count."""
@@ -72,6 +74,13 @@ class Query:
                 self._by_start.setdefault(word[:SHORTEST_STEM], []).append(word)
         self.grams = list(dict.fromkeys(self.grams))[:MOST_TERMS]
         self._known: dict[str, int | None] = {}
+        self._long = 0
+
+    def has_time_for(self, text: str) -> bool:
+        """Whether its words may be looked for in a text: not in any number of very long ones."""
+        if len(text) > LONG:
+            self._long += len(text)
+        return self._long <= MOST_LONG or len(text) <= LONG
 
     def term_of(self, word: str) -> int | None:
         """The word of the query that this one is, or is another form of."""
@@ -182,7 +191,7 @@ def _hits(text: str, query: Query) -> tuple[list[Hit], dict[int, float]]:
         return [], {}
     phrases = _places(text, query.phrase)
     folded = None
-    if not phrases and query.folded:
+    if not phrases and query.folded and query.has_time_for(text):
         folded = Folded(text)
         phrases = [folded.original(*place) for place in _places(folded.text, query.folded)]
     if phrases or folded is None:

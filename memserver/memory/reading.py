@@ -70,19 +70,19 @@ class Found:
         end = min(len(text), at + min(limit * DENSEST, MOST_CHARACTERS))
         for careful in CAREFUL:
             end = cut_after(text, at, end)
-            head, tail = self._head(at, zone), self._tail(at, end)
+            head, tail = self._head(at, zone, reader), self._tail(at, end)
             around, tokens = await reader.count([head + tail, text[at:end]])
             if around + tokens <= limit:
                 return head + text[at:end] + tail
             end = at + less(end - at, tokens, limit - around, careful)
         end = cut_after(text, at, end)
-        return self._head(at, zone) + text[at:end] + self._tail(at, end)
+        return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
 
-    def _head(self, at: int, zone: tzinfo) -> str:
+    def _head(self, at: int, zone: tzinfo, reader: Reader) -> str:
         if isinstance(self.item, Passage):
             result = passage_result(self.item, self.label, zone)
-            return result.head(result.origin.page_at(at))
-        return message_result(self.item, zone).head(None)
+            return result.head(result.origin.page_at(at), reader)
+        return message_result(self.item, zone).head(None, reader)
 
     def _tail(self, at: int, end: int) -> str:
         whole = len(self.text)

@@ -34,8 +34,8 @@ CAREFUL = (0.95, 0.8, 0)
 INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500
-SHOWN_ORIGIN = 60
-"""Characters of a document's name, or of a heading."""
+SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
+"""Characters of a document's name, or of a heading; in a small window its tokens divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,11 @@ class Origin:
             return None
         return next((page for page, start in reversed(self.pages) if start <= character), None)
 
-    def describe(self, page: int | None) -> list[str]:
-        """As a model reads it: rules.pdf, page 3, Fees; without a page, over which it runs."""
+    def describe(self, page: int | None, most: int) -> list[str]:
+        """As a model reads it: rules.pdf, page 3, Fees; without a page, over which it runs.
+
+        Name and heading have so many characters at most.
+        """
         if not self.name:
             return []
         where = ""
@@ -120,7 +123,7 @@ class Origin:
         elif self.pages:
             where = f"pages {self.pages[0][0]}-{self.pages[-1][0]}"
         parts = (self.name, where, self.heading)
-        return [snippet(part, SHOWN_ORIGIN) for part in parts if part]
+        return [snippet(part, most) for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,10 @@ class Result:
         by_part = not {"exact", "words"}.intersection(self.found_by)
         return Matched(self.text, query, self.part, by_part=by_part)
 
-    def head(self, page: int | None) -> str:
+    def head(self, page: int | None, reader: Reader) -> str:
         """What stands before the text: [p17, 2026-02-07 14:03, rules.pdf, page 3]."""
-        about = [self.label, self.at, " and ".join(self.found_by), *self.origin.describe(page)]
+        origin = self.origin.describe(page, min(SHOWN_ORIGIN, reader.window // ORIGIN_SHARE))
+        about = [self.label, self.at, " and ".join(self.found_by), *origin]
         speaker = f"{self.speaker}: " if self.speaker else ""
         return f"[{', '.join(each for each in about if each)}] {speaker}"
 
@@ -251,7 +255,7 @@ async def beside(work: Callable[[], T], characters: int) -> T:
 def _line(result: Result, query: Query, reader: Reader) -> _Line:
     matched = result.matched(query)
     on = f"; {READ_TOOL} {result.label}" if reader.can_read_on else ""
-    head = result.head(result.origin.page_of(matched))
+    head = result.head(result.origin.page_of(matched), reader)
     return _Line(head, f" (of {len(result.text):,} characters{on})", matched)
 
 

@@ -110,3 +110,12 @@ def test_any_piece_of_a_text_is_found_in_it(text: str, start: int, length: int) 
     piece = text[start : start + length].strip()
     if piece and not unicodedata.combining(piece[0]):
         assert f"**{piece[0]}" in excerpt(text, piece, 1_000) or "**" in excerpt(text, piece, 1_000)
+
+
+def test_words_are_not_looked_for_in_any_number_of_very_long_texts() -> None:
+    text = "a" * 3_000_000 + " zinc compass. " + "The compass of zinc is here."
+    query = Query("a compass of zinc was here")
+    shown = [Matched(text, query).excerpt(100) for _ in range(3)]
+    assert ["**" in each for each in shown] == [True, False, False]
+    assert "**" in Matched(text[-60:], query).excerpt(100)
+    assert "**zinc compass**" in Matched(text, Query("zinc compass")).excerpt(100)
