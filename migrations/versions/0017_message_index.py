@@ -81,7 +81,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT translate(recall_fold($1), E'\
 CREATE FUNCTION index_messages(
     agent uuid, places bigint[], spoken text[], seen text[], until bigint
 ) RETURNS boolean
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     state recall_index;
     said record;
