@@ -38,7 +38,9 @@ async def test_a_turn_the_context_and_a_compaction_read_the_queue_and_not_the_hi
             await server.say(agent, text)
         assert (await server.get(f"{agent}/context"))["queue"][-1]["text"] == "two"
         assert (await server.get(f"{agent}/messages", limit=5))["items"]
-        assert server.rows("SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'compact'") == [(1,)]
+        assert server.rows(
+            "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'compact'"
+        ) == [(1,)]
         await server.run_jobs()
         assert server.rows("SELECT count(*) FROM summaries") == [(2,)]
     read = {table: count - before[table] for table, count in rows_read(database).items()}
