@@ -113,10 +113,10 @@ def search_archival(
     )
 
 
-def get_archival(agent: Id, passage: Id) -> Request[Passage]:
-    """Get one passage of what the agent searches, by its id or its label: p17, p17@handbook."""
-    ids = {"agent": agent, "passage_id": passage}
-    return Request("GET", "/agents/{agent}/archival/{passage_id}", Passage.model_validate, ids)
+def get_archival(agent: Id, label: str) -> Request[Passage]:
+    """Get one passage of what the agent searches, by its label: p17, p17@handbook."""
+    ids = {"agent": agent, "label": label}
+    return Request("GET", "/agents/{agent}/passages/{label}", Passage.model_validate, ids)
 
 
 def delete_archival(agent: Id, passage: Id) -> Request[None]:

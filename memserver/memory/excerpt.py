@@ -26,7 +26,11 @@ MOST_WINDOWS = 3
 SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05
 """So much more has to be shown by one more window, since each has less around it."""
+LONG, MOST_LONG = 20_000, 4_000_000
+"""Characters of a long text, and of all of these in which the words of one query are looked for."""
 SHORTEST_STEM = 4
+PART, SHOWN_PART = -1, 200
+"""The term that stands for a part that was found, and how much of it has to be shown."""
 _JOINING = frozenset("\u200d\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 _BLANKS = re.compile(r"\s+")
 _BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -50,7 +54,7 @@ class Window:
 
 
 class Query:
-    """What was looked for: the phrase as it is, and its words."""
+    """What was looked for, in the results of one page: the phrase as it is, and its words."""
 
     def __init__(self, text: str) -> None:
         """Read it; of many words the longest count."""
@@ -70,6 +74,13 @@ class Query:
                 self._by_start.setdefault(word[:SHORTEST_STEM], []).append(word)
         self.grams = list(dict.fromkeys(self.grams))[:MOST_TERMS]
         self._known: dict[str, int | None] = {}
+        self._long = 0
+
+    def has_time_for(self, text: str) -> bool:
+        """Whether its words may be looked for in a text: not in any number of very long ones."""
+        if len(text) > LONG:
+            self._long += len(text)
+        return self._long <= MOST_LONG or len(text) <= LONG
 
     def term_of(self, word: str) -> int | None:
         """The word of the query that this one is, or is another form of."""
@@ -93,31 +104,41 @@ class Query:
 class Matched:
     """A text in which a query has been looked for."""
 
-    def __init__(self, text: str, query: Query, part: slice | None = None) -> None:
+    def __init__(
+        self, text: str, query: Query, part: slice | None = None, *, by_part: bool = True
+    ) -> None:
         """Look; takes time in proportion to the text.
 
         Args:
             text: in which.
             query: for what; an empty one matches nothing.
-            part: which part of it was found, where that is known otherwise, as by its meaning.
+            part: of the text, what was found by its meaning.
+            by_part: whether only that was found; else its words count as much.
         """
         self.text = text
         self._query = query
         self._hits, self._weights = _hits(text, query)
-        self._part = None
         if part is not None:
-            start, end, _ = part.indices(len(text))
-            self._part = Window(start, end)
-            self._hits = [hit for hit in self._hits if start <= hit.start and hit.end <= end]
+            self._add(Window(*part.indices(len(text))[:2]), by_part=by_part)
+
+    def _add(self, part: Window, *, by_part: bool) -> None:
+        """The part as one more term, which stands where most words of the query do in it."""
+        inside = [hit for hit in self._hits if part.start <= hit.start and hit.end <= part.end]
+        if inside:
+            part = _densest(inside, self._weights, part.end - part.start)
+        words = sum(self._weights.values())
+        self._weights[PART] = words + 1 if by_part else words / 2 + 1
+        end = max(part.start + 1, min(part.end, part.start + SHOWN_PART))
+        self._hits = sorted([*self._hits, Hit(part.start, end, PART)])
 
     def place(self, starts: Sequence[int]) -> int | None:
         """Which of the stretches that begin at these characters matches best; None where nothing says so."""
         terms: dict[int, set[int]] = {}
         for hit in self._hits:
             terms.setdefault(bisect_right(starts, hit.start) - 1, set()).add(hit.term)
-        if terms:
-            return max(terms, key=lambda each: sum(self._weights[term] for term in terms[each]))
-        return None if self._part is None else bisect_right(starts, self._part.start) - 1
+        if not terms:
+            return None
+        return max(terms, key=lambda each: sum(self._weights[term] for term in terms[each]))
 
     def excerpt(self, characters: int) -> str:
         """The text in about so many characters, marks not counted: whole, or what matched of it."""
@@ -150,8 +171,6 @@ class Matched:
             cores.append(core)
             shown = {hit.term for hit in hits if _within(hit, core)}
             hits = [hit for hit in hits if hit.term not in shown]
-        if not cores and self._part is not None:
-            cores = [Window(self._part.start, min(self._part.end, self._part.start + width))]
         return sorted(cores)
 
     def _shown(self, windows: Sequence[Window]) -> str:
@@ -172,7 +191,7 @@ def _hits(text: str, query: Query) -> tuple[list[Hit], dict[int, float]]:
         return [], {}
     phrases = _places(text, query.phrase)
     folded = None
-    if not phrases and query.folded:
+    if not phrases and query.folded and query.has_time_for(text):
         folded = Folded(text)
         phrases = [folded.original(*place) for place in _places(folded.text, query.folded)]
     if phrases or folded is None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Literal
 
-_SLICE = 100_000
-"""Characters that a regular expression looks through at once: no other thread runs meanwhile."""
+_SLICE = 50_000
+"""Characters that are folded at once: no other thread runs meanwhile."""
+LONGEST_FORM = 4
+"""Characters that one may become; there are such that would become eighteen."""
 _MARK = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 """Accents, Hebrew and Arabic points. The marks of kana and the vowels of Indic scripts and Thai stay."""
 _LETTERS = str.maketrans(
@@ -43,7 +45,8 @@ class _Pieces(dict[str, str]):
         form: Literal["NFKC", "NFKD"] = (
             "NFKC" if "\u1100" <= piece[0] <= "\u115f" or "가" <= piece <= "힣" else "NFKD"
         )
-        folded = unicodedata.normalize(form, piece).casefold()
+        normal = unicodedata.normalize(form, piece)
+        folded = (normal if len(normal) <= LONGEST_FORM else piece).casefold()
         folded = _MARK.sub("", folded).translate(_LETTERS)
         if len(self) < 20_000:
             self[piece] = folded
@@ -63,13 +66,15 @@ class Folded:
         if text.isascii():
             self.text = text.lower()
             return
-        pieces: list[str] = []
+        parts: list[str] = []
+        self._here, self._there = array("L", [0]), array("L", [0])
         for at in range(0, len(text), _SLICE):
-            pieces += _PIECE.findall(text, at, at + _SLICE)
-        folded = [_pieces[piece] for piece in pieces]
-        self.text = "".join(folded)
-        self._here = array("L", accumulate(map(len, folded), initial=0))
-        self._there = array("L", accumulate(map(len, pieces), initial=0))
+            pieces = _PIECE.findall(text, at, at + _SLICE)
+            folded = [_pieces[piece] for piece in pieces]
+            parts.append("".join(folded))
+            self._here.extend(accumulate(map(len, folded), initial=self._here.pop()))
+            self._there.extend(accumulate(map(len, pieces), initial=self._there.pop()))
+        self.text = "".join(parts)
 
     def original(self, start: int, end: int) -> tuple[int, int]:
         """The stretch of the original that folds to this one, its last letter's accents included."""

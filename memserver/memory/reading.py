@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import tzinfo
 from uuid import UUID
@@ -24,12 +23,10 @@ from memserver.memory.results import (
     passage_result,
 )
 from memserver.messages import Message, Passage
-from memserver.storage import collections, passage_search, passages, recall
+from memserver.storage import collections, passages, recall
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
-from memserver.storage.missing import no_passage
-from memserver.storage.passage_search import Ranked
 
 _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | re.DOTALL)
 
@@ -73,19 +70,19 @@ class Found:
         end = min(len(text), at + min(limit * DENSEST, MOST_CHARACTERS))
         for careful in CAREFUL:
             end = cut_after(text, at, end)
-            head, tail = self._head(at, zone), self._tail(at, end)
+            head, tail = self._head(at, zone, reader), self._tail(at, end)
             around, tokens = await reader.count([head + tail, text[at:end]])
             if around + tokens <= limit:
                 return head + text[at:end] + tail
             end = at + less(end - at, tokens, limit - around, careful)
         end = cut_after(text, at, end)
-        return self._head(at, zone) + text[at:end] + self._tail(at, end)
+        return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
 
-    def _head(self, at: int, zone: tzinfo) -> str:
+    def _head(self, at: int, zone: tzinfo, reader: Reader) -> str:
         if isinstance(self.item, Passage):
             result = passage_result(self.item, self.label, zone)
-            return result.head(result.origin.page_at(at))
-        return message_result(self.item, zone).head(None)
+            return result.head(result.origin.page_at(at), reader)
+        return message_result(self.item, zone).head(None, reader)
 
     def _tail(self, at: int, end: int) -> str:
         whole = len(self.text)
@@ -108,15 +105,13 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
     Args:
         tx: in the tenant's scope.
         agent_id: whose label it is.
-        label: as results show it; or a passage's id.
+        label: as results show it.
         until: position in the history from which on nothing is found.
 
     Raises:
         InvalidInput: it is no label.
         NotFound: no such agent, message or passage.
     """
-    with suppress(ValueError):
-        return await _by_id(tx, agent_id, UUID(label))
     parts = _LABEL.fullmatch(label.strip())
     if parts is None:
         raise InvalidInput(
@@ -147,17 +142,6 @@ async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | 
     after = [each for each in after if until is None or each.position < until]
     labels = [message_label(each[0].position) if each else None for each in (before, after)]
     return Found(label, message, labels[0], labels[1])
-
-
-async def _by_id(tx: Transaction, agent_id: UUID, passage_id: UUID) -> Found:
-    searched = await collections.readable_by(tx, agent_id)
-    places = [Ranked(collection.id, passage_id, 0.0) for collection in searched]
-    found = await passage_search.fetch(tx, places)
-    if passage_id not in found:
-        raise no_passage(passage_id)
-    passage = found[passage_id]
-    place = next(each for each in searched if str(each.id) == passage.collection_id)
-    return await _passage(tx, place, passage.number, searched)
 
 
 async def _passage(

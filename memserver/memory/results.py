@@ -31,11 +31,11 @@ WIDEST = 5
 """Tokens of a character at most: its bytes, and its part of the marks."""
 CAREFUL = (0.95, 0.8, 0)
 """Of the characters that should fit, how many are taken after each count."""
-INLINE_CHARACTERS = 50_000
+INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500
-SHOWN_ORIGIN = 60
-"""Characters of a document's name, or of a heading."""
+SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
+"""Characters of a document's name, or of a heading; in a small window its tokens divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,11 @@ class Origin:
             return None
         return next((page for page, start in reversed(self.pages) if start <= character), None)
 
-    def describe(self, page: int | None) -> list[str]:
-        """As a model reads it: rules.pdf, page 3, Fees; without a page, over which it runs."""
+    def describe(self, page: int | None, most: int) -> list[str]:
+        """As a model reads it: rules.pdf, page 3, Fees; without a page, over which it runs.
+
+        Name and heading have so many characters at most.
+        """
         if not self.name:
             return []
         where = ""
@@ -120,7 +123,7 @@ class Origin:
         elif self.pages:
             where = f"pages {self.pages[0][0]}-{self.pages[-1][0]}"
         parts = (self.name, where, self.heading)
-        return [snippet(part, SHOWN_ORIGIN) for part in parts if part]
+        return [snippet(part, most) for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +148,15 @@ class Result:
     found_by: Sequence[str] = ()
     part: slice | None = None
 
-    def head(self, page: int | None) -> str:
+    def matched(self, query: Query) -> Matched:
+        """What a query matched of it."""
+        by_part = not {"exact", "words"}.intersection(self.found_by)
+        return Matched(self.text, query, self.part, by_part=by_part)
+
+    def head(self, page: int | None, reader: Reader) -> str:
         """What stands before the text: [p17, 2026-02-07 14:03, rules.pdf, page 3]."""
-        about = [self.label, self.at, " and ".join(self.found_by), *self.origin.describe(page)]
+        origin = self.origin.describe(page, min(SHOWN_ORIGIN, reader.window // ORIGIN_SHARE))
+        about = [self.label, self.at, " and ".join(self.found_by), *origin]
         speaker = f"{self.speaker}: " if self.speaker else ""
         return f"[{', '.join(each for each in about if each)}] {speaker}"
 
@@ -208,8 +217,9 @@ async def describe(head: str, results: Sequence[Result], query: str, reader: Rea
     """
     if not results:
         return head
+    wanted = Query(query)
     lines = await beside(
-        lambda: [_line(result, Query(query), reader) for result in results],
+        lambda: [_line(result, wanted, reader) for result in results],
         sum(len(result.text) for result in results),
     )
     return "\n".join([head, *await _fitting(head, lines, reader)])
@@ -225,10 +235,10 @@ class Excerpt:
 
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
     """An excerpt of each result."""
+    wanted = Query(query)
 
     def find() -> list[Excerpt]:
-        wanted = Query(query)
-        found = [Matched(each.text, wanted, each.part) for each in results]
+        found = [each.matched(wanted) for each in results]
         return [
             Excerpt(matched.excerpt(EXCERPT_CHARACTERS), result.origin.page_of(matched))
             for result, matched in zip(results, found, strict=True)
@@ -243,9 +253,9 @@ async def beside(work: Callable[[], T], characters: int) -> T:
 
 
 def _line(result: Result, query: Query, reader: Reader) -> _Line:
-    matched = Matched(result.text, query, result.part)
+    matched = result.matched(query)
     on = f"; {READ_TOOL} {result.label}" if reader.can_read_on else ""
-    head = result.head(result.origin.page_of(matched))
+    head = result.head(result.origin.page_of(matched), reader)
     return _Line(head, f" (of {len(result.text):,} characters{on})", matched)
 
 

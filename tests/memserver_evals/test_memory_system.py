@@ -63,6 +63,7 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
         assert not (await system.client.agents.list()).items
     assert "[m1000, 2021-05-03 09:00] user: Ada: I have a cat named Tom." in reply.text
     assert [(each.kind, each.id) for each in reply.found] == [("utterance", "s1.1")]
+    assert reply.page_characters == len(reply.text.removeprefix("OK. "))
     assert len(reply.exchanges) == 2
     told = str(reply.exchanges[0].prompt)
     for text in (

@@ -66,20 +66,20 @@ async def search_archival(
     return await asked.answer(services, tenant, searched, filters)
 
 
-@router.get("/archival/{passage_id}")
-async def get_archival(
+@router.get("/passages/{label}")
+async def get_labelled_passage(
     agent_id: AgentId,
-    passage_id: Annotated[
-        str, Path(max_length=300, description="Its id, or its label: p17, p17@handbook.")
-    ],
+    label: Annotated[str, Path(max_length=250, description="As p17, or p17@handbook.")],
     services: ServicesDep,
     tenant: TenantDep,
 ) -> PassageOut:
-    """Get one passage of what the agent searches."""
+    """Get one passage of what the agent searches, by the label that results have."""
     async with services.database.tenant(tenant) as tx:
-        found = await reading.find(tx, agent_id, clean(passage_id))
+        found = await reading.find(tx, agent_id, clean(label))
     if not isinstance(found.item, Passage):
-        raise InvalidInput(f"{found.label} is a message.", hint="GET …/messages/{position} has it.")
+        raise InvalidInput(
+            f"label: {found.label} is a message.", hint="GET …/messages/{position} has it."
+        )
     return PassageOut.read(found.item)
 
 

@@ -64,7 +64,7 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
             )
             read = await client.call_tool("working_context_read", {"agent": "sam"})
             _, recalled = await call_tool(
-                client, "recall_memory_search", agent="sam", query="FERNS"
+                client, "recall_memory_search", agent="sam", query="ferns"
             )
             await call_tool(
                 client, "archival_memory_insert", agent="sam", content="Ferns are old.", tags=["x"]
@@ -76,7 +76,7 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
     assert (appended, replaced) == ("Ada", "Ada Lovelace")
     assert read.structured_content["result"][1]["text"] == "Ada Lovelace"
     assert recalled.startswith("Showing 1 of 1 results")
-    assert "user: I am Ada and I like ferns." in recalled
+    assert "exact] user: I am Ada and I like ferns." in recalled
     assert "Ferns are old." in found
     assert [(item["text"], item["tags"]) for item in passages["items"]] == [
         ("Ferns are old.", ["x"])

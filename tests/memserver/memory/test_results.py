@@ -80,9 +80,9 @@ async def test_a_search_shows_what_it_found_however_far_behind_the_start_that_is
             "recall_memory_search_ignore_case|query=ZINC COMPASS",
         )
     for page in found:
-        assert page.startswith(
-            "Showing 1 of 1 results (page 1/1):\n[m1000, 2026-01-01 00:01] user: "
-        )
+        head, line = page.split("\n")
+        assert head == "Showing 1 of 1 results (page 1/1):"
+        assert line.startswith("[m1000, 2026-01-01 00:01, exact] user: ")
         assert "drawer nine." in page
         cut = page.endswith("(of 887 characters; memory_read m1000)")
         assert cut is ("the **zinc compass** is" in page) is (window < 3_000)
@@ -175,6 +175,27 @@ async def test_a_message_is_read_to_its_end_piece_after_piece(database: OneDatab
     )
 
 
+async def test_a_message_that_the_prompt_shows_shortened_says_how_to_read_it(
+    database: OneDatabase,
+) -> None:
+    story = "".join(f"{number}. A long story. " for number in range(3_000))
+    model = ScriptedModel(
+        [
+            Call("memory_read", {"label": "m1000", "start": 28_001, "request_heartbeat": True}),
+            say("Done."),
+        ],
+        count=small_vocabulary,
+        context_window=32_000,
+    )
+    async with serving(database, model) as server:
+        agent = await server.create_agent()
+        answer = await server.say(agent, story)
+    [shown] = [each.text for each in model.seen[0].prompt if "[shortened: " in each.text]
+    assert re.search(r"\[shortened: the whole has \d+ tokens; memory_read m1000\]", shown)
+    result = answer["messages"][0]["tool_call"]["result"]
+    assert story[28_000:34_000] in result
+
+
 async def test_what_can_not_be_read_is_refused_with_the_reason(database: OneDatabase) -> None:
     async with serving(database, Searcher()) as server:
         agent, other = await agent_of(server), await agent_of(server)
@@ -228,9 +249,8 @@ async def test_passages_have_labels_by_which_they_are_read_in_shared_collections
         ]
         name = (await server.get(other))["name"]
         found = await server.get(f"{agent}/archival/search", query="zinc compass")
-        got = [await server.get(f"{agent}/archival/{each['label']}") for each in found["items"]]
-        by_id = await server.get(f"{agent}/archival/{found['items'][0]['id']}")
-        foreign = await server.http.get(f"/v1/agents/{other}/archival/p1@log of <s> 1")
+        got = [await server.get(f"{agent}/passages/{each['label']}") for each in found["items"]]
+        foreign = await server.http.get(f"/v1/agents/{other}/passages/p1@log of <s> 1")
     lines = dict(re.findall(r"^\[(p[^,]+), (.*)$", "\n".join(pages), re.MULTILINE))
     assert lines.keys() == {"p1", "p2", "p1@log of <s> 1", f"p1@{name}"}
     assert lines["p2"].endswith("nine. (of 995 characters; memory_read p2)")
@@ -240,7 +260,6 @@ async def test_passages_have_labels_by_which_they_are_read_in_shared_collections
     assert shared == seen
     assert "] The zinc compass points north." in shared
     assert [each["text"] for each in got] == [each["text"] for each in found["items"]]
-    assert by_id == got[0]
     assert foreign.status_code == 404
 
 
