@@ -593,8 +593,7 @@ class TurnRun:
         return replace(message, tokens=tokens)
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
-        options = self._work.agent.options
-        return tool_specs(self._choice.tools, sections, options, self._options.protocol)
+        return tool_specs(self._choice.tools, sections, self._options.protocol)
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""

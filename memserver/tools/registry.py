@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
@@ -81,7 +81,6 @@ class Tool:
         kind: who runs it. One of kind "client" is never run here: its call waits for the caller.
         attached: every agent has it that doesn't detach it; else those that attach it.
         timeout: seconds; None: the server's.
-        option: only agents whose option of this name is on have it; None: all have.
     """
 
     spec: ToolSpec
@@ -90,7 +89,6 @@ class Tool:
     kind: ToolKind = "python"
     attached: bool = True
     timeout: float | None = None
-    option: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,23 +181,16 @@ class Toolset:
             names -= ends - set(missing) if len(missing) == 1 else ends
         return frozenset(names)
 
-    def specs(
-        self,
-        enums: Mapping[str, Sequence[str]] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> tuple[ToolSpec, ...]:
+    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
         """What the model is told.
 
         Args:
             enums: allowed values by parameter name, where an agent narrows them. They are those of
                 memory tools; another tool's parameter of that name is its own.
-            options: the agent's, of which some bring a tool.
         """
-        on = {name for name, value in (options or {}).items() if value is True}
         return tuple(
             _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
             for tool in self._tools.values()
-            if tool.option is None or tool.option in on
         )
 
 
@@ -209,7 +200,6 @@ def make_tool(
     heartbeat: bool = True,
     transactional: bool = False,
     kind: ToolKind = "python",
-    option: str | None = None,
 ) -> Tool:
     """Make a tool of one of our own functions: name, docstring and typed parameters become its spec.
 
@@ -225,7 +215,7 @@ def make_tool(
         signature.description,
         call_schema(signature.schema, heartbeat=heartbeat),
     )
-    return Tool(spec, function, transactional, kind, option=option)
+    return Tool(spec, function, transactional, kind)
 
 
 def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
@@ -267,13 +257,9 @@ class ToolRegistry:
         self.tools = {tool.spec.name: self.style.of(tool) for tool in tools}
         self.default = Toolset(tool for tool in self.tools.values() if tool.attached)
 
-    def specs(
-        self,
-        enums: Mapping[str, Sequence[str]] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> tuple[ToolSpec, ...]:
+    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
         """What the model of an agent is told that has changed nothing of its tools."""
-        return self.default.specs(enums, options)
+        return self.default.specs(enums)
 
 
 def _spent(rule: Rule, made: int) -> bool:

@@ -81,7 +81,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT translate(recall_fold($1), E'\
 CREATE FUNCTION index_messages(
     agent uuid, places bigint[], spoken text[], seen text[], until bigint
 ) RETURNS boolean
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     state recall_index;
     said record;
@@ -294,8 +295,8 @@ END
 $$;
 
 -- An agent's messages that hold words of a query, in any order and form, best first, weighed as by
--- rank_by_text. Where all words are common, a message has to hold the rarest together. What is newer than the
--- index isn't found.
+-- rank_by_text. Where all words are common, a message has to hold the rarest together. Of what is newer than the
+-- index the last hundred messages are lexed on the spot.
 CREATE FUNCTION rank_messages(
     agent uuid, query text, since timestamptz, until timestamptz, said_by text[], before bigint,
     at_most integer, most_candidates integer
@@ -312,11 +313,14 @@ DECLARE
     narrow boolean := false;
     keys text;
 BEGIN
-    SELECT * INTO state FROM recall_index i
-    WHERE i.agent_id = agent AND i.tenant = current_setting('memserver.tenant', true);
-    SELECT c.user_said + c.assistant_said INTO total FROM recall_counts c WHERE c.agent_id = agent;
-    IF state.agent_id IS NULL OR coalesce(total, 0) = 0 THEN
+    SELECT c.user_said + c.assistant_said INTO total FROM recall_counts c
+    WHERE c.agent_id = agent AND c.tenant = current_setting('memserver.tenant', true);
+    IF coalesce(total, 0) = 0 THEN
         RETURN;
+    END IF;
+    SELECT * INTO state FROM recall_index i WHERE i.agent_id = agent;
+    IF coalesce(cardinality(state.languages), 0) = 0 THEN
+        state.languages := '{english}';
     END IF;
     SELECT array_agg(w.word ORDER BY w.share, length(w.word) DESC, w.word),
            array_agg(w.share ORDER BY w.share, length(w.word) DESC, w.word),
@@ -359,10 +363,16 @@ BEGIN
         'WITH word AS MATERIALIZED (
              SELECT w.word, w.share, word_query(w.word) AS q FROM unnest($6::text[], $7::real[]) AS w (word, share)
          ), candidate AS MATERIALIZED (
-             SELECT c.position, c.lexemes FROM %s c
-             WHERE c.agent_id = $1 AND c.role = ANY ($4) AND c.position < coalesce($5, 9223372036854775807)
-               AND c.created_at >= coalesce($2, ''-infinity'') AND c.created_at < coalesce($3, ''infinity'')
-             LIMIT $9
+             (SELECT c.position, c.lexemes FROM %s c
+              WHERE c.agent_id = $1 AND c.role = ANY ($4) AND c.position < coalesce($5, 9223372036854775807)
+                AND c.created_at >= coalesce($2, ''-infinity'') AND c.created_at < coalesce($3, ''infinity'')
+              LIMIT $9)
+             UNION ALL
+             (SELECT m.position, lexemes_of($12, left(m.content, 2000)) FROM messages m
+              WHERE m.agent_id = $1 AND m.role = ANY ($4) AND m.content <> '''' AND m.position >= $11
+                AND m.position < coalesce($5, 9223372036854775807)
+                AND m.created_at >= coalesce($2, ''-infinity'') AND m.created_at < coalesce($3, ''infinity'')
+              ORDER BY m.position DESC LIMIT 100)
          ), hit AS MATERIALIZED (
              SELECT c.position, w.word, w.share, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
              FROM candidate c JOIN word w ON c.lexemes @@ w.q
@@ -373,7 +383,7 @@ BEGIN
          SELECT h.position, sum(h.tf * i.idf)::float8 AS score FROM hit h JOIN weight i USING (word)
          GROUP BY h.position ORDER BY score DESC, h.position DESC LIMIT $10', keys)
         USING agent, since, until, said_by, before, words, shares, greatest(total, 1),
-              4 * most_candidates, at_most;
+              4 * most_candidates, at_most, coalesce(state.indexed_to, 0), state.languages[1];
 END
 $$;
 REVOKE ALL ON FUNCTION recall_search, rank_messages FROM PUBLIC;

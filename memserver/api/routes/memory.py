@@ -54,8 +54,7 @@ async def search_recall(
     """Search everything that was said, by text, by date (both ends included), by role.
 
     First come all messages that hold the very text, newest first; then those found by words in any order and
-    form and by meaning, best first; `found_by` says which. Without a text, messages come oldest first. What was
-    just said is found by words and meaning some seconds after its turn.
+    form and by meaning, best first; `found_by` says which. Without a text, messages come oldest first.
     """
     wanted = _recall_query(services, query, ignore_case, (start_date, end_date), role)
     async with services.database.tenant(tenant) as tx:

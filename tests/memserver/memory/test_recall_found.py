@@ -102,6 +102,22 @@ async def test_words_are_found_in_any_order_form_and_language(
     assert first == (said, "words")
 
 
+@pytest.mark.parametrize("share", [0, 0.5])
+async def test_what_was_just_said_is_found_by_its_words_before_it_is_indexed(
+    database: OneDatabase, share: float
+) -> None:
+    history = ["I bake bread.", "Good.", "My daughters run in the Prater.", "Nice!"]
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        await remember_indexed(server, agent, history, share)
+        just_said = await found(server, agent, "DAUGHTER running")
+        early = await found(server, agent, "daughter", end_date="2026-01-01T00:02")
+        theirs = await found(server, agent, "a daughter", role="user", mode="words")
+    assert just_said[0][0] == history[2]
+    assert history[2] not in dict(early)
+    assert theirs == [(history[2], "words")]
+
+
 async def test_dates_and_roles_narrow_words_and_meaning_too(database: OneDatabase) -> None:
     history = [f"The dog of number {number} barks" for number in range(1, 41)]
     async with serving(database, ScriptedModel(), embedder=Pets()) as server:

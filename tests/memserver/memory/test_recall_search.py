@@ -246,3 +246,17 @@ async def test_another_tenants_messages_are_not_searched(database: OneDatabase) 
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
             found[tenant] = connection.execute(search, [agent]).fetchone()
     assert found == {"default": ([1000], 1), "other": ([], 0), "": ([], 0)}
+
+
+async def test_a_server_that_has_pg_trgm_searches_without_it_too(
+    database_with_trigrams: OneDatabase,
+) -> None:
+    async with serving(database_with_trigrams, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        await remember_indexed(server, agent, ["My cello is called Hugo", "Hm", "hugo?"], 0.7)
+        exact = await texts(server, agent, query="Hugo")
+        any_case = await texts(server, agent, query="HUGO", ignore_case=True)
+        left = server.rows("SELECT to_regclass('messages_trigrams')")
+    assert exact == ["My cello is called Hugo"]
+    assert any_case == ["hugo?", "My cello is called Hugo"]
+    assert left == [(None,)]
