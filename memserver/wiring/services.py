@@ -23,6 +23,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall_meaning import RecallEmbedding
+from memserver.memory.relexing import Relexing
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -298,6 +299,7 @@ def job_handlers(
         recall_vectors.JOB: recall.run,
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
+        **Relexing(faculties.database).handlers(),
     }
 
 

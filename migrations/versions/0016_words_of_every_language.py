@@ -183,6 +183,7 @@ TABLES = """
 ALTER TABLE collections
     ADD COLUMN languages   text[] NOT NULL DEFAULT '{}',
     ADD COLUMN last_number bigint NOT NULL DEFAULT 0,
+    ADD COLUMN relexed_to  bigint,
     ALTER COLUMN language SET DEFAULT 'auto';
 ALTER TABLE passages ADD COLUMN number bigint;
 DROP INDEX passages_by_key;
