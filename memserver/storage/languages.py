@@ -69,11 +69,11 @@ async def change(tx: Transaction, collection_id: UUID, language: str) -> Collect
     if language == collection.language:
         return collection
     await collections.check_language(tx, language)
-    old = set() if collection.language == AUTO else {collection.language}
+    old = "english" if collection.language == AUTO else collection.language
     await tx.execute(
         """UPDATE collections SET language = %s, languages = %s, relexed_to = 0, edited_at = now()
            WHERE id = %s""",
-        [language, sorted({*collection.languages, *old}), collection_id],
+        [language, sorted({*collection.languages, old}), collection_id],
     )
     await queue(tx, collection)
     return await collections.get(tx, collection_id)
