@@ -160,12 +160,13 @@ BEGIN
         SELECT word FROM unnest(languages) l,
                unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.words))) word
         UNION
-        SELECT word FROM unnest(languages) l,
-               unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.folded))) word
-        WHERE word NOT IN (
+        SELECT word FROM unnest(languages) l, LATERAL (
+            SELECT unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.folded)))
+            EXCEPT
             SELECT unnest(tsvector_to_array(to_tsvector(l::regconfig, fold(token))))
             FROM regexp_split_to_table(forms.words, '\\s+') token
-            WHERE octet_length(token) > length(token) AND to_tsvector(l::regconfig, token) = '')
+            WHERE octet_length(token) > length(token) AND to_tsvector(l::regconfig, token) = ''
+        ) AS accented (word)
         UNION
         SELECT substr(run, place, longest) FROM (
             SELECT regexp_split_to_table(forms.paired, ' '), 2
