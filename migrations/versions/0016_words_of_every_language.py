@@ -177,6 +177,20 @@ BEGIN
     );
 END
 $$;
+
+-- Those words of a query that say nothing in one of the languages. In passages in the others they are rare, and
+-- would count for much: "the" in a German text.
+CREATE FUNCTION empty_words(languages text[], query text) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ARRAY(
+        SELECT DISTINCT word
+        FROM (SELECT DISTINCT token FROM ts_parse('default', (word_forms(left(query, 5000))).words)
+              WHERE cardinality(languages) > 1) tokens,
+             unnest(languages) l,
+             unnest(tsvector_to_array(
+                 to_tsvector(l::regconfig, token) || to_tsvector(l::regconfig, fold(token)))) word
+        WHERE EXISTS (SELECT FROM unnest(languages) o WHERE to_tsvector(o::regconfig, token) = ''))
+$$;
 """
 
 
@@ -219,6 +233,7 @@ DECLARE
                unnest(c.languages || CASE c.language WHEN 'auto' THEN 'english' ELSE c.language END) l
         WHERE c.id = ANY (searched) AND c.tenant = current_tenant());
     total float8;
+    empty text[] := empty_words(languages, query);
     words text[];
     finding text[];
     shares real[];
@@ -235,12 +250,13 @@ BEGIN
            array_agg(w.word ORDER BY w.share) FILTER (WHERE w.heap <= most_candidates)
     INTO words, shares, finding
     FROM (
-        SELECT q.word, coalesce(s.share, 0) AS share,
-               sum(coalesce(s.share, 0) * total) OVER (ORDER BY coalesce(s.share, 0), q.word) AS heap
-        FROM unnest(query_words(languages, query)) AS q (word)
-        LEFT JOIN collection_words s
-            ON cardinality(searched) = 1 AND s.collection_id = searched[1] AND s.word = q.word
-        ORDER BY 2, length(q.word) DESC LIMIT 48
+        SELECT k.word, k.share, sum(k.share * total) OVER (ORDER BY k.share, k.word) AS heap
+        FROM (SELECT q.word, greatest(coalesce(s.share, 0),
+                                      CASE WHEN q.word = ANY (empty) THEN 0.9 ELSE 0 END) AS share
+              FROM unnest(query_words(languages, query)) AS q (word)
+              LEFT JOIN collection_words s
+                  ON cardinality(searched) = 1 AND s.collection_id = searched[1] AND s.word = q.word) k
+        ORDER BY k.share, length(k.word) DESC LIMIT 48
     ) w;
     IF words IS NULL THEN
         RETURN;

@@ -146,6 +146,25 @@ async def test_each_passage_is_found_by_the_words_of_its_own_language(
     assert (made["language"], set(made["languages"])) == ("auto", {"german", "turkish", "simple"})
 
 
+async def test_what_says_nothing_in_a_questions_language_does_not_find_texts_in_another(
+    database: OneDatabase,
+) -> None:
+    german = (
+        "Das Album The Wall von der Band The Who is the best of the year, sagt meine Tante immer."
+    )
+    async with serving(database, ScriptedModel()) as server:
+        library = await make(server)
+        await fill(server, library, {"text": german}, {"text": ENGLISH})
+        await fill(server, library, {"text": GERMAN}, {"text": TURKISH})
+        path = f"collections/{library}/search"
+        english = await ask(
+            server, path, query="who is the one of the family in the choir", mode="text"
+        )
+        band = await ask(server, path, query="The Who", mode="text")
+    assert texts(english)[0] == ENGLISH
+    assert texts(band)[0] == german
+
+
 async def test_an_agent_has_a_language_and_changes_it(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         made = await server.http.post("/v1/agents", json={"name": "ada"})
