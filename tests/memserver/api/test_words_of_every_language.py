@@ -11,7 +11,7 @@ import pytest
 
 from memserver.storage import languages
 from memserver.testing.scripted import ScriptedModel
-from tests.memserver.api.test_collections import ask, fill, make, texts
+from tests.support.collections import ask, fill, make, texts
 from tests.support.server import OneDatabase, serving
 
 FOUND = [
