@@ -254,6 +254,12 @@ class ToolError(MemserverError):
     code = "tool_failed"
 
 
+class ToolProcessEnded(MemserverError):
+    """A Python function ended the process of its own that it ran in."""
+
+    code = "tool_failed"
+
+
 class McpServerError(MemserverError):
     """An MCP server answered what can't be used, or nothing in time."""
 
