@@ -284,6 +284,12 @@ class ModelTimeout(ModelError):
     code = "model_timeout"
 
 
+class ModelAnswerTooLarge(ModelError):
+    """The endpoint's answer is longer than any answer to what was asked can be."""
+
+    code = "model_answer_too_large"
+
+
 class ModelRejected(ModelError):
     """The endpoint refused the request as it is (4xx)."""
 

@@ -6,7 +6,9 @@ in it is `defused`, whoever wrote it. A policy that is trained for JSON mode mus
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from memserver.llm.control_tokens import defused
@@ -89,7 +91,8 @@ class StreamedReply:
         self.first_name: str = ""
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, tuple[list[str], list[str]]] = {}
+        self._calls: dict[int, _StreamedCall] = {}
+        self._first = sys.maxsize
         self._finish_reason = ""
 
     def add(self, event: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,8 +115,8 @@ class StreamedReply:
         return RawReply(
             content="".join(self._content),
             calls=tuple(
-                RawCall("".join(names), "".join(arguments))
-                for _, (names, arguments) in sorted(self._calls.items())
+                RawCall(call.name, "".join(call.arguments))
+                for _, call in sorted(self._calls.items())
             ),
             reasoning="".join(self._reasoning),
             finish_reason=self._finish_reason,
@@ -121,16 +124,23 @@ class StreamedReply:
 
     def _add_call(self, call: Mapping[str, Any]) -> str:
         index = _number(call.get("index"))
-        names, arguments = self._calls.setdefault(index, ([], []))
+        known = self._calls.setdefault(index, _StreamedCall())
         function = _mapping(call.get("function"))
-        names.append(_text(function.get("name")))
+        known.name += _text(function.get("name"))
         brought = function.get("arguments")
         text = brought if isinstance(brought, str) else _dumps(brought) if brought else ""
-        arguments.append(text)
-        if index != min(self._calls):
+        known.arguments.append(text)
+        self._first = min(self._first, index)
+        if index != self._first:
             return ""
-        self.first_name = "".join(names)
+        self.first_name = known.name
         return text
+
+
+@dataclass(slots=True)
+class _StreamedCall:
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 def _native(message: PromptMessage, *, first: bool) -> JsonObject:
