@@ -122,6 +122,3 @@ async def test_an_mcp_server_that_fails_names_itself_to_the_operator_alone(
     assert "The MCP server" in answer.json()["error"]["message"]
     assert names(answer.text, url) == []
     assert SECRET not in caplog.text
-    log = "\n".join(
-        each.getMessage() for each in caplog.records if each.name.endswith("mcp_client")
-    )
