@@ -166,7 +166,7 @@ def too_large(endpoint: Asked) -> ModelAnswerTooLarge:
     return ModelAnswerTooLarge(
         f"The {endpoint.title} answered more than is read: {endpoint.most_bytes} bytes or "
         f"{endpoint.most_values} values, or {STREAMED} times that in a stream.",
-        hint=endpoint.remedy or "Lower the agent's max_output_tokens, or look at the endpoint.",
+        hint=endpoint.remedy or "Look at what the endpoint answers.",
     )
 
 
