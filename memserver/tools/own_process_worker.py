@@ -68,19 +68,22 @@ def main() -> None:
 async def _run(
     place: tuple[str, str], arguments: dict[str, Any], facts: dict[str, Any], memory: RemoteMemory
 ) -> tuple[str, str]:
-    found: Any = importlib.import_module(place[0])
-    for part in place[1].split("."):
-        found = getattr(found, part)
-    made: FunctionTool = getattr(found, MARK)
     context = AgentContext(
         **facts,
         memory=cast("AgentMemory", memory),
         _loop=asyncio.get_running_loop(),
         _thread=threading.get_ident(),
     )
+
+    async def work() -> object:
+        found: Any = importlib.import_module(place[0])
+        for part in place[1].split("."):
+            found = getattr(found, part)
+        made: FunctionTool = getattr(found, MARK)
+        return await call(found, made.signature, arguments, context)
+
     try:
-        work = partial(call, found, made.signature, arguments, context)
-        return "done", await contained(made.tool.spec.name, work, _LONGEST)
+        return "done", await contained(place[1], work, _LONGEST)
     except ToolError as error:
         return "failed", error.message
 
