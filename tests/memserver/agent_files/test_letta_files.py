@@ -221,10 +221,9 @@ async def test_arguments_of_a_call_that_can_not_be_stored_are_cleaned_or_left_ou
     database: OneDatabase, arguments: str
 ) -> None:
     value = letta_file()
-    agent = value["agents"][0]
-    for each in agent["messages"]:
+    for each in value["agents"][0]["messages"]:
         for made in each["tool_calls"] or []:
-            if made["function"]["name"] == "add":
+            if made["id"] == "c3":
                 made["function"]["arguments"] = arguments
     async with serving(database, ScriptedModel()) as server:
         await take_in(server, value)
