@@ -60,8 +60,9 @@ def main() -> None:
     os.dup2(2, 1)
     place, arguments, facts = _receive(pipes[0])
     memory = RemoteMemory(facts["agent_id"], pipes)
-    _send(pipes[1], asyncio.run(_run(place, arguments, facts, memory)))
-    sys.stdout.flush()
+    answer = asyncio.run(_run(place, arguments, facts, memory))
+    sys.stdout.flush()  # the answer is the end: who has it ends this process
+    _send(pipes[1], answer)
     os._exit(0)  # a thread of the function's may run still
 
 

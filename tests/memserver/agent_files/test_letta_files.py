@@ -213,7 +213,7 @@ async def test_the_older_form_and_a_file_that_is_a_string_are_read_too(
         '{"a":"\\ud800 \\u0000"}',
         '{"a":NaN}',
         '{"a":' + "[" * 5000 + "]" * 5000 + "}",
-        json.dumps({"a": [[0] * 20_000] * 37}),
+        json.dumps({"a": [[0] * 20_000] * 37}, separators=(",", ":")),
     ],
     ids=["no text", "no number", "deep", "many"],
 )
