@@ -78,7 +78,7 @@ class Faculties:
     summary_method: SummaryMethod = "model"
     clock: Clock = utc_now
     deadly: set[str] = field(default_factory=set)
-    """Tools that ran when a process ended: Python functions among them run outside of this one."""
+    """Python functions that ran when a process ended: they run outside of this one."""
 
 
 async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> Layout:

@@ -312,6 +312,11 @@ class TurnRun:
             await self._close(await self._interrupted(running, CUT_OFF), None)
             raise
         except ToolProcessEnded as error:
+            turn = self._work.turn
+            logger.error(
+                "Agent %s: in turn %d the tool %s ended the process of its own that it ran in.",
+                *(turn.agent_id, turn.turn, tool.spec.name),
+            )
             ended = await self._interrupted(running, DIED)
             if self._died():
                 await self._close(ended, None)
@@ -547,8 +552,9 @@ class TurnRun:
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
                 await leases.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
-            if self._was_killed:
-                self._with.deadly.add(message.call.call.name)
+            tool = self._choice.tools.get(message.call.call.name)
+            if self._was_killed and tool is not None and tool.kind == "python":
+                self._with.deadly.add(tool.spec.name)
 
     async def _interrupted(self, message: Message, result: str) -> Message:
         assert message.call is not None

@@ -54,6 +54,8 @@ class RemoteMemory:
 
 def main() -> None:
     """Run the call that comes on stdin."""
+    # A service manager may tell all processes to end; the server ends this one when it is to.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     with suppress(AttributeError):  # macOS has none: there a hung call outlives a killed server
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     pipes = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

@@ -21,6 +21,19 @@ def be_killed() -> str:
 
 
 @tool(attached=True)
+def be_asked_to_end() -> str:
+    """Get what a service manager sends to all processes of a service."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return "alive"
+
+
+@tool(attached=True)
+def fail() -> str:
+    """Raise."""
+    raise ValueError("no")
+
+
+@tool(attached=True)
 def look_around(word: str, context: AgentContext) -> dict[str, object]:
     """Use the memory.
 
