@@ -313,7 +313,7 @@ class TurnRun:
             raise
         except ToolProcessEnded as error:
             turn = self._work.turn
-            logger.error(
+            logger.warning(
                 "Agent %s: in turn %d the tool %s ended the process of its own that it ran in.",
                 *(turn.agent_id, turn.turn, tool.spec.name),
             )
