@@ -19,6 +19,8 @@ from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec, Us
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
 front of it, so it can't be taken for one."""
+MOST_CALLS = 1000
+"""That are read of one event: the first one counts."""
 NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
@@ -108,7 +110,7 @@ class StreamedReply:
         calls = delta.get("tool_calls")
         if not isinstance(calls, list):
             return content, ""
-        return content, "".join(self._add_call(_mapping(call)) for call in calls)
+        return content, "".join(self._add_call(_mapping(call)) for call in calls[:MOST_CALLS])
 
     def whole(self) -> RawReply:
         """The reply, when the stream has ended."""
