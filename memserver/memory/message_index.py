@@ -7,9 +7,8 @@ done only what has been embedded again is found by meaning.
 from collections.abc import Iterator
 
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.language import OTHER, detect_aside
+from memserver.memory.language import detect_aside
 from memserver.storage import message_index, message_vectors
-from memserver.storage.collections import AUTO
 from memserver.storage.database import Database
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.message_index import JOB
@@ -26,8 +25,6 @@ PART_BYTES = 700
 MOST_PARTS = 150
 """Of a message: the first hundred kilobytes."""
 PRIORITY = -10
-MOST_LANGUAGES = 8
-"""Of a history: a search looks for its words in each of them."""
 
 
 class MessageIndexing:
@@ -61,14 +58,9 @@ class MessageIndexing:
         async with self._database.tenant(tenant) as tx:
             found = await message_index.without_words(tx, WORDS_AT_ONCE)
         for pending in found:
-            if pending.language == AUTO:
-                spoken = await detect_aside(pending.texts)
-            else:
-                spoken = [pending.language] * len(pending.texts)
-            languages = list(dict.fromkeys([*pending.languages, *spoken, OTHER]))[:MOST_LANGUAGES]
-            spoken = [each if each in languages else OTHER for each in spoken]
+            detected = await detect_aside(pending.texts)
             async with self._database.tenant(tenant) as tx:
-                await message_index.index_words(tx, pending, spoken, languages)
+                await message_index.index_words(tx, pending, detected)
         return bool(found)
 
     async def _vectors(self, tenant: str) -> bool:

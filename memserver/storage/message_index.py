@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.languages import lexing
 
 JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
@@ -35,7 +37,7 @@ class Pending:
     reached: int
     settled: int
     languages: Sequence[str] = ()
-    language: str = "auto"
+    language: str = AUTO
     positions: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     until: int = 0
@@ -93,20 +95,20 @@ def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
     return chosen
 
 
-async def index_words(
-    tx: Transaction, pending: Pending, spoken: Sequence[str], languages: Sequence[str]
-) -> None:
+async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:
     """Index the texts and words of an agent's next messages, unless another one has meanwhile.
 
     Args:
         tx: in the tenant's scope.
         pending: the messages.
-        spoken: the language of each, as Postgres names its text search configurations.
-        languages: those that occur in the history now.
+        detected: the language that each seems to be in, as Postgres names its text search configurations.
     """
+    lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
+    if pending.language != AUTO and pending.language not in present:
+        present = [*present, pending.language]
     await tx.execute(
         "SELECT index_messages(%s, %s::bigint[], %s::text[], %s::text[], %s)",
-        [pending.agent_id, pending.positions, list(spoken), list(languages), pending.until],
+        [pending.agent_id, pending.positions, lexed_in, present, pending.until],
     )
 
 

@@ -106,7 +106,7 @@ async def insert(
         check_vector(collection, model, passage.embedding)
     ids = [passage.id or new_id() for passage in passages]
     lexed_in, spoken = await languages.lexing(
-        tx, collection, [passage.language for passage in passages]
+        tx, collection.language, collection.languages, [passage.language for passage in passages]
     )
     cursor = await tx.execute(
         _INSERT,
@@ -256,7 +256,9 @@ async def update(
         EmbeddingError: the vector is not of the collection's model and dimension.
     """
     collection = await collections.lock(tx, collection_id)
-    [lexed_in], spoken = await languages.lexing(tx, collection, [change.language])
+    [lexed_in], spoken = await languages.lexing(
+        tx, collection.language, collection.languages, [change.language]
+    )
     if change.embedding is not None:
         check_vector(collection, model, change.embedding)
     cursor = await tx.execute(

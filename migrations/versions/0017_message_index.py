@@ -306,6 +306,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT
 DECLARE
     state recall_index;
     total float8;
+    terms bigint[];
     words text[];
     shares real[];
     finding text[];
@@ -319,20 +320,21 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO state FROM recall_index i WHERE i.agent_id = agent;
-    IF coalesce(cardinality(state.languages), 0) = 0 THEN
-        state.languages := '{english}';
-    END IF;
+    state.languages := state.languages || 'english'::text;
     SELECT array_agg(w.word ORDER BY w.share, length(w.word) DESC, w.word),
            array_agg(w.share ORDER BY w.share, length(w.word) DESC, w.word),
+           array_agg(w.term ORDER BY w.share, length(w.word) DESC, w.word),
            array_agg(w.word ORDER BY w.share, length(w.word) DESC, w.word)
                FILTER (WHERE w.heap <= most_candidates)
-    INTO words, shares, finding
+    INTO words, shares, terms, finding
     FROM (
-        SELECT q.word, coalesce(s.share, 0) AS share, sum(coalesce(s.share, 0) * total)
-                   OVER (ORDER BY coalesce(s.share, 0), length(q.word) DESC, q.word) AS heap
-        FROM unnest(query_words(state.languages, left(query, 5000))) AS q (word)
-        LEFT JOIN message_word_shares s ON s.agent_id = agent AND s.word = q.word
-        ORDER BY coalesce(s.share, 0), length(q.word) DESC LIMIT 48
+        SELECT k.word, k.term, k.share,
+               sum(k.share * total) OVER (ORDER BY k.share, length(k.word) DESC, k.word) AS heap
+        FROM (SELECT q.word, q.term,
+                     greatest(coalesce(s.share, 0), CASE WHEN q.empty THEN 0.9 ELSE 0 END) AS share
+              FROM query_terms(state.languages, left(query, 5000)) q
+              LEFT JOIN message_word_shares s ON s.agent_id = agent AND s.word = q.word) k
+        ORDER BY k.share, length(k.word) DESC LIMIT 48
     ) w;
     IF words IS NULL THEN
         RETURN;
@@ -361,29 +363,33 @@ BEGIN
     END IF;
     RETURN QUERY EXECUTE format(
         'WITH word AS MATERIALIZED (
-             SELECT w.word, w.share, word_query(w.word) AS q FROM unnest($6::text[], $7::real[]) AS w (word, share)
+             SELECT w.word, w.share, w.term, word_query(w.word) AS q
+             FROM unnest($6::text[], $7::real[], $13::bigint[]) AS w (word, share, term)
          ), candidate AS MATERIALIZED (
              (SELECT c.position, c.lexemes FROM %s c
               WHERE c.agent_id = $1 AND c.role = ANY ($4) AND c.position < coalesce($5, 9223372036854775807)
                 AND c.created_at >= coalesce($2, ''-infinity'') AND c.created_at < coalesce($3, ''infinity'')
               LIMIT $9)
              UNION ALL
-             (SELECT m.position, lexemes_of($12, left(m.content, 2000)) FROM messages m
+             (SELECT m.position, lexemes_of($12, left(m.content, 2000)) || lexemes_of(''english'', left(m.content, 2000))
+              FROM messages m
               WHERE m.agent_id = $1 AND m.role = ANY ($4) AND m.content <> '''' AND m.position >= $11
                 AND m.position < coalesce($5, 9223372036854775807)
                 AND m.created_at >= coalesce($2, ''-infinity'') AND m.created_at < coalesce($3, ''infinity'')
               ORDER BY m.position DESC LIMIT 100)
          ), hit AS MATERIALIZED (
-             SELECT c.position, w.word, w.share, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
+             SELECT c.position, w.word, w.share, w.term, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
              FROM candidate c JOIN word w ON c.lexemes @@ w.q
          ), weight AS (
              SELECT word, ln(1 + ($8 - df + 0.5) / (df + 0.5)) AS idf
-             FROM (SELECT word, least(greatest(max(share) * $8, count(*)), $8) AS df FROM hit GROUP BY word) d
+             FROM (SELECT word, max(least(greatest(max(share) * $8, count(*)), $8)) OVER (PARTITION BY term) AS df
+                   FROM hit GROUP BY word, term) d
          )
          SELECT h.position, sum(h.tf * i.idf)::float8 AS score FROM hit h JOIN weight i USING (word)
          GROUP BY h.position ORDER BY score DESC, h.position DESC LIMIT $10', keys)
         USING agent, since, until, said_by, before, words, shares, greatest(total, 1),
-              4 * most_candidates, at_most, coalesce(state.indexed_to, 0), state.languages[1];
+              4 * most_candidates, at_most, coalesce(state.indexed_to, 0), state.languages[1],
+              terms;
 END
 $$;
 REVOKE ALL ON FUNCTION recall_search, rank_messages FROM PUBLIC;
