@@ -21,7 +21,7 @@ INSERT INTO collections (id, tenant, name, embedding_model, dimension, passage_c
 INSERT INTO agents (id, tenant, name, collection_id) VALUES ('{agent}', 'mine', 'ada', '{agent}');
 INSERT INTO agent_state (agent_id, tenant, passage_count) VALUES ('{agent}', 'mine', 1);
 INSERT INTO passages (collection_id, id, tenant, content, tags)
-    VALUES ('{agent}', '{passage}', 'mine', 'The cellos are tuned.', '{{music}}');
+    VALUES ('{agent}', '{passage}', 'mine', 'The cellos in the Café by 西湖 are tuned.', '{{music}}');
 """
 
 
@@ -62,9 +62,12 @@ async def test_passages_of_the_first_schema_are_found_by_vector_and_by_words(
         [own] = await collections.readable_by(tx, agent)
         nearest = await passage_search.nearest(tx, [own], [1.0, 0.0, 0.0], EVERYTHING, at_most=10)
         by_words = await passage_search.by_text(tx, [own], "a cello", EVERYTHING, at_most=10)
+        folded = await passage_search.by_text(tx, [own], "cafe 西湖", EVERYTHING, at_most=10)
     await database.close()
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
     assert (own.own, own.passage_count, own.language) == (True, 1, "english")
     assert [ranked.passage_id for ranked in nearest] == [passage]
     assert [ranked.passage_id for ranked in by_words] == [passage]
+    assert [ranked.passage_id for ranked in folded] == [passage]
+    assert (own.last_number, own.languages) == (1, [])
