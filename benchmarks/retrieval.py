@@ -137,7 +137,8 @@ async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[R
 
 def rows_of(data_set: str, found: Sequence[Result]) -> list[dict[str, Any]]:
     """The means of each mode; those of the questions that are marked hard once more; of languages, each by itself."""
-    groups = {data_set: found, f"{data_set} (hard)": [each for each in found if each.question.hard]}
+    hard = [each for each in found if each.question.hard]
+    groups = {data_set: [*found], f"{data_set} (hard)": hard}
     if data_set == multilingual.NAME:
         for each in found:
             groups.setdefault(each.corpus, []).append(each)

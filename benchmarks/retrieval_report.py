@@ -8,6 +8,7 @@ from rich.table import Table
 
 _AT = (1, 5, 10, 20)
 _ACROSS = 4
+_STYLES = {"hybrid": "o-", "vector": "s--", "text": "^-"}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -42,7 +43,8 @@ def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
         theirs = [row for row in rows if row["data"] == names[number]]
         for row in theirs:
             recalls = [row[f"recall_at_{k}"] for k in _AT]
-            axes.plot(range(len(_AT)), recalls, marker="o", label=row["mode"])
+            style = _STYLES[row["mode"]]
+            axes.plot(range(len(_AT)), recalls, style, markersize=5, label=row["mode"])
         axes.set(title=f"{names[number]}, {theirs[0]['questions']:,} questions", ylim=(-0.02, 1.02))
         axes.set_xticks(range(len(_AT)), [f"@{k}" for k in _AT])
         axes.grid(alpha=0.3)
