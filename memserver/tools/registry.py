@@ -44,6 +44,7 @@ class ToolContext:
         position: of the call itself.
         now: the time of the call.
         zone: of dates that name none.
+        alone: the turn's process died before, so a Python function gets a process of its own.
     """
 
     agent_id: UUID
@@ -57,6 +58,7 @@ class ToolContext:
     position: int
     now: datetime
     zone: tzinfo
+    alone: bool = False
 
 
 ToolFunction = Callable[..., Awaitable[object]]
