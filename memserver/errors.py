@@ -254,6 +254,12 @@ class ToolError(MemserverError):
     code = "tool_failed"
 
 
+class ToolProcessEnded(MemserverError):
+    """A Python function ended the process of its own that it ran in."""
+
+    code = "tool_failed"
+
+
 class McpServerError(MemserverError):
     """An MCP server answered what can't be used, or nothing in time."""
 
@@ -276,6 +282,12 @@ class ModelTimeout(ModelError):
     """The endpoint gave no answer in time."""
 
     code = "model_timeout"
+
+
+class ModelAnswerTooLarge(ModelError):
+    """The endpoint's answer is longer than any answer to what was asked can be."""
+
+    code = "model_answer_too_large"
 
 
 class ModelRejected(ModelError):

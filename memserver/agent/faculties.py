@@ -79,6 +79,8 @@ class Faculties:
     summary_model: str | None = None
     summary_method: SummaryMethod = "model"
     clock: Clock = utc_now
+    deadly: set[str] = field(default_factory=set)
+    """Python functions that ran when a process ended: they run outside of this one."""
 
 
 async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> Layout:

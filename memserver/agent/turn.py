@@ -43,6 +43,8 @@ from memserver.errors import (
     LeaseLost,
     MemserverError,
     ProtocolViolation,
+    ToolProcessEnded,
+    TurnAbandoned,
     TurnTimeout,
 )
 from memserver.llm.base import Reply
@@ -62,6 +64,7 @@ logger = logging.getLogger(__name__)
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
+DIED = "Its process ended while this ran; whether it took effect is not known."
 CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
 CANCELLED = "This was cancelled before it ran."
 NOT_APPROVED = "Nobody approved this in time, so it did not run."
@@ -310,8 +313,23 @@ class TurnRun:
         except TurnTimeout:
             await self._close(await self._interrupted(running, CUT_OFF), None)
             raise
+        except ToolProcessEnded as error:
+            turn = self._work.turn
+            logger.warning(
+                "Agent %s: in turn %d the tool %s ended the process of its own that it ran in.",
+                *(turn.agent_id, turn.turn, tool.spec.name),
+            )
+            ended = await self._interrupted(running, DIED)
+            if self._died():
+                await self._close(ended, None)
+                raise abandoned() from error
         stop = self._stop_reason(ended, last=last)
         return stop, await self._close(ended, stop)
+
+    def _died(self) -> bool:
+        """Whether a process ended during a call of this turn."""
+        calls = [each.call for each in self._queue if each.position >= self._first]
+        return any(call is not None and call.result == DIED for call in calls)
 
     async def _close(self, ended: Message, stop: str | None) -> bool:
         """Commit the end of a call that was stored as running."""
@@ -422,6 +440,7 @@ class TurnRun:
             now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
             reader=await self._reader(message),
+            alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
         )
         call = message.call.call
         async with self._deadline.cutting():
@@ -548,10 +567,14 @@ class TurnRun:
             waited = message.call.state == "waiting" and message.call.answer is not None
             if waited and message.position >= self._first:
                 continue
-            closed = await self._interrupted(message, INTERRUPTED)
+            why = DIED if self._was_killed else INTERRUPTED
+            closed = await self._interrupted(message, why)
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
                 await leases.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
+            tool = self._choice.tools.get(message.call.call.name)
+            if self._was_killed and tool is not None and tool.kind == "python":
+                self._with.deadly.add(tool.spec.name)
 
     async def _interrupted(self, message: Message, result: str) -> Message:
         assert message.call is not None
@@ -620,6 +643,11 @@ class TurnRun:
     def _max_steps(self) -> int:
         return self._options.max_steps or self._with.limits.max_steps
 
+    @property
+    def _was_killed(self) -> bool:
+        """Whether a process ended in an earlier attempt: what is given back was no attempt."""
+        return self._work.turn.attempts > 1
+
     def _now(self) -> datetime:
         return self._story_time or self._with.clock()
 
@@ -629,6 +657,14 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
+
+
+def abandoned() -> TurnAbandoned:
+    """What becomes of a turn that kills whoever runs it."""
+    return TurnAbandoned(
+        "The turn was given up: each time that it was tried, the server's process ended.",
+        hint="The agent can be used on. The log says what the turn was doing.",
+    )
 
 
 def as_json(error: MemserverError) -> JsonObject:

@@ -13,14 +13,13 @@ from uuid import UUID
 
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
-from memserver.agent.turn import TurnRun, as_json
+from memserver.agent.turn import TurnRun, abandoned, as_json
 from memserver.errors import (
     Conflict,
     DatabaseError,
     LeaseLost,
     MemserverError,
     NotFound,
-    TurnAbandoned,
 )
 from memserver.openai_http.client import asking_for
 from memserver.storage import calls, inbox, leases, recall
@@ -40,10 +39,6 @@ MOST_BLOCKED = 1
 """Processes that a turn may block until they are killed, from its second attempt on."""
 
 _FAULT = MemserverError("The turn failed inside the server; the log says why.")
-_KILLS = TurnAbandoned(
-    "The turn was given up: each time that it was tried, the server's process ended.",
-    hint="The agent can be used on. The log says what the turn was doing.",
-)
 
 
 class Worker:
@@ -165,7 +160,7 @@ class Worker:
             "Agent %s: turn %d is given up; its process died in each of %d attempts.",
             *(work.turn.agent_id, work.turn.turn, work.turn.attempts - 1),
         )
-        released = await self._end_failed(work, _KILLS)
+        released = await self._end_failed(work, abandoned())
         await asyncio.to_thread(self._watchdog.forget, key)
         return released
 

@@ -5,6 +5,7 @@ on nothing but the database is waited for.
 """
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ BATCH = 200
 LONG_BATCH = 4_000_000
 """Characters after which a batch is long enough."""
 EMBEDDED_TOGETHER = 64
+JSON_FIELDS = {"error", "arguments", "answer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +236,17 @@ class _Writing:
     async def history(self) -> None:
         end = (self.source.agent.state.done_turn + 1) * PLACES_PER_TURN
         async for batch in self._batches("summaries"):
-            await statements.insert_summaries(self.tx, self.tenant, self.agent_id, _dumped(batch))
+            rows = await asyncio.to_thread(_dumped, batch)
+            await statements.insert_summaries(self.tx, self.tenant, self.agent_id, rows)
         async for batch in self._batches("turns"):
             if any(each.turn * PLACES_PER_TURN >= end for each in batch):
                 raise AgentFileCorrupt("turns.jsonl: a turn stands behind the last one.")
-            await statements.insert_turns(self.tx, self.tenant, self.agent_id, _dumped(batch))
+            rows = await asyncio.to_thread(_dumped, batch)
+            await statements.insert_turns(self.tx, self.tenant, self.agent_id, rows)
         async for batch in self._batches("messages"):
             _check_messages(batch, end)
-            await statements.insert_messages(self.tx, self.tenant, self.agent_id, _dumped(batch))
+            rows = await asyncio.to_thread(_dumped, batch)
+            await statements.insert_messages(self.tx, self.tenant, self.agent_id, rows)
 
     async def passages(self, spool: IO[bytes], model: str, dimension: int) -> None:
         async for batch in self._batches("passages"):
@@ -278,18 +283,25 @@ class _Writing:
 
 
 def _take(records: Iterator[Any], count: int) -> list[Any]:
-    """The next records: so many, or fewer where their texts are long."""
+    """The next records: so many, or fewer where they are long."""
     taken, characters = [], 0
     for record in islice(records, count):
         taken.append(record)
-        characters += len(getattr(record, "text", ""))
+        characters += len(record.model_dump_json())
         if characters > LONG_BATCH:
             break
     return taken
 
 
 def _dumped(batch: Sequence[Record]) -> list[dict[str, Any]]:
-    return [record.model_dump() for record in batch]
+    """What is stored of records, JSON written out: the event loop would stand still while it is."""
+    rows = [record.model_dump() for record in batch]
+    for row in rows:
+        for holder in (row, row.get("call") or {}):
+            for name in JSON_FIELDS & holder.keys():
+                value = holder[name]
+                holder[name] = None if value is None else json.dumps(value, ensure_ascii=False)
+    return rows
 
 
 def _is_newest(edit: EditRecord, section: SectionRecord) -> bool:

@@ -4,7 +4,6 @@ Two forms are read, as their files show them: one object for one agent, with `co
 lists of agents, blocks and tools that refer to each other by ids.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from memserver.agent_files.records import (
 from memserver.agent_files.source import Note
 from memserver.errors import AgentFileCorrupt
 from memserver.memory.attachments import MOST_SECTIONS
+from memserver.memory.bounded_json import read_bounded
 from memserver.messages import CallRecord, JsonObject, Message, ToolCall
 
 LONGEST_SECTION = 100_000
@@ -263,7 +263,7 @@ def parsed_letta(value: object) -> JsonObject | None:
     """The file's object, if a JSON value can be such a file: some of them hold it as a string once more."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = read_bounded(value.encode())
         except (ValueError, RecursionError):
             return None
     if isinstance(value, dict) and ("agents" in value or "core_memory" in value):

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from memserver.agent_files.records import CallPart, MessageRecord, TurnRecord
+from memserver.agent_files.records import MOST_JSON, CallPart, MessageRecord, TurnRecord
 from memserver.agent_files.source import Note
+from memserver.memory.bounded_json import read_bounded
+from memserver.memory.text import is_within
 from memserver.messages import JsonObject, Role
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.tools.memory_tools import SEND_MESSAGE
@@ -219,14 +221,16 @@ def listed(value: object) -> list[Any]:
 
 
 def _arguments(value: object) -> JsonObject:
-    return value if isinstance(value, dict) else _object(value)
+    """A call's arguments, or none where they are no object, or larger than is stored."""
+    found = value if isinstance(value, dict) else _object(value)
+    return found if is_within(found, MOST_JSON) else {}
 
 
 def _object(text: object) -> dict[str, Any]:
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
         return {}
     try:
-        value = json.loads(text)
+        value = read_bounded(text.encode())
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

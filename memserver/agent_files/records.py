@@ -23,6 +23,8 @@ VERSION = 1
 MANIFEST = "manifest.json"
 END = "end.json"
 
+MOST_JSON = 2_000_000
+"""Characters of a call's arguments and the like, written as JSON: a model can't have written more."""
 Number = Annotated[int, Field(ge=0, lt=2**62)]
 Small = Annotated[int, Field(ge=0, lt=2**31)]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
@@ -36,7 +38,14 @@ def _small(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
+def _storable(value: dict[str, Any]) -> dict[str, Any]:
+    if not is_within(value, MOST_JSON):
+        raise ValueError(f"it has more than {MOST_JSON} characters, written as JSON")
+    return value
+
+
 Metadata = Annotated[dict[str, Any], AfterValidator(_small)]
+Json = Annotated[dict[str, Any], AfterValidator(_storable)]
 
 
 class Record(BaseModel):
@@ -134,7 +143,7 @@ class DefinitionRecord(Record):
 
     kind: DefinitionKind
     description: str
-    parameters: dict[str, Any]
+    parameters: Json
     timeout: Annotated[float, Field(gt=0, le=600)] | None = None
     url: str | None = None
     retries: Annotated[int, Field(ge=0, le=10)] = 0
@@ -175,7 +184,7 @@ class TurnRecord(Record):
     steps: Small = 0
     attempts: Small = 0
     stop_reason: str | None = None
-    error: dict[str, Any] | None = None
+    error: Json | None = None
     prompt_tokens: Number = 0
     completion_tokens: Number = 0
     cached_tokens: Number = 0
@@ -191,11 +200,11 @@ class CallPart(Record):
 
     id: str
     name: str
-    arguments: dict[str, Any]
+    arguments: Json
     state: Literal["done", "failed", "interrupted"]
     result: str
     waits_for: WaitsFor | None = None
-    answer: dict[str, Any] | None = None
+    answer: Json | None = None
     created_at: Time
     finished_at: Time | None = None
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 from psycopg import sql
-from psycopg.types.json import Json, Jsonb
+from psycopg.types.json import Jsonb
 
 from memserver.errors import AgentFileCorrupt, Conflict
 from memserver.messages import JsonObject
@@ -290,24 +290,24 @@ async def insert_summaries(
 async def insert_turns(
     tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store turns that have ended."""
+    """Store turns that have ended; `error` is JSON text."""
     await _insert_many(
         tx,
         """INSERT INTO turns (agent_id, turn, tenant, kind, state, steps, attempts, stop_reason, error,
                prompt_tokens, completion_tokens, cached_tokens, idempotency_key, fingerprint, posted_by,
                created_at, started_at, finished_at)
            VALUES (%(agent_id)s, %(turn)s, %(tenant)s, %(kind)s, %(state)s, %(steps)s, %(attempts)s,
-               %(stop_reason)s, %(error)s, %(prompt_tokens)s, %(completion_tokens)s, %(cached_tokens)s,
+               %(stop_reason)s, %(error)b::jsonb, %(prompt_tokens)s, %(completion_tokens)s, %(cached_tokens)s,
                %(idempotency_key)s, %(fingerprint)s, 'import', %(created_at)s, %(started_at)s,
                %(finished_at)s)""",
-        [_jsonb({**row, "tenant": tenant, "agent_id": agent_id}, "error") for row in rows],
+        [{**row, "tenant": tenant, "agent_id": agent_id} for row in rows],
     )
 
 
 async def insert_messages(
     tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store messages, many at a time, each with its call if it made one."""
+    """Store messages, many at a time, each with its call if it made one, whose JSON is text."""
     names = ("position", "role", "text", "thought", "tokens", "created_at")
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at)
@@ -320,12 +320,11 @@ async def insert_messages(
         tx,
         """INSERT INTO tool_calls (agent_id, position, tenant, call_id, name, arguments, state, result,
                waits_for, answer, epoch, created_at, finished_at)
-           VALUES (%(agent_id)s, %(position)s, %(tenant)s, %(id)s, %(name)s, %(arguments)s, %(state)s,
-               %(result)s, %(waits_for)s, %(answer)s, 0, %(created_at)s, %(finished_at)s)""",
+           VALUES (%(agent_id)s, %(position)s, %(tenant)s, %(id)s, %(name)s, %(arguments)b::json, %(state)s,
+               %(result)s, %(waits_for)s, %(answer)b::jsonb, 0, %(created_at)s, %(finished_at)s)""",
         [
             {
-                **_jsonb(row["call"], "answer"),
-                "arguments": Json(row["call"]["arguments"]),
+                **row["call"],
                 "position": row["position"],
                 "tenant": tenant,
                 "agent_id": agent_id,

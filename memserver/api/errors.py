@@ -50,6 +50,7 @@ STATUS: dict[str, int] = {
     errors.AgentFileTooLarge.code: 413,
     errors.TurnTimeout.code: 504,
     errors.TurnAbandoned.code: 500,
+    errors.ModelAnswerTooLarge.code: 502,
     errors.ModelRejected.code: 502,
     errors.ModelNotFound.code: 502,
     errors.ContextOverflow.code: 422,

@@ -63,14 +63,15 @@ async def show_home(request: Request) -> Response:
 
 
 @router.get("/docs")
-async def show_docs() -> Response:
-    """Swagger UI."""
+async def show_docs(request: Request) -> Response:
+    """Swagger UI; its links are relative to the path as it was sent."""
+    above = "../" if request.scope.get("raw_path", b"").endswith(b"/") else ""
     page = get_swagger_ui_html(
-        openapi_url="openapi.json",
+        openapi_url=f"{above}openapi.json",
         title="memserver",
-        swagger_js_url=f"docs/{SCRIPT}",
-        swagger_css_url=f"docs/{STYLE}",
-        swagger_favicon_url=f"docs/{ICON}",
+        swagger_js_url=f"{above}docs/{SCRIPT}",
+        swagger_css_url=f"{above}docs/{STYLE}",
+        swagger_favicon_url=f"{above}docs/{ICON}",
         swagger_ui_parameters={"validatorUrl": None, "persistAuthorization": True},
     )
     return _page(bytes(page.body).decode())

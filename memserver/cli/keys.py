@@ -5,7 +5,7 @@ import ipaddress
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeVar
@@ -141,10 +141,20 @@ def tenants_list() -> None:
         console.print(name)
 
 
-def check_keys(app_url: str, host: str) -> None:
-    """Without API keys the server listens on the loopback alone, and says so. Raises SetupError."""
+def check_keys(app_url: str, host: str, origins: Collection[str]) -> None:
+    """Without API keys the server listens on the loopback alone, and says so.
+
+    Raises:
+        SetupError: it should listen elsewhere, or to every web page.
+    """
     if api_keys.exist_in(app_url):
         return
+    if "*" in origins:
+        raise SetupError(
+            "There are no API keys, so MEMSERVER_CORS_ORIGINS can't be every origin: any web page "
+            "could read and change all that the server holds.",
+            hint="Create a key: memserver keys create NAME. Or name the pages' origins.",
+        )
     if not _is_loopback(host):
         raise SetupError(
             f"There are no API keys, so memserver listens on the loopback only, not on {host}.",

@@ -50,7 +50,7 @@ def serve(
             local = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
-        check_keys(urls.app, settings.host)
+        check_keys(urls.app, settings.host, settings.cors_origins)
         uvicorn.run(
             "memserver.api.worker_process:create_worker_app",
             factory=True,

@@ -141,7 +141,7 @@ def import_agent(
     Args:
         file: its path, or what is in it.
         name: instead of the file's.
-        keep_ids: the agent and its passages keep the file's ids.
+        keep_ids: the agent and its passages keep the file's ids; the server's operator's alone.
         idempotency_key: as of a message.
     """
     return Request(

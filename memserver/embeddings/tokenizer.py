@@ -1,6 +1,7 @@
 """Counts tokens with a model's tokenizer.json, those included that frame every text."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from tokenizers import Tokenizer
 
 from memserver.embeddings.text import readable
 from memserver.errors import EmbeddingError
+
+logger = logging.getLogger(__name__)
 
 
 class TokenizerFile:
@@ -30,8 +33,9 @@ class TokenizerFile:
         try:
             tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
         except Exception as error:
+            logger.warning("The tokenizer %s can't be read.", self._path, exc_info=error)
             raise EmbeddingError(
-                f"The embedder's tokenizer {self._path} can't be read: {error}",
+                f"The embedder's tokenizer {self._path.name} can't be read; the log says why.",
                 hint="Mend MEMSERVER_EMBEDDING_TOKENIZER, or unset it.",
             ) from error
         tokenizer.no_truncation()

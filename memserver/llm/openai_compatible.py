@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
+from memserver.errors import ModelAnswerTooLarge, ModelError, ModelNotFound, ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
@@ -44,6 +44,8 @@ _LOG = logging.getLogger(__name__)
 
 Mode = Literal["auto"] | Way
 DEFAULT_WINDOW = 8192
+MOST_CHARACTERS = 4_000_000
+"""Of a reply that streams."""
 _SPOKEN = "send_message"
 
 
@@ -282,7 +284,10 @@ class OpenAICompatible(ChatModel):
                     on_text(text)
         if text := message.end():
             on_text(text)
-        return reply.whole(), reply.usage
+        raw = reply.whole()
+        if raw.size > MOST_CHARACTERS:
+            raise ModelAnswerTooLarge(f"The model wrote more than {MOST_CHARACTERS} characters.")
+        return raw, reply.usage
 
     async def _know_name(self) -> None:
         if not self.name:

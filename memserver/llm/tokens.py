@@ -25,6 +25,8 @@ from memserver.openai_http.client import Endpoint, EndpointClient
 
 logger = logging.getLogger(__name__)
 
+_LONGEST = 16_000_000
+"""Bytes of /tokenize's answer, which lists all tokens; numbers alone are read quickly."""
 _TOKENIZER_HINT = (
     "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
 )
@@ -142,7 +144,10 @@ class EndpointTokenizer(TokenCounter):
             circuit: the endpoint's; while it is open nothing is asked. It learns nothing from counts:
                 not every endpoint that answers has a /tokenize that works.
         """
-        self._client = EndpointClient(replace(endpoint, base_url=_without_v1(endpoint.base_url)))
+        base_url = _without_v1(endpoint.base_url)
+        self._client = EndpointClient(
+            replace(endpoint, base_url=base_url, most_bytes=_LONGEST, most_values=_LONGEST)
+        )
         self._model = model
         self._turn = asyncio.Semaphore(at_once)
         self._circuit = circuit or Circuit()

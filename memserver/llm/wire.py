@@ -6,7 +6,9 @@ in it is `defused`, whoever wrote it. A policy that is trained for JSON mode mus
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from memserver.llm.control_tokens import defused
@@ -17,6 +19,8 @@ from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec, Us
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
 front of it, so it can't be taken for one."""
+MOST_CALLS = 1000
+"""That are read of one event: the first one counts."""
 NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
@@ -89,7 +93,8 @@ class StreamedReply:
         self.first_name: str = ""
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, tuple[list[str], list[str]]] = {}
+        self._calls: dict[int, _StreamedCall] = {}
+        self._first = sys.maxsize
         self._finish_reason = ""
 
     def add(self, event: Mapping[str, Any]) -> tuple[str, str]:
@@ -105,15 +110,15 @@ class StreamedReply:
         calls = delta.get("tool_calls")
         if not isinstance(calls, list):
             return content, ""
-        return content, "".join(self._add_call(_mapping(call)) for call in calls)
+        return content, "".join(self._add_call(_mapping(call)) for call in calls[:MOST_CALLS])
 
     def whole(self) -> RawReply:
         """The reply, when the stream has ended."""
         return RawReply(
             content="".join(self._content),
             calls=tuple(
-                RawCall("".join(names), "".join(arguments))
-                for _, (names, arguments) in sorted(self._calls.items())
+                RawCall(call.name, "".join(call.arguments))
+                for _, call in sorted(self._calls.items())
             ),
             reasoning="".join(self._reasoning),
             finish_reason=self._finish_reason,
@@ -121,16 +126,23 @@ class StreamedReply:
 
     def _add_call(self, call: Mapping[str, Any]) -> str:
         index = _number(call.get("index"))
-        names, arguments = self._calls.setdefault(index, ([], []))
+        known = self._calls.setdefault(index, _StreamedCall())
         function = _mapping(call.get("function"))
-        names.append(_text(function.get("name")))
+        known.name += _text(function.get("name"))
         brought = function.get("arguments")
         text = brought if isinstance(brought, str) else _dumps(brought) if brought else ""
-        arguments.append(text)
-        if index != min(self._calls):
+        known.arguments.append(text)
+        self._first = min(self._first, index)
+        if index != self._first:
             return ""
-        self.first_name = "".join(names)
+        self.first_name = known.name
         return text
+
+
+@dataclass(slots=True)
+class _StreamedCall:
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 def _native(message: PromptMessage, *, first: bool) -> JsonObject:

@@ -27,10 +27,13 @@ from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Attempt, Circuit
 from memserver.openai_http.errors import (
     FOREIGN,
+    STREAMED,
     StatusError,
     not_json,
     raise_if_error,
+    read_at_most,
     status_error,
+    too_large,
     translated,
 )
 
@@ -71,6 +74,8 @@ class Endpoint:
         remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
         connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
         told_agent: requests name the agent that they are made for, in AGENT_HEADER.
+        most_bytes: of an answer, and of one event of a stream.
+        most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
     """
 
     base_url: str
@@ -82,6 +87,8 @@ class Endpoint:
     remedy: str = ""
     connections: int = 100
     told_agent: bool = False
+    most_bytes: int = 8_000_000
+    most_values: int = 500_000
 
 
 @contextmanager
@@ -188,12 +195,16 @@ class EndpointClient:
             ModelError: of the kind that `translated` says, or the circuit is open.
         """
         parser = EventParser()
+        most, received = self._endpoint.most_bytes, 0
         with self._attempt() as attempt:
             async with (
                 self._limits() as limit,
                 await self._opened("POST", path, body, limit) as response,
             ):
                 async for chunk in response.content.iter_any():
+                    received += len(chunk)
+                    if received > STREAMED * most or parser.waiting + len(chunk) > most:
+                        raise too_large(self._endpoint)
                     for data in parser.feed(chunk):
                         if data.startswith(b"[DONE]"):
                             await _drain(response)
@@ -242,7 +253,10 @@ class EndpointClient:
         self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
     ) -> bytes:
         async with await self._opened(method, path, body, limit) as response:
-            return await response.read()
+            content = await read_at_most(response, self._endpoint.most_bytes)
+            if content is None:
+                raise too_large(self._endpoint)
+            return content
 
     async def _opened(
         self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
@@ -302,6 +316,8 @@ class EndpointClient:
         return self._session
 
     def _parsed(self, content: bytes) -> Any:  # noqa: ANN401 - it is JSON
+        if sum(map(content.count, (b",", b":", b"[", b"{"))) > self._endpoint.most_values:
+            raise too_large(self._endpoint)
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -321,22 +337,27 @@ class EventParser:
         self._rest = b""
         self._data: list[bytes] = []
         self._after_return = False
+        self.waiting = 0
+        """Bytes, about, of an event that has not ended."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that end in this piece; an event without data is none."""
-        text = self._rest + (chunk.removeprefix(b"\n") if self._after_return else chunk)
+        before = self._rest
+        text = before + (chunk.removeprefix(b"\n") if self._after_return else chunk)
         self._after_return = chunk.endswith(b"\r")
         lines = text.splitlines(keepends=True)
         self._rest = lines.pop() if lines and not lines[-1].endswith((b"\n", b"\r")) else b""
-        found = []
+        found, held = [], self.waiting - len(before)
         for ended in lines:
             line = ended.rstrip(b"\r\n")
             name, _, value = line.partition(b":")
             if name.removeprefix(b"\xef\xbb\xbf") == b"data":
                 self._data.append(value.removeprefix(b" "))
+                held += len(ended)
             elif not line:
                 found.append(b"\n".join(self._data))
-                self._data = []
+                self._data, held = [], 0
+        self.waiting = held + len(self._rest)
         return [data for data in found if data]
 
 
@@ -357,7 +378,7 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read to the end, which is near, so that the connection can be used again."""
     with suppress(*FOREIGN):
         async with asyncio.timeout(_DRAIN_SECONDS):
-            await response.read()
+            await read_at_most(response, _INLINE)
 
 
 def _proxy(parts: SplitResult) -> str | None:

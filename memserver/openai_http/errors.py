@@ -18,6 +18,7 @@ from aiohttp.http import HttpProcessingError
 
 from memserver.errors import (
     ContextOverflow,
+    ModelAnswerTooLarge,
     ModelError,
     ModelNotFound,
     ModelRejected,
@@ -48,8 +49,11 @@ _HINTS = {
 }
 FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 """What aiohttp raises, and what is under it."""
+STREAMED = 8
+"""How many times an answer's bytes a stream may have: each token comes with an envelope."""
 _TOLD = 500
 _LOOKED_AT = 10_000
+_LONGEST_ERROR = 100_000
 
 
 class Asked(Protocol):
@@ -73,6 +77,16 @@ class Asked(Protocol):
     @property
     def timeout(self) -> float:
         """Seconds for a whole answer."""
+        ...
+
+    @property
+    def most_bytes(self) -> int:
+        """Of an answer."""
+        ...
+
+    @property
+    def most_values(self) -> int:
+        """In an answer."""
         ...
 
 
@@ -147,11 +161,31 @@ def not_json(endpoint: Asked) -> ModelUnavailable:
     )
 
 
+def too_large(endpoint: Asked) -> ModelAnswerTooLarge:
+    """The error of an answer that has more bytes or values than are read."""
+    return ModelAnswerTooLarge(
+        f"The {endpoint.title} answered more than is read: {endpoint.most_bytes} bytes or "
+        f"{endpoint.most_values} values, or {STREAMED} times that in a stream.",
+        hint=endpoint.remedy or "Look at what the endpoint answers.",
+    )
+
+
+async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body; None: it is longer, and was not read to its end."""
+    parts, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most:
+            return None
+        parts.append(chunk)
+    return b"".join(parts)
+
+
 async def status_error(response: aiohttp.ClientResponse) -> StatusError:
     """The error in an answer: its `error`, or the whole where there is none, as old vLLM sends it."""
     error: Any = response.reason
     with suppress(*FOREIGN, RecursionError):
-        body = json.loads(await response.read())
+        body = json.loads(await read_at_most(response, _LONGEST_ERROR) or b"")
         error = body.get("error", body) if isinstance(body, dict) else body
     retry_after = _seconds(response.headers.get("Retry-After", ""))
     return StatusError(response.status, error, retry_after=retry_after)

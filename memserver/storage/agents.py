@@ -17,6 +17,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent as no_agent
+from memserver.storage.watched import taking_its_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,8 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
     row = await cursor.fetchone()
     if row is None:
         raise no_agent(agent_id)
-    await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+    with taking_its_time():
+        await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
     await tx.execute(
         """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",

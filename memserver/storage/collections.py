@@ -20,6 +20,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.listing import Cut
 from memserver.storage.missing import no_agent, no_collection
+from memserver.storage.watched import taking_its_time
 
 OWN_TABLE_PREFIX = "vectors_own_"
 AUTO = "auto"
@@ -318,9 +319,10 @@ async def tables_of(tx: Transaction, collection_id: UUID) -> list[str]:
 
 async def _delete(tx: Transaction, collection_id: UUID) -> None:
     tables = await tables_of(tx, collection_id)
-    await tx.execute("DELETE FROM collections WHERE id = %s", [collection_id])
-    for table in tables:
-        await drop_vectors(tx, table, collection_id)
+    with taking_its_time():
+        await tx.execute("DELETE FROM collections WHERE id = %s", [collection_id])
+        for table in tables:
+            await drop_vectors(tx, table, collection_id)
 
 
 async def drop_vectors(tx: Transaction, table: str, collection_id: UUID) -> None:

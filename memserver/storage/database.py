@@ -30,6 +30,7 @@ from memserver.storage.failures import (
     takes_no_writes,
     translated,
 )
+from memserver.storage.watched import Pulse, WatchedConnection
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -66,13 +67,14 @@ class Database:
         self._prepared = prepared
         self._scope = "SELECT set_config('memserver.tenant', %s, true)"
         self._scope_across = ""
-        self._pool: AsyncConnectionPool[Transaction] | None = None
+        self._pool: AsyncConnectionPool[WatchedConnection] | None = None
+        self._pulse = Pulse(url)
         self._weeding: asyncio.Task[None] | None = None
         self._away = False
         self._check_writes_at = 0.0
 
     @property
-    def pool(self) -> AsyncConnectionPool[Transaction]:
+    def pool(self) -> AsyncConnectionPool[WatchedConnection]:
         """The connections, for a library that brings its own queries."""
         assert self._pool is not None, "open() first"
         return self._pool
@@ -88,7 +90,7 @@ class Database:
             kwargs["prepare_threshold"] = None
         self._pool = AsyncConnectionPool(
             route.url,
-            connection_class=AsyncConnection[DictRow],
+            connection_class=WatchedConnection,
             kwargs=kwargs,
             min_size=2,
             max_size=self._pool_size,
@@ -209,8 +211,9 @@ class Database:
             await connection.close()
             self._weed()
 
-    async def _connected(self, connection: Transaction) -> None:
+    async def _connected(self, connection: WatchedConnection) -> None:
         self._away = False
+        connection.answers = self._pulse.beats
         await _take_vectors(connection)
 
     async def _still_away(self, pool: AsyncConnectionPool[Any]) -> None:

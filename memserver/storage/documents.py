@@ -19,6 +19,7 @@ from memserver.storage import collections, passages
 from memserver.storage.database import Transaction
 from memserver.storage.ids import nth_id
 from memserver.storage.listing import Cut
+from memserver.storage.watched import taking_its_time
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 Span = tuple[int, int]
@@ -271,7 +272,8 @@ async def delete(tx: Transaction, document_id: UUID) -> None:
     document = await lock(tx, document_id)
     ids = [nth_id(document_id, number) for number in range(document.chunks_done)]
     await passages.delete_many(tx, document.collection_id, ids)
-    await tx.execute("DELETE FROM documents WHERE id = %s", [document_id])
+    with taking_its_time():
+        await tx.execute("DELETE FROM documents WHERE id = %s", [document_id])
 
 
 async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Document:

@@ -27,6 +27,7 @@ from memserver.storage.database import Database
 from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
+from memserver.storage.watched import taking_its_time
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +254,8 @@ class _Retries(BaseRetryStrategy):
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
     job = context.job
     attempt = job.attempts + 1
-    await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
+    with taking_its_time():
+        await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
 
 
 async def _upkeep(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate's

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from memserver.errors import MemserverError, ToolError
+from memserver.errors import MemserverError, ToolError, ToolProcessEnded
 from memserver.memory.text import clean
 from memserver.watchdog import in_marked_turn
 
@@ -44,6 +44,7 @@ async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: f
 
     Raises:
         ToolError: it raised, hung, or returned what is no text and no JSON.
+        ToolProcessEnded: it had a process of its own, and ended it.
     """
     task = asyncio.create_task(in_marked_turn(_as_task(work)), name=f"tool {name}")
     try:
@@ -62,6 +63,8 @@ async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: f
     error = task.exception()
     if error is None:
         return task.result()
+    if isinstance(error, ToolProcessEnded):
+        raise error
     if isinstance(error, MemserverError):
         raise ToolError(error.message) from error
     logger.warning("The tool %s failed.", name, exc_info=error)

@@ -16,7 +16,7 @@ A decorated function stays what it was. What is wrong with it is an error when i
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from uuid import UUID
 
 from memserver.errors import ToolError
 from memserver.messages import ToolSpec
+from memserver.tools import own_process
 from memserver.tools.agent_memory import AgentMemory
 from memserver.tools.foreign import in_thread
 from memserver.tools.registry import Tool, ToolContext, call_schema
@@ -76,6 +77,7 @@ class FunctionTool:
 
     tool: Tool
     place: str
+    signature: Signature
 
 
 @overload
@@ -117,10 +119,31 @@ def tool(
             attached=attached,
             timeout=timeout,
         )
-        setattr(decorated, MARK, FunctionTool(made, place_of(decorated)))
+        setattr(decorated, MARK, FunctionTool(made, place_of(decorated), signature))
         return decorated
 
     return decorate if function is None else decorate(function)
+
+
+async def call(
+    function: Callable[..., Any],
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    context: AgentContext,
+) -> object:
+    """Call a function; returns what it returns.
+
+    Raises:
+        ToolError: the arguments don't fit.
+    """
+    values = signature.values(arguments)
+    if signature.injected is not None:
+        values[signature.injected] = context
+    if inspect.iscoroutinefunction(function):
+        result: object = await function(**values)
+        return result
+    result = await in_thread(partial(function, **values))
+    return await result if isinstance(result, Awaitable) else result
 
 
 async def _call(
@@ -130,17 +153,6 @@ async def _call(
     /,
     **arguments: Any,  # noqa: ANN401 - JSON
 ) -> object:
-    values = signature.values(arguments)
-    if signature.injected is not None:
-        values[signature.injected] = _context(context)
-    if inspect.iscoroutinefunction(function):
-        result: object = await function(**values)
-        return result
-    result = await in_thread(partial(function, **values))
-    return await result if isinstance(result, Awaitable) else result
-
-
-def _context(context: ToolContext) -> AgentContext:
     memory = AgentMemory(
         context.agent_id,
         context.tenant,
@@ -149,13 +161,11 @@ def _context(context: ToolContext) -> AgentContext:
         context.recall,
         context.before,
     )
-    return AgentContext(
-        agent_id=context.agent_id,
-        tenant=context.tenant,
-        turn=context.turn,
-        call_id=context.call_id,
-        now=context.now,
-        memory=memory,
-        _loop=asyncio.get_running_loop(),
-        _thread=threading.get_ident(),
-    )
+    facts: dict[str, Any] = {
+        name: getattr(context, name) for name in ("agent_id", "tenant", "turn", "call_id", "now")
+    }
+    place = own_process.named(function) if context.alone else None
+    if place is not None:
+        return await own_process.run(place, arguments, facts, memory)
+    here: dict[str, Any] = {"_loop": asyncio.get_running_loop(), "_thread": threading.get_ident()}
+    return await call(function, signature, arguments, AgentContext(**facts, **here, memory=memory))

@@ -48,6 +48,7 @@ class ToolContext:
         now: the time of the call.
         zone: of dates that name none.
         reader: the model that reads the result.
+        alone: the turn's process died before, so a Python function gets a process of its own.
     """
 
     agent_id: UUID
@@ -63,6 +64,7 @@ class ToolContext:
     now: datetime
     zone: tzinfo
     reader: Reader
+    alone: bool = False
 
 
 ToolFunction = Callable[..., Awaitable[object]]

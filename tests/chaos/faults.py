@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tests.chaos.world import LEASE_SECONDS, Service, World
 
 AWAY_SECONDS = 4
+STANDSTILL_SECONDS = 15
 STOPPED_SECONDS = 2.5 * LEASE_SECONDS
 
 
@@ -29,6 +30,7 @@ class Faults:
             ("worker", self.worker),
             ("postmaster", self.postmaster),
             ("sigstop", self.sigstop),
+            ("postgres stands still", self.standstill),
             ("main", self.main),
             ("backend", self.backend),
             ("backends terminated", self.terminated),
@@ -84,6 +86,20 @@ class Faults:
                 await asyncio.sleep(STOPPED_SECONDS)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
+
+    async def standstill(self) -> None:
+        """Stop Postgres with all its processes for longer than a statement is waited for, and let it run on."""
+        stopped: set[int] = set()
+        while more := self.world.postgres_processes() - stopped:
+            for pid in more:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= more
+        self.done["standstill"] += 1
+        await asyncio.sleep(STANDSTILL_SECONDS)
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     async def pgbouncer(self) -> None:
         """Kill the pooler, which is started again at once."""

@@ -229,6 +229,14 @@ class World:
             if int(fields[1]) == self.postmaster() and b"memserver" in _command_line(pid)
         ]
 
+    def postgres_processes(self) -> set[int]:
+        """Pids of all that Postgres runs."""
+        postmaster = self.postmaster()
+        return {
+            postmaster,
+            *(pid for pid, fields in running_processes() if int(fields[1]) == postmaster),
+        }
+
     def superuser(self) -> psycopg.Connection[tuple[Any, ...]]:
         """A connection that sees everything."""
         _, _, port = postmaster_file(self.data)

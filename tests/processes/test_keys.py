@@ -90,13 +90,17 @@ async def test_without_keys_a_server_listens_on_the_loopback_only(
         "no API keys, so memserver listens on the loopback only, not on 0.0.0.0" in refused.stderr
     )
     assert "memserver keys create" in refused.stderr
+    everyone = {**settings, "cors_origins": '["*"]'}
+    refused = command(folder, everyone, "serve", "--port", "0")
+    assert refused.returncode == 1
+    assert "MEMSERVER_CORS_ORIGINS can't be every origin" in refused.stderr
     with server(folder, settings) as process:
         assert "There are no API keys: only this machine" in process.log_text()
         async with client(process) as user:
             await user.create_agent()
             made = command(folder, settings, "keys", "create", "me")
             await eventually(lambda: httpx2.get(f"{process.url}/v1/agents").status_code == 401)
-    with server(folder, settings, "--host", "0.0.0.0") as process:
+    with server(folder, everyone, "--host", "0.0.0.0") as process:
         assert "There are no API keys" not in process.log_text()
         without = httpx2.get(f"{process.url}/v1/agents")
         key = {"Authorization": f"Bearer {made.stdout.strip()}"}

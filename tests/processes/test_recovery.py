@@ -6,8 +6,11 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
+import psycopg
 import pytest
 
 from memserver.local.postgres.embedded import EmbeddedPostgres
@@ -15,7 +18,7 @@ from memserver.local.postgres.process import find_postmaster, stop
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, prepare_embedded
 from tests.support.processes import client, eventually, holding_model, server
-from tests.support.servers import ServerProcess, Settings, settings_for
+from tests.support.servers import ServerProcess, Settings, running_processes, settings_for
 
 pytestmark = pytest.mark.slow
 
@@ -85,8 +88,9 @@ async def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
             refused = await user.post(agent, "too early")
             assert not process.ended
             await asyncio.to_thread(external.acquire)
-            await eventually(lambda: database_answers(process))
-            assert await user.say(agent, "again") == "echo: again"
+            # The two find out at different times that it is back, and either may be asked.
+            again = f"{process.url}/v1/agents/{agent}/messages"
+            await eventually(lambda: httpx2.post(again, json={"text": "again"}).status_code == 200)
         assert not process.ended
     assert (status, detail) == (503, "The database can't be reached.")
     assert refused.status_code == 503
@@ -166,3 +170,58 @@ async def test_a_stream_whose_postgres_dies_ends_with_an_error_event_and_no_trac
     assert '"code": "database_error"' in ours.text
     assert "database_error" in openai.text
     assert "Traceback" not in log
+
+
+@contextmanager
+def standing_still(data: Path) -> Iterator[None]:
+    """Postgres with all its processes is stopped, not dead: nobody gets an answer or an error."""
+    found = find_postmaster(data)
+    assert found is not None
+    stopped: set[int] = set()
+    while more := postgres_processes(found.pid) - stopped:
+        for pid in more:
+            os.kill(pid, signal.SIGSTOP)
+        stopped |= more
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def postgres_processes(postmaster: int) -> set[int]:
+    children = {pid for pid, fields in running_processes() if int(fields[1]) == postmaster}
+    return {postmaster, *children}
+
+
+async def test_requests_and_turns_outlive_a_postgres_that_stands_still(
+    folder: Path, external: EmbeddedPostgres
+) -> None:
+    data = folder / "external" / "data"
+    with holding_model() as model, server(folder, settings_on(external, model.url)) as process:
+        async with client(process) as user:
+            agents = [await user.create_agent() for _ in range(2)]
+            turn = asyncio.create_task(user.post(agents[0], "first"))
+            await eventually(lambda: model.asked)
+            keyed = {"json": {"text": "second"}, "headers": {"Idempotency-Key": "one"}}
+            path = f"/v1/agents/{agents[1]}/messages"
+            with standing_still(data):
+                model.close()
+                refused = await user.http.post(path, **keyed)
+            assert refused.status_code == 503, refused.text
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["code"] == "database_error"
+            await eventually(lambda: database_answers(process))
+            answered = await user.http.post(path, **keyed)
+            assert answered.status_code == 200, answered.text
+            await turn
+            await eventually(lambda: turn_states(external) == {"done"})
+            for agent, text in zip(agents, ("first", "second"), strict=True):
+                said = [each["text"] for each in await user.history(agent)]
+                assert said.count(text) == 1
+                assert len(said) == 2
+
+
+def turn_states(postgres: EmbeddedPostgres) -> set[str]:
+    with psycopg.connect(postgres.url("memserver")) as connection:
+        return {state for (state,) in connection.execute("SELECT state FROM turns")}

@@ -16,12 +16,12 @@ from memserver.agent_files.detect_format import open_source
 from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import Imported, TakeIn, Wishes
 from memserver.agent_files.tool_grants import Granting
-from memserver.api.dependencies import AgentId, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
-from memserver.errors import AgentFileTooLarge, DatabaseError, InvalidInput
+from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.memory.text import clean
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
@@ -82,10 +82,11 @@ async def export_agent(
 async def import_agent(
     request: Request,
     services: ServicesDep,
-    tenant: TenantDep,
+    caller: CallerDep,
     name: Annotated[Name | None, Query(description="Instead of the file's.")] = None,
     keep_ids: Annotated[
-        bool, Query(description="The agent and its passages keep the file's ids.")
+        bool,
+        Query(description="The agent and its passages keep the file's ids; the operator's alone."),
     ] = False,
     key: Annotated[
         str | None,
@@ -101,6 +102,12 @@ async def import_agent(
 
     The body is the file. `not_carried` lists what could not be carried as it is.
     """
+    if keep_ids and not caller.operates:
+        raise Forbidden(
+            "Only the server's operator chooses ids: they are of all tenants together.",
+            hint="Leave keep_ids out, and the agent gets a new id.",
+        )
+    tenant = caller.tenant
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)

@@ -38,6 +38,8 @@ from memserver.tools.outbound.mcp_bounds import Limited, bounded_message
 from memserver.tools.outbound.reasons import for_log, reason, without_urls
 
 logger = logging.getLogger(__name__)
+# The SDK writes down whole URLs, those of redirects too, which may hold secrets. What failed is said here.
+logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
 _CLOSE_SECONDS = 5.0
 _MOST_PAGES = 100

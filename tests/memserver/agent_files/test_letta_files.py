@@ -207,6 +207,28 @@ async def test_the_older_form_and_a_file_that_is_a_string_are_read_too(
         assert again["agent"]["name"] == "once more"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a":"\\ud800 \\u0000"}',
+        '{"a":NaN}',
+        '{"a":' + "[" * 5000 + "]" * 5000 + "}",
+        json.dumps({"a": [[0] * 20_000] * 37}, separators=(",", ":")),
+    ],
+    ids=["no text", "no number", "deep", "many"],
+)
+async def test_arguments_of_a_call_that_can_not_be_stored_are_cleaned_or_left_out(
+    database: OneDatabase, arguments: str
+) -> None:
+    value = letta_file()
+    for each in value["agents"][0]["messages"]:
+        for made in each["tool_calls"] or []:
+            if made["id"] == "c3":
+                made["function"]["arguments"] = arguments
+    async with serving(database, ScriptedModel()) as server:
+        await take_in(server, value)
+
+
 async def test_json_that_is_no_letta_file_is_an_error_with_a_code(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         codes = []

@@ -350,3 +350,20 @@ async def test_collections_grow_and_change_their_model_by_the_server_s_jobs(
     assert [found["items"][0]["text"] for found in (before, *after)] == [PASSAGES[0]["text"]] * 3
     assert (stored["embedding_model"], stored["dimension"]) == ("another", 32)
     assert (retired, tables) == ([(0,)], [(1,)])
+
+
+async def test_a_passage_of_more_different_words_than_an_index_entry_holds_is_taken_and_found(
+    database: OneDatabase,
+) -> None:
+    text = " ".join(f"w{n:07}" for n in range(110_000))
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        path = f"/v1/agents/{agent}/archival"
+        passages = {"passages": [{"text": "short"}]}
+        [short] = (await server.http.post(path, json=passages)).json()["items"]
+        place = f"/v1/collections/{short['collection_id']}/passages/{short['id']}"
+        changed = await server.http.patch(place, json={"text": text})
+        assert changed.status_code == 200, changed.text
+        found = await server.http.get(f"{path}/search", params={"query": "w0000007"})
+        assert [each["id"] for each in found.json()["items"]] == [short["id"]]
+        assert (await server.http.post(path, json={"passages": [{"text": text}]})).is_success

@@ -17,6 +17,7 @@ from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from memserver.tools.outbound import mcp_client
 from memserver.tools.parameters import checked_parameters
+from tests.support.agent_files import TIME, closed, with_messages
 from tests.support.hostile import (
     ARGUMENTS,
     JSON,
@@ -169,16 +170,47 @@ async def insert_long_texts(server: Server, blocked: Blocked) -> None:
         assert answer.status_code < 500, (name, answer.text)
 
 
+def hostile_files() -> dict[str, tuple[bytes, int]]:
+    """Agent files with what they are answered."""
+
+    def file(name: str, call: Any, count: int) -> bytes:
+        values = with_messages(count)
+        done = {"id": "a", "name": "b", "state": "done", "result": "", "created_at": TIME}
+        for message in values["messages.jsonl"]:
+            message["call"] = {**done, "arguments": call}
+        for turn in values["turns.jsonl"]:
+            turn["error"] = call
+        values["agent.json"]["name"] = name
+        return closed(values)
+
+    lists = [[0] * 20_000]
+    return {
+        "arguments of many values": (file("many", {"a": lists * 30}, 20), 201),
+        "arguments of long texts": (file("long", {"a": ['"' * 900_000]}, 20), 201),
+        "arguments of more values than are stored": (file("more", {"a": lists * 45}, 2), 422),
+    }
+
+
+async def import_files(
+    server: Server, files: Mapping[str, tuple[bytes, int]], blocked: Blocked
+) -> None:
+    for name, (content, status) in files.items():
+        blocked.now = name
+        answer = await server.http.post("/v1/agents/import", content=content)
+        assert answer.status_code == status, (name, answer.text)
+
+
 async def test_under_all_hostile_input_the_loop_is_never_blocked_for_a_quarter_second(
     database: OneDatabase, model_url: str, mcp: McpServer
 ) -> None:
-    attack = bodies()
+    attack, files = bodies(), hostile_files()
     async with attacked(database, model_url, mcp) as (server, url), watched_loop() as blocked:
         tools = dict(await register_tools(server, blocked))
         ends = await call_tools(server, blocked)
         await list_mcp_tools(server, url, mcp, blocked)
         answers = await send_bodies(server, attack, blocked)
         await insert_long_texts(server, blocked)
+        await import_files(server, files, blocked)
     assert {tools[name] for name in REFUSED_SCHEMAS} == {422}
     assert {tools[name] for name in TAKEN_SCHEMAS} == {201}
     assert set(ends) <= {"message_sent", "requires_action", "model_protocol_violation"}

@@ -212,6 +212,14 @@ async def test_tokens_are_those_of_the_tokenizer_that_is_given(url: str):
     await made.aclose()
 
 
+async def test_an_answer_that_is_too_long_is_an_error(url: str, stub: Stub):
+    stub.raw = b'{"data": [' + b"1," * 3_000_000 + b"1]}"
+    made = embedder(url)
+    with pytest.raises(EmbeddingError, match="answered more than is read"):
+        await made.embed(["x"])
+    await made.aclose()
+
+
 async def test_a_tokenizer_that_is_none_is_an_error_with_a_hint(url: str, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     made = embedder(url, tokenizer=tmp_path)

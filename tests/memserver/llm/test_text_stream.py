@@ -9,6 +9,7 @@ from memserver.errors import ProtocolViolation
 from memserver.llm.lossless import clean_text
 from memserver.llm.reply_parser import RawReply, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
+from memserver.llm.wire import MOST_CALLS, StreamedReply
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 """Lone surrogates and NUL included."""
@@ -131,3 +132,12 @@ def test_a_call_in_the_reasoning_before_a_call_is_not_told(cuts: list[int], begi
 def test_what_only_looks_like_reasoning_holds_nothing_back(cuts: list[int], begin: str):
     text = begin + '{"tool": "send_message", "arguments": {"message": "yes"}}'
     assert fed(CallText(), text, cuts) == "yes"
+
+
+def test_of_very_many_calls_in_an_event_the_first_ones_are_read():
+    call = {"function": {"name": "a", "arguments": "{}"}}
+    calls = [{**call, "index": number} for number in range(2 * MOST_CALLS)]
+    reply = StreamedReply()
+    reply.add({"choices": [{"delta": {"tool_calls": calls}}]})
+    assert reply.first_name == "a"
+    assert len(reply.whole().calls) == MOST_CALLS

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -10,12 +11,19 @@ import pytest
 from aiohttp.http import HttpProcessingError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from memserver.errors import (
     ContextOverflow,
     MemserverError,
+    ModelAnswerTooLarge,
     ModelError,
     ModelNotFound,
     ModelRejected,
@@ -118,6 +126,64 @@ async def failure(url: str, *, within: float = 5, streamed: bool = False) -> Mem
 
 async def listened(client: EndpointClient) -> list[object]:
     return [event async for event in client.stream("/x", b"{}")]
+
+
+ENDLESS = 40_000_000
+
+
+class Endless:
+    """A body that has no end as long as anybody reads it, and how much of it was taken."""
+
+    def __init__(self, start: bytes, piece: bytes) -> None:
+        self.start, self.piece, self.sent = start, piece, 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self.start
+        while self.sent < ENDLESS:
+            self.sent += len(self.piece)
+            yield self.piece
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "streamed"),
+    [
+        (b'{"a": "', b"x" * 1000, False),
+        (b"", b" " * 1000, False),
+        (b'data: {"a": "', b"x" * 1000, True),
+        (b"", b"data: x\n" * 100, True),
+        (b"", b": ping\n\n" * 100, True),
+        (b"", b'data: {"a": 1}\n\n' * 100, True),
+    ],
+)
+async def test_an_answer_that_never_ends_is_given_up(
+    url: str, stub: Stub, start: bytes, piece: bytes, streamed: bool
+):
+    body = Endless(start, piece)
+    stub.response = StreamingResponse(body)
+    async with EndpointClientOf(url, most_bytes=100_000) as client:
+        with pytest.raises(ModelAnswerTooLarge):
+            await (listened(client) if streamed else client.post("/x", b"{}"))
+    assert body.sent < ENDLESS
+
+
+@pytest.mark.parametrize("value", ["[],", "{},", "1,", '{"a":1},'])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_of_more_values_than_are_read_is_refused(
+    url: str, stub: Stub, value: str, streamed: bool
+):
+    text = '{"a":[' + value * 500_000 + "1]}"
+    stub.response = Response(f"data: {text}\n\n" if streamed else text)
+    async with EndpointClientOf(url, most_bytes=10_000_000) as client:
+        with pytest.raises(ModelAnswerTooLarge):
+            await (listened(client) if streamed else client.post("/x", b"{}"))
+
+
+async def test_an_error_that_never_ends_is_the_error_of_its_status(url: str, stub: Stub):
+    body = Endless(b'{"error": {"message": "', b"x" * 1000)
+    stub.response = StreamingResponse(body, 400)
+    assert type(await failure(url)) is ModelRejected
+    assert body.sent < ENDLESS
 
 
 @pytest.mark.parametrize(

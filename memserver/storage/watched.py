@@ -1,0 +1,96 @@
+"""Connections that don't wait for ever: for a server that is stopped, not dead, no error comes from anywhere.
+
+A statement that takes long may be a long statement. So the server is asked, over a connection of its own, whether it
+answers anybody; only if it doesn't is the statement given up. What one process of a server's does, nobody else can see:
+for that a statement has a longest time, except where it is known to take its time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.abc import PQGen
+from psycopg.errors import _WaitTimeout
+from psycopg.rows import DictRow
+from typing_extensions import override
+
+from memserver.storage.connecting import with_timeouts
+
+T = TypeVar("T")
+QUIET_SECONDS = 5.0
+"""After which a statement is long, so that it is looked at."""
+LONGEST_SECONDS = 60.0
+_INTERVAL = 0.1
+_takes_its_time: ContextVar[bool] = ContextVar("_takes_its_time", default=False)
+
+
+@contextmanager
+def taking_its_time() -> Iterator[None]:
+    """Statements in the block may take as long as they do: an index, a deletion of a million rows."""
+    token = _takes_its_time.set(True)
+    try:
+        yield
+    finally:
+        _takes_its_time.reset(token)
+
+
+class WatchedConnection(AsyncConnection[DictRow]):
+    """A connection whose statements are given up when the server answers nobody.
+
+    Attributes:
+        answers: asks the server over another connection; None: whatever takes long is given up.
+    """
+
+    answers: Callable[[], Awaitable[bool]] | None = None
+
+    @override
+    async def wait(
+        self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None
+    ) -> T:
+        if timeout is not None:
+            return await super().wait(gen, interval, timeout)
+        waited = 0.0
+        while True:
+            try:
+                return await super().wait(gen, interval, QUIET_SECONDS)
+            except _WaitTimeout as error:
+                waited += QUIET_SECONDS
+                if not await self._is_worth_waiting(waited):
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError("the server doesn't answer") from error
+
+    async def _is_worth_waiting(self, waited: float) -> bool:
+        if self.answers is None or (waited >= LONGEST_SECONDS and not _takes_its_time.get()):
+            return False
+        try:
+            return await self.answers()
+        except asyncio.CancelledError:
+            self.pgconn.finish()  # in the middle of a statement nobody can use it again
+            raise
+
+
+class Pulse:
+    """Whether a server answers, asked once for all that wait to know it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = with_timeouts(url)
+        self._asked: asyncio.Task[bool] | None = None
+
+    async def beats(self) -> bool:
+        """Ask it."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._asked)
+
+    async def _ask(self) -> bool:
+        try:
+            connecting: Any = WatchedConnection.connect(self._url, autocommit=True)
+            async with await connecting as connection:
+                await connection.execute("SELECT 1")
+        except psycopg.Error as error:
+            return error.sqlstate is not None  # "too many connections" is an answer, too
+        return True
