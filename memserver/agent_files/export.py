@@ -245,6 +245,7 @@ def _passage(row: Row) -> PassageRecord:
     vector = row["vector"]
     return PassageRecord(
         id=row["id"],
+        number=row["number"],
         text=row["content"],
         tags=row["tags"],
         metadata=row["metadata"],

@@ -31,6 +31,7 @@ from memserver.errors import AgentFileCorrupt, InvalidInput
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
+from memserver.memory.language import with_languages
 from memserver.storage import collections, passages
 from memserver.storage.agents import Agent
 from memserver.storage.agents import get as get_agent
@@ -180,7 +181,8 @@ class _Writing:
             self.agent_id = record.id
         language = record.language
         try:
-            await collections.check_language(self.tx, language)
+            if language != collections.AUTO:
+                await collections.check_language(self.tx, language)
         except InvalidInput:
             self.notes.append(Note("language", language, "The database doesn't know it; auto."))
             language = collections.AUTO
@@ -252,18 +254,21 @@ class _Writing:
         async for batch in self._batches("passages"):
             data = await asyncio.to_thread(spool.read, 2 * dimension * len(batch))
             size = 2 * dimension
-            new = [
-                NewPassage(
-                    each.text,
-                    from_halves(data[place * size : (place + 1) * size]),
-                    each.tags,
-                    each.metadata,
-                    each.created_at,
-                    id=each.id if self.wishes.keep_ids and each.id else new_id(),
-                    updated_at=each.updated_at or each.created_at,
-                )
-                for place, each in enumerate(batch)
-            ]
+            new = await with_languages(
+                [
+                    NewPassage(
+                        each.text,
+                        from_halves(data[place * size : (place + 1) * size]),
+                        each.tags,
+                        each.metadata,
+                        each.created_at,
+                        id=each.id if self.wishes.keep_ids and each.id else new_id(),
+                        updated_at=each.updated_at or each.created_at,
+                        number=each.number,
+                    )
+                    for place, each in enumerate(batch)
+                ]
+            )
             stored = await passages.insert(self.tx, self.collection_id, new, model=model)
             if len(stored) < len(new):
                 raise AgentFileCorrupt("passages.jsonl: two passages have the same id.")

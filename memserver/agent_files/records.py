@@ -225,6 +225,7 @@ class PassageRecord(Record):
     """A passage of the agent's own collection; `vector`: little-endian 16-bit floats in base64."""
 
     id: UUID | None = None
+    number: Annotated[int, Field(ge=1, lt=2**62)] | None = None
     text: Annotated[str, StringConstraints(min_length=1)]
     tags: list[str] = Field(default_factory=list)
     metadata: Metadata = Field(default_factory=dict)

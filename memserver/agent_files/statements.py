@@ -165,7 +165,7 @@ async def passages_page(
     """Passages behind an id, with their vectors where a table is named."""
     table = sql.Identifier(vectors_table) if vectors_table else None
     query = sql.SQL(
-        """SELECT p.id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, {vector} AS vector
+        """SELECT p.id, p.number, p.content, p.tags, p.metadata, p.created_at, p.updated_at, {vector} AS vector
            FROM passages p {join}
            WHERE p.collection_id = %s AND p.id > %s ORDER BY p.id LIMIT %s"""
     ).format(

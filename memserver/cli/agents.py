@@ -69,6 +69,7 @@ def agents_show(
         "created": when(found.created_at),
         "messages": str(found.message_count),
         "passages": passages,
+        "language": found.language,
         "tools": ", ".join(tools),
     }
     console.print(Text(found.name, style="bold green"))

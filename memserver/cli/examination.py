@@ -24,6 +24,8 @@ SEND = ToolSpec(
         "additionalProperties": False,
     },
 )
+ENGLISH = ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
+"""Embedding models that know English alone: the packaged one, also behind an endpoint."""
 PROMPT = (
     PromptMessage("system", "You act only by calling tools."),
     PromptMessage("user", "Say hello."),
@@ -86,7 +88,13 @@ async def examine_embedder(embedder: Embedder) -> Finding:
         remedy = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
         return Finding("embedder", False, error.message, remedy)
     took = time.monotonic() - start
-    return Finding("embedder", True, f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s")
+    detail = f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s"
+    if embedder.model in ENGLISH:
+        detail += (
+            "; it is for English: for other languages set MEMSERVER_EMBEDDING_MODEL to a multilingual "
+            "one, such as intfloat/multilingual-e5-small or BAAI/bge-m3"
+        )
+    return Finding("embedder", True, detail)
 
 
 async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:

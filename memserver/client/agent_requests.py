@@ -51,6 +51,7 @@ def create_agent(
     sections: Sequence[JsonObject] | None = None,
     options: AgentOptions | JsonObject | None = None,
     metadata: JsonObject | None = None,
+    language: str | None = None,
 ) -> Request[Agent]:
     """Create an agent. Everything has a default.
 
@@ -62,6 +63,7 @@ def create_agent(
             and `description`; left out: persona and human.
         options: the agent's own settings.
         metadata: yours.
+        language: by which words in its archival storage are stemmed; left out: each passage by its own.
     """
     body = given(
         name=name,
@@ -70,6 +72,7 @@ def create_agent(
         sections=None if sections is None else list(sections),
         options=options,
         metadata=metadata,
+        language=language,
     )
     return Request("POST", "/agents", Agent.model_validate, body=body, key=new_key())
 
@@ -101,13 +104,19 @@ def update_agent(
     system_prompt: str | Unset | None = UNSET,
     options: AgentOptions | JsonObject | Unset = UNSET,
     metadata: JsonObject | Unset = UNSET,
+    language: str | Unset = UNSET,
 ) -> Request[Agent]:
     """Change an agent; what is left out stays, None is the server's default.
 
     `options` and `metadata` are replaced as a whole.
     """
     body = changed(
-        name=name, model=model, system_prompt=system_prompt, options=options, metadata=metadata
+        name=name,
+        model=model,
+        system_prompt=system_prompt,
+        options=options,
+        metadata=metadata,
+        language=language,
     )
     return Request("PATCH", "/agents/{agent}", Agent.model_validate, {"agent": agent}, body=body)
 

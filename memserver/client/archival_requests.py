@@ -160,6 +160,7 @@ def update_collection(
     name: str | None = None,
     description: str | None = None,
     metadata: JsonObject | None = None,
+    language: str | None = None,
 ) -> Request[Collection]:
     """Change a collection; what is left out stays. `metadata` is replaced as a whole."""
     return Request(
@@ -167,7 +168,7 @@ def update_collection(
         "/collections/{collection}",
         Collection.model_validate,
         {"collection": collection},
-        body=given(name=name, description=description, metadata=metadata),
+        body=given(name=name, description=description, metadata=metadata, language=language),
     )
 
 

@@ -10,6 +10,7 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.chunking import Span, cut_long, embed_whole
 from memserver.memory.fusion import Order, fuse
+from memserver.memory.language import detect_aside
 from memserver.memory.paging import Page, header
 from memserver.memory.results import Reader, describe, passage_label, passage_result
 from memserver.messages import FoundPassage, Passage
@@ -142,6 +143,7 @@ class ArchivalStorage:
         """
         _check_texts([text.text for text in texts])
         vectors: dict[str, list[Vector]] = {}
+        spoken: list[str] = []
         while True:
             tx = await transaction.get()
             collection = await place(tx)
@@ -158,6 +160,7 @@ class ArchivalStorage:
                 texts, vectors, missing = fitting, {}, models
             for model in missing:
                 vectors[model] = await self._embed(model, [text.text for text in texts])
+            spoken = await detect_aside([text.text for text in texts])
         new = [
             NewPassage(
                 text.text,
@@ -166,6 +169,7 @@ class ArchivalStorage:
                 text.metadata,
                 text.created_at,
                 next_embedding=vectors[next_model][number] if next_model else None,
+                language=spoken[number],
             )
             for number, text in enumerate(texts)
         ]
@@ -243,6 +247,8 @@ class ArchivalStorage:
             await transaction.roll_back()
             for each in missing:
                 [vectors[each]] = await embed_whole([change.text], self.embedder_of(each))
+            [language] = await detect_aside([change.text])
+            change = replace(change, language=language)
         if change.text is not None:
             following = vectors[next_model] if next_model else None
             change = replace(change, embedding=vectors[model], next_embedding=following)

@@ -16,6 +16,7 @@ from uuid import UUID
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFound
 from memserver.memory.chunking import Chunker, Span
+from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.sandbox import Sandbox
@@ -196,7 +197,7 @@ class Documents:
                 over = clock() > end
                 if to < source.total and not over:
                     embedding = asyncio.create_task(_embed(embedder, source.texts(to)))
-                new = source.passages(done, vectors)
+                new = await with_languages(source.passages(done, vectors))
                 if not await self._store(source, new, done, embedder.model, queue_next=over):
                     return
                 if over:

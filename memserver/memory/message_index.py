@@ -7,8 +7,9 @@ done only what has been embedded again is found by meaning.
 from collections.abc import Iterator
 
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.language import detect_languages
+from memserver.memory.language import OTHER, detect_aside
 from memserver.storage import message_index, message_vectors
+from memserver.storage.collections import AUTO
 from memserver.storage.database import Database
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.message_index import JOB
@@ -27,8 +28,6 @@ MOST_PARTS = 150
 PRIORITY = -10
 MOST_LANGUAGES = 8
 """Of a history: a search looks for its words in each of them."""
-LOOKED_AT = 1_000
-"""Characters of a message by which its language is detected."""
 
 
 class MessageIndexing:
@@ -62,10 +61,12 @@ class MessageIndexing:
         async with self._database.tenant(tenant) as tx:
             found = await message_index.without_words(tx, WORDS_AT_ONCE)
         for pending in found:
-            texts = [text[:LOOKED_AT] for text in pending.texts]
-            spoken = await detect_languages(texts)
-            languages = list(dict.fromkeys([*pending.languages, *spoken]))[:MOST_LANGUAGES]
-            spoken = [each if each in languages else "simple" for each in spoken]
+            if pending.language == AUTO:
+                spoken = await detect_aside(pending.texts)
+            else:
+                spoken = [pending.language] * len(pending.texts)
+            languages = list(dict.fromkeys([*pending.languages, *spoken, OTHER]))[:MOST_LANGUAGES]
+            spoken = [each if each in languages else OTHER for each in spoken]
             async with self._database.tenant(tenant) as tx:
                 await message_index.index_words(tx, pending, spoken, languages)
         return bool(found)

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, Section
 from memserver.storage import collections
+from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.listing import Cut
@@ -24,7 +25,8 @@ from memserver.storage.watched import taking_its_time
 class Agent:
     """An agent as it is stored; `options` are its own settings, checked where they are used.
 
-    `message_count` is what recall storage holds of it; a turn, which doesn't need it, leaves it out.
+    `language` is its own collection's, `message_count` what recall storage holds of it; a turn, which doesn't
+    need them, leaves them out.
     """
 
     id: UUID
@@ -38,6 +40,7 @@ class Agent:
     created_at: datetime
     updated_at: datetime
     message_count: int = 0
+    language: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,17 @@ class NewAgent:
     system_prompt: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    language: str = AUTO
 
 
 _COLUMNS = """id, tenant, name, model, system_prompt, options, metadata, collection_id, created_at, updated_at,
-    coalesce((SELECT s.message_count FROM agent_state s WHERE s.agent_id = agents.id), 0) AS message_count"""
+    coalesce((SELECT s.message_count FROM agent_state s WHERE s.agent_id = agents.id), 0) AS message_count,
+    coalesce((SELECT c.language FROM collections c WHERE c.id = agents.collection_id), 'auto') AS language"""
 # The statement that fills `sections` and `agent_sections` from three parallel arrays.
 _CREATE = f"""
 WITH collection AS (
-    INSERT INTO collections (id, tenant, name, own, embedding_model, dimension, vectors_table)
-    VALUES (%(collection_id)s, %(tenant)s, %(name)s, true, %(embedding_model)s, %(dimension)s,
+    INSERT INTO collections (id, tenant, name, own, language, embedding_model, dimension, vectors_table)
+    VALUES (%(collection_id)s, %(tenant)s, %(name)s, true, %(language)s, %(embedding_model)s, %(dimension)s,
             vectors_table(%(embedding_model)s, %(dimension)s))
 ), agent AS (
     INSERT INTO agents
@@ -93,7 +98,10 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
 
     Raises:
         Conflict: the tenant has an agent of this name.
+        InvalidInput: the database has no text search configuration of its language.
     """
+    if new.language != AUTO:
+        await collections.check_language(tx, new.language)
     sections = list(new.sections)
     parameters = {
         "id": new_id(),
@@ -104,6 +112,7 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
         "system_prompt": new.system_prompt,
         "options": Jsonb(dict(new.options)),
         "metadata": Jsonb(dict(new.metadata)),
+        "language": new.language,
         "embedding_model": new.embedding_model,
         "dimension": new.dimension,
         "section_ids": [new_id() for _ in sections],
@@ -117,7 +126,7 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
     except psycopg.errors.UniqueViolation as error:
         raise _name_taken(new.name) from error
     assert row is not None
-    return Agent(**row)
+    return Agent(**{**row, "language": new.language})
 
 
 async def get(tx: Transaction, agent_id: UUID) -> Agent:

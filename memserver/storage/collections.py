@@ -35,6 +35,7 @@ class Collection:
         language: a text search configuration, or AUTO.
         languages: other ones that passages were lexed in.
         last_number: how many passages were ever inserted.
+        relexed_to: up to which number passages are lexed in a new language; None when all are.
     """
 
     id: UUID
@@ -50,6 +51,7 @@ class Collection:
     vectors_table: str
     passage_count: int
     last_number: int
+    relexed_to: int | None
     words_counted: int
     created_at: datetime
     edited_at: datetime
@@ -69,7 +71,7 @@ class NewCollection:
     dimension: int
     description: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    language: str = "english"
+    language: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
         Conflict: the tenant has a shared collection of this name.
         InvalidInput: the database has no text search configuration of this language.
     """
-    await check_language(tx, new.language)
+    if new.language != AUTO:
+        await check_language(tx, new.language)
     try:
         cursor = await tx.execute(
             f"""INSERT INTO collections (id, tenant, name, description, metadata, language,

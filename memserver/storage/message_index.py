@@ -25,6 +25,7 @@ class Pending:
         reached: how far the index goes: positions before it are in.
         settled: before this position nothing more will come.
         languages: that occur in what is indexed.
+        language: of the agent's own collection, and so of its messages; auto: each has its own.
         positions: of the messages.
         texts: of the messages.
         until: up to which position these are all.
@@ -34,14 +35,17 @@ class Pending:
     reached: int
     settled: int
     languages: Sequence[str] = ()
+    language: str = "auto"
     positions: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     until: int = 0
 
 
 PENDING = f"""
-SELECT w.agent_id, w.reached, w.settled, w.languages, m.position, m.content
+SELECT w.agent_id, w.reached, w.settled, w.languages, w.language, m.position, m.content
 FROM (SELECT i.agent_id, {{reached}} AS reached, i.languages,
+             (SELECT c.language FROM agents a JOIN collections c ON c.id = a.collection_id
+              WHERE a.id = i.agent_id) AS language,
              (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
       FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id {{joined}}
       WHERE i.waiting AND {{reached}} < (s.done_turn + 1) * {PLACES_PER_TURN}
@@ -56,6 +60,9 @@ ORDER BY w.agent_id, m.position
 _WITHOUT_WORDS = PENDING.format(reached="i.indexed_to", joined="")
 
 
+_OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
+
+
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
     cursor = await tx.execute(_WITHOUT_WORDS.encode(), {"limit": limit})
@@ -68,7 +75,7 @@ def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
     for row in rows:
         agent = found.get(row["agent_id"])
         if agent is None:
-            values = {name: row[name] for name in ("agent_id", "reached", "settled", "languages")}
+            values = {name: row[name] for name in _OF_AGENT}
             agent = found[row["agent_id"]] = Pending(**values)  # type: ignore[arg-type]
             agent.until = agent.settled
         if row["position"] is not None:

@@ -29,7 +29,8 @@ class NewPassage:
     """A passage with its vector.
 
     An `id` of the caller's makes its insertion happen once. `next_embedding` is of the model that the
-    collection is being re-embedded with (`next_model`). `language` counts where the collection has none.
+    collection is being re-embedded with (`next_model`). `language` counts where the collection has none,
+    `number` where it is free.
     """
 
     text: str
@@ -41,6 +42,7 @@ class NewPassage:
     next_embedding: Sequence[float] | None = None
     updated_at: datetime | None = None
     language: str = "english"
+    number: int | None = None
 
 
 _COLUMNS = (
@@ -53,16 +55,16 @@ WITH stored AS (
          lexemes)
     SELECT %(collection)s, n.id, %(tenant)s, n.content,
            ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
-           coalesce(n.changed_at, now()), %(last_number)s + n.place,
+           coalesce(n.changed_at, now()), coalesce(n.number, %(last_number)s + n.place),
            lexemes_of(n.language, n.content)
     FROM unnest(%(ids)s::uuid[], %(texts)b::text[], %(tags)b::jsonb[], %(metadata)b::jsonb[],
-                %(times)s::timestamptz[], %(changed)s::timestamptz[], %(lexed_in)s::text[])
-         WITH ORDINALITY AS n (id, content, tags, metadata, at, changed_at, language, place)
+                %(times)s::timestamptz[], %(changed)s::timestamptz[], %(lexed_in)s::text[], %(numbers)s::bigint[])
+         WITH ORDINALITY AS n (id, content, tags, metadata, at, changed_at, language, number, place)
     ON CONFLICT (collection_id, id) DO NOTHING
     RETURNING *
 ), counted AS (
     UPDATE collections SET passage_count = passage_count + (SELECT count(*) FROM stored),
-        last_number = (SELECT max(number) FROM stored), languages = %(languages)s::text[],
+        last_number = greatest(last_number, (SELECT max(number) FROM stored)), languages = %(languages)s::text[],
         edited_at = now()
     WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM stored)
 ), noted AS (
@@ -114,6 +116,7 @@ async def insert(
             "last_number": collection.last_number,
             "lexed_in": lexed_in,
             "languages": spoken,
+            "numbers": [passage.number for passage in passages],
             "ids": ids,
             "texts": [passage.text for passage in passages],
             "tags": [Jsonb(list(passage.tags)) for passage in passages],

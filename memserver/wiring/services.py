@@ -24,6 +24,7 @@ from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall import RecallStorage
+from memserver.memory.relexing import Relexing
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -308,6 +309,7 @@ def job_handlers(
         message_index.JOB: indexing.run,
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
+        **Relexing(faculties.database).handlers(),
     }
 
 

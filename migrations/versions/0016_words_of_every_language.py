@@ -149,32 +149,49 @@ BEGIN
 END
 $$;
 
--- What passages in these languages that have words of a query have as lexemes. A word that says nothing in a
--- language is none without its accents either; of runs of characters the longer grams will do.
-CREATE FUNCTION query_words(languages text[], query text) RETURNS text[]
+-- The words of a query, as passages in these languages have them as lexemes. `term` is the same for all forms of
+-- one word. `empty` is one that says nothing in some of the languages: in passages in the others it is rare, and would
+-- count for much, as "the" in a German text. Of runs of characters the longer grams will do.
+CREATE FUNCTION query_terms(languages text[], query text)
+RETURNS TABLE (word text, term bigint, empty boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     forms record := word_forms(left(query, 5000));
 BEGIN
-    RETURN ARRAY(
-        SELECT word FROM unnest(languages) l,
-               unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.words))) word
-        UNION
-        SELECT word FROM unnest(languages) l,
-               unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.folded))) word
-        WHERE word NOT IN (
-            SELECT unnest(tsvector_to_array(to_tsvector(l::regconfig, fold(token))))
-            FROM regexp_split_to_table(forms.words, '\\s+') token
-            WHERE octet_length(token) > length(token) AND to_tsvector(l::regconfig, token) = '')
-        UNION
-        SELECT substr(run, place, longest) FROM (
+    RETURN QUERY
+    WITH token AS MATERIALIZED (
+        SELECT t.text, min(t.place) AS place, l AS language, to_tsvector(l::regconfig, t.text) AS lexemes,
+               to_tsvector(l::regconfig, fold(t.text)) AS folded
+        FROM ts_parse('default', forms.words) WITH ORDINALITY AS t (kind, text, place), unnest(languages) l
+        WHERE t.text <> ' ' GROUP BY t.text, l
+    ), form AS (
+        SELECT lexeme, t.place, bool_or(t.lexemes = '') OVER (PARTITION BY t.text) AS empty
+        FROM token t
+        LEFT JOIN LATERAL unnest(tsvector_to_array(
+            CASE t.lexemes WHEN '' THEN '' ELSE t.lexemes || t.folded END)) lexeme ON true
+        UNION ALL
+        SELECT lexeme, 1000000 + row_number() OVER (), false
+        FROM unnest(languages) l, LATERAL (
+            SELECT unnest(tsvector_to_array(to_tsvector(l::regconfig, forms.folded)))
+            EXCEPT
+            SELECT unnest(tsvector_to_array(t.folded)) FROM token t WHERE t.language = l AND t.lexemes = ''
+        ) AS other (lexeme)
+        UNION ALL
+        SELECT substr(run, place, longest), 2000000 + row_number() OVER (), false FROM (
             SELECT regexp_split_to_table(forms.paired, ' '), 2
             UNION ALL
             SELECT regexp_split_to_table(forms.tripled, ' '), 3
         ) AS runs (run, longest), generate_series(1, greatest(1, length(run) - longest + 1)) place
         WHERE run <> ''
-    );
+    )
+    SELECT DISTINCT ON (f.lexeme) f.lexeme, f.place, f.empty FROM form f
+    WHERE f.lexeme IS NOT NULL ORDER BY f.lexeme, f.place;
 END
+$$;
+
+CREATE FUNCTION query_words(languages text[], query text) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ARRAY(SELECT word FROM query_terms(languages, query))
 $$;
 """
 
@@ -183,6 +200,7 @@ TABLES = """
 ALTER TABLE collections
     ADD COLUMN languages   text[] NOT NULL DEFAULT '{}',
     ADD COLUMN last_number bigint NOT NULL DEFAULT 0,
+    ADD COLUMN relexed_to  bigint,
     ALTER COLUMN language SET DEFAULT 'auto';
 ALTER TABLE passages ADD COLUMN number bigint;
 DROP INDEX passages_by_key;
@@ -205,7 +223,7 @@ WHERE n.collection_id = c.id;
 SEARCH = """
 -- The passages that hold words of a query, by how rare the words are and how often they stand there:
 -- BM25's idf, and ts_rank of one word, which saturates much as BM25's does with k1 = 0.65; long passages
--- count a little less.
+-- count a little less. A form of a word is as rare as its most common one.
 -- Where words are known to be common, only the others find passages, and all count for the score.
 CREATE OR REPLACE FUNCTION rank_by_text(
     searched uuid[], query text, wanted jsonb, at_most integer, most_candidates integer
@@ -217,6 +235,7 @@ DECLARE
                unnest(c.languages || CASE c.language WHEN 'auto' THEN 'english' ELSE c.language END) l
         WHERE c.id = ANY (searched) AND c.tenant = current_tenant());
     total float8;
+    terms bigint[];
     words text[];
     finding text[];
     shares real[];
@@ -230,15 +249,17 @@ BEGIN
     END IF;
     SELECT array_agg(w.word ORDER BY w.share, length(w.word) DESC),
            array_agg(w.share ORDER BY w.share, length(w.word) DESC),
+           array_agg(w.term ORDER BY w.share, length(w.word) DESC),
            array_agg(w.word ORDER BY w.share) FILTER (WHERE w.heap <= most_candidates)
-    INTO words, shares, finding
+    INTO words, shares, terms, finding
     FROM (
-        SELECT q.word, coalesce(s.share, 0) AS share,
-               sum(coalesce(s.share, 0) * total) OVER (ORDER BY coalesce(s.share, 0), q.word) AS heap
-        FROM unnest(query_words(languages, query)) AS q (word)
-        LEFT JOIN collection_words s
-            ON cardinality(searched) = 1 AND s.collection_id = searched[1] AND s.word = q.word
-        ORDER BY 2, length(q.word) DESC LIMIT 48
+        SELECT k.word, k.term, k.share, sum(k.share * total) OVER (ORDER BY k.share, k.word) AS heap
+        FROM (SELECT q.word, q.term,
+                     greatest(coalesce(s.share, 0), CASE WHEN q.empty THEN 0.9 ELSE 0 END) AS share
+              FROM query_terms(languages, query) q
+              LEFT JOIN collection_words s
+                  ON cardinality(searched) = 1 AND s.collection_id = searched[1] AND s.word = q.word) k
+        ORDER BY k.share, length(k.word) DESC LIMIT 48
     ) w;
     IF words IS NULL THEN
         RETURN;
@@ -262,22 +283,23 @@ BEGIN
     END IF;
     RETURN QUERY EXECUTE format(
         'WITH word AS MATERIALIZED (
-             SELECT w.word, w.share, word_query(w.word) AS q
-             FROM unnest($1::text[], $2::real[]) AS w (word, share)
+             SELECT w.word, w.share, w.term, word_query(w.word) AS q
+             FROM unnest($1::text[], $2::real[], $6::bigint[]) AS w (word, share, term)
          ), candidate AS MATERIALIZED (
              SELECT p.collection_id, p.id, p.lexemes FROM passages p
              WHERE p.tenant = current_tenant() %s LIMIT $4
          ), hit AS MATERIALIZED (
-             SELECT c.collection_id, c.id, w.word, w.share, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
+             SELECT c.collection_id, c.id, w.word, w.share, w.term, ts_rank(c.lexemes, w.q) / (2 + ln(1 + length(c.lexemes))) AS tf
              FROM candidate c JOIN word w ON c.lexemes @@ w.q
          ), weight AS (
              SELECT word, ln(1 + ($3 - df + 0.5) / (df + 0.5)) AS idf
-             FROM (SELECT word, greatest(max(share) * $3, count(*)) AS df FROM hit GROUP BY word) d
+             FROM (SELECT word, max(greatest(max(share) * $3, count(*))) OVER (PARTITION BY term) AS df
+                   FROM hit GROUP BY word, term) d
          )
          SELECT h.collection_id, h.id, sum(h.tf * i.idf)::float8 AS score
          FROM hit h JOIN weight i USING (word)
          GROUP BY h.collection_id, h.id ORDER BY score DESC, h.id LIMIT $5', conditions)
-        USING words, shares, total, 4 * most_candidates, at_most;
+        USING words, shares, total, 4 * most_candidates, at_most, terms;
 END
 $$;
 """

@@ -63,7 +63,20 @@ def test_doctor_finds_nothing_to_mend_where_all_is_well(
     assert done.returncode == 0
     assert "All is well." in done.stdout
     assert "✗" not in done.stdout
+    assert "English" not in done.stdout
     assert done.stderr == ""
+
+
+def test_doctor_names_multilingual_embedding_models_where_the_one_in_use_is_for_english(
+    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: str
+) -> None:
+    settings = settings_on(
+        database, echo.url, embedding_base_url=embedder, embedding_model="all-MiniLM-L6-v2"
+    )
+    done = command(folder, settings, "doctor")
+    assert done.returncode == 0
+    assert "for English" in done.stdout
+    assert "multilingual-e5-small" in done.stdout
 
 
 def test_doctor_says_what_to_do_where_the_endpoints_are_down(

@@ -16,7 +16,7 @@ from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
 from memserver.messages import PromptMessage, Section
-from memserver.storage import agents
+from memserver.storage import agents, collections, languages
 from memserver.storage.agents import NewAgent
 
 router = Router(prefix="/agents", tags=["agents"])
@@ -39,6 +39,7 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
                 system_prompt=new.system_prompt or None,
                 options=new.options.model_dump(exclude_none=True),
                 metadata=new.metadata,
+                language=new.language,
             ),
         )
     return AgentOut.read(agent)
@@ -69,14 +70,20 @@ async def get_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep)
 async def update_agent(
     agent_id: AgentId, change: AgentChange, services: ServicesDep, tenant: TenantDep
 ) -> AgentOut:
-    """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole."""
+    """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole.
+
+    In a new language its passages are lexed again by a job; until it is done, words are looked for in both.
+    """
     values = change.model_dump(exclude_unset=True)
-    for field in ("name", "options", "metadata"):
+    for field in ("name", "options", "metadata", "language"):
         if field in values and values[field] is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
     if change.options is not None:
         values["options"] = change.options.model_dump(exclude_none=True)
+    language = values.pop("language", None)
     async with services.database.tenant(tenant) as tx:
+        if language is not None:
+            await languages.change(tx, (await collections.own_of(tx, agent_id)).id, language)
         return AgentOut.read(await agents.update(tx, agent_id, values))
 
 

@@ -24,7 +24,7 @@ from memserver.api.schemas.archival import (
 )
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
-from memserver.storage import collections, passage_search, passages
+from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
@@ -81,10 +81,15 @@ async def get_collection(
 async def update_collection(
     collection_id: CollectionId, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
 ) -> CollectionOut:
-    """Change name, description or metadata; what is left out stays."""
+    """Change name, description, metadata or language; what is left out stays.
+
+    In a new language the passages are lexed again by a job; until it is done, words are looked for in both.
+    """
     values = change.model_dump(exclude_unset=True)
     _no_nulls(values)
     async with services.database.tenant(tenant) as tx:
+        if language := values.pop("language", None):
+            await languages.change(tx, collection_id, language)
         return CollectionOut.read(await collections.update(tx, collection_id, values))
 
 

@@ -50,6 +50,15 @@ SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
 Moment = Annotated[AwareDatetime, AfterValidator(_storable)]
 """A time with its zone, which Postgres and Python both have wherever it is shown."""
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
+Language = Annotated[
+    str,
+    Field(
+        max_length=63,
+        description="By which words are stemmed: a text search configuration of Postgres, 'simple', which takes them "
+        "as they are, or 'auto': each passage by the language that it is in.",
+        examples=["auto"],
+    ),
+]
 
 
 class Request(BaseModel):
@@ -94,6 +103,7 @@ class AgentIn(Request):
     )
     options: AgentOptions = AgentOptions()
     metadata: Metadata = Field(default_factory=dict)
+    language: Language = "auto"
 
     model_config = ConfigDict(
         extra="forbid",
@@ -119,6 +129,7 @@ class AgentChange(Request):
     system_prompt: LongText | None = Field(default=None, examples=["You are Sam."])
     options: AgentOptions | None = None
     metadata: Metadata | None = Field(default=None, examples=[{"team": "support"}])
+    language: Language | None = None
 
 
 class AgentOut(BaseModel):
@@ -130,6 +141,7 @@ class AgentOut(BaseModel):
     system_prompt: str | None = Field(examples=[None])
     options: AgentOptions
     metadata: dict[str, Any]
+    language: str = Field(description="Of its own collection.", examples=["auto"])
     message_count: int = Field(description="In recall storage.", examples=[0])
     created_at: datetime
     updated_at: datetime
@@ -144,6 +156,7 @@ class AgentOut(BaseModel):
             system_prompt=agent.system_prompt,
             options=AgentOptions.model_validate(agent.options),
             metadata=agent.metadata,
+            language=agent.language,
             message_count=agent.message_count,
             created_at=agent.created_at,
             updated_at=agent.updated_at,

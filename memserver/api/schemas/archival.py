@@ -10,7 +10,7 @@ from pydantic import (
     Field,
 )
 
-from memserver.api.schemas.agents import LongText, Metadata, Moment, Name, Request
+from memserver.api.schemas.agents import Language, LongText, Metadata, Moment, Name, Request
 from memserver.memory.archival import ArchivalPage, SearchMode
 from memserver.memory.results import Excerpt
 from memserver.messages import FoundPassage, Passage, Retriever
@@ -161,12 +161,7 @@ class CollectionIn(Request):
     name: Name = Field(description="Unique among the shared collections.", examples=["instruments"])
     description: str = Field(default="", max_length=10_000, examples=["Who plays what."])
     metadata: Metadata = Field(default_factory=dict)
-    language: str = Field(
-        default="english",
-        max_length=63,
-        description="By which words are stemmed: a text search configuration of Postgres; "
-        "'simple' takes them as they are.",
-    )
+    language: Language = "auto"
 
 
 class CollectionPatch(Request):
@@ -175,6 +170,7 @@ class CollectionPatch(Request):
     name: Name | None = Field(default=None, examples=["instruments"])
     description: str | None = Field(default=None, max_length=10_000, examples=["Who plays what."])
     metadata: Metadata | None = Field(default=None, examples=[{"source": "diary"}])
+    language: Language | None = None
 
 
 class CollectionOut(BaseModel):
@@ -185,7 +181,11 @@ class CollectionOut(BaseModel):
     own: bool = Field(description="Whether it is an agent's own.")
     description: str = Field(examples=["Who plays what."])
     metadata: dict[str, Any]
-    language: str = Field(examples=["english"])
+    language: str = Field(examples=["auto"])
+    languages: list[str] = Field(
+        description="Beside english, that passages are in where the language is 'auto'.",
+        examples=[["german"]],
+    )
     embedding_model: str = Field(examples=["all-MiniLM-L6-v2"])
     dimension: int = Field(examples=[384])
     passage_count: int = Field(examples=[1])

@@ -41,6 +41,7 @@ class Agent(Record):
     system_prompt: str | None
     options: AgentOptions
     metadata: dict[str, Any]
+    language: str
     message_count: int
     created_at: datetime
     updated_at: datetime

@@ -83,6 +83,7 @@ class Collection(Record):
     description: str
     metadata: dict[str, Any]
     language: str
+    languages: list[str]
     embedding_model: str
     dimension: int
     passage_count: int

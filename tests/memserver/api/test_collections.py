@@ -1,7 +1,6 @@
 """Collections over the API: an agent's own and shared ones, their passages, filters and searches."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -9,6 +8,7 @@ import pytest
 
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, ScriptedModel, say
+from tests.support.collections import ask, fill, make, texts
 from tests.support.server import OneDatabase, Server, serving
 
 PASSAGES = [
@@ -17,31 +17,6 @@ PASSAGES = [
     {"text": "the fridge hums", "tags": ["home"], "metadata": {"source": {"page": 3}}},
     {"text": "a bus to the sea", "metadata": {"year": "2024"}},
 ]
-
-
-async def make(server: Server, name: str = "library", **fields: Any) -> str:
-    answer = await server.http.post("/v1/collections", json={"name": name, **fields})
-    assert answer.status_code == 201, answer.text
-    collection: str = answer.json()["id"]
-    return collection
-
-
-async def fill(server: Server, collection: str, *passages: Mapping[str, Any]) -> list[str]:
-    url = f"/v1/collections/{collection}/passages"
-    answer = await server.http.post(url, json={"passages": passages})
-    assert answer.status_code == 201, answer.text
-    return [item["id"] for item in answer.json()["items"]]
-
-
-async def ask(server: Server, path: str, **query: Any) -> dict[str, Any]:
-    answer = await server.http.get(f"/v1/{path}", params=query)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-def texts(found: dict[str, Any]) -> list[str]:
-    return [item["text"] for item in found["items"]]
 
 
 async def passages_in_prompt(server: Server, agent: str) -> str:

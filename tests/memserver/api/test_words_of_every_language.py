@@ -9,8 +9,9 @@ from unicodedata import normalize
 import psycopg
 import pytest
 
+from memserver.storage import languages
 from memserver.testing.scripted import ScriptedModel
-from tests.memserver.api.test_collections import ask, fill, make, texts
+from tests.support.collections import ask, fill, make, texts
 from tests.support.server import OneDatabase, serving
 
 FOUND = [
@@ -112,6 +113,137 @@ async def test_a_word_that_says_nothing_says_nothing_without_its_accents(
         await fill(server, library, {"text": "für die Schule"}, {"text": "fur elise"})
         found = await ask(server, f"collections/{library}/search", query="für Elise", mode="text")
     assert texts(found) == ["fur elise"]
+
+
+GERMAN = "Die alten Häuser am Hafen gehörten früher den reichen Kaufleuten der Stadt."
+TURKISH = "Komşumuzun kedileri her sabah bahçemizdeki ağaçlara tırmanıyor."
+ENGLISH = "My sister has been singing in the cathedral choir for eleven years."
+POLISH = "Wczoraj wieczorem poszliśmy z dziećmi nad jezioro, żeby popływać łódką."
+CHINESE = "我奶奶每个星期天都做红烧肉给我们吃"
+
+
+async def test_each_passage_is_found_by_the_words_of_its_own_language(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        library = await make(server)
+        await fill(server, library, *({"text": t} for t in (GERMAN, TURKISH, ENGLISH, POLISH)))
+        await fill(server, library, {"text": CHINESE})
+        path = f"collections/{library}"
+        found = {
+            query: texts(await ask(server, f"{path}/search", query=query, mode="text"))
+            for query in ("Haus", "kedi", "sings", "choirs", "lodka łódką", "红烧肉")
+        }
+        made = await ask(server, path)
+    assert found == {
+        "Haus": [GERMAN],
+        "kedi": [TURKISH],
+        "sings": [ENGLISH],
+        "choirs": [ENGLISH],
+        "lodka łódką": [POLISH],
+        "红烧肉": [CHINESE],
+    }
+    assert (made["language"], set(made["languages"])) == ("auto", {"german", "turkish", "simple"})
+
+
+async def test_what_says_nothing_in_a_questions_language_does_not_find_texts_in_another(
+    database: OneDatabase,
+) -> None:
+    german = (
+        "Das Album The Wall von der Band The Who is the best of the year, sagt meine Tante immer."
+    )
+    async with serving(database, ScriptedModel()) as server:
+        library = await make(server)
+        await fill(server, library, {"text": german}, {"text": ENGLISH})
+        await fill(server, library, {"text": GERMAN}, {"text": TURKISH})
+        path = f"collections/{library}/search"
+        english = await ask(
+            server, path, query="who is the one of the family in the choir", mode="text"
+        )
+        band = await ask(server, path, query="The Who", mode="text")
+    assert texts(english)[0] == ENGLISH
+    assert texts(band)[0] == german
+
+
+async def test_an_agent_has_a_language_and_changes_it(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        made = await server.http.post("/v1/agents", json={"name": "ada"})
+        agent = made.json()["id"]
+        simple = await server.http.post("/v1/agents", json={"name": "bo", "language": "simple"})
+        wrong = [
+            await server.http.post("/v1/agents", json={"name": "c", "language": "klingon"}),
+            await server.http.patch(f"/v1/agents/{agent}", json={"language": "klingon"}),
+            await server.http.patch(f"/v1/agents/{agent}", json={"language": None}),
+        ]
+        url = f"/v1/agents/{agent}/archival"
+        await server.http.post(url, json={"passages": [{"text": "Häuser"}, {"text": "Boote"}]})
+
+        async def finds(query: str) -> list[str]:
+            return texts(
+                await ask(server, f"agents/{agent}/archival/search", query=query, mode="text")
+            )
+
+        seen = [await finds("Haus")]
+        changed = await server.http.patch(f"/v1/agents/{agent}", json={"language": "german"})
+        seen.append(await finds("Häuser"))
+        await server.run_jobs()
+        seen += [await finds("Haus"), await finds("Boot")]
+        own = (await ask(server, f"agents/{agent}/collections"))["items"][0]
+        for language in ("simple", "english", "auto"):
+            await server.http.patch(f"/v1/agents/{agent}", json={"language": language})
+        await server.run_jobs()
+        seen += [await finds("Haus"), await finds("haeuser häuser")]
+        again = await server.http.get(f"/v1/agents/{agent}")
+    assert [answer.status_code for answer in wrong] == [422, 422, 422]
+    assert "german" in wrong[0].json()["error"]["hint"]
+    assert (made.json()["language"], simple.json()["language"]) == ("auto", "simple")
+    assert (changed.json()["language"], again.json()["language"]) == ("german", "auto")
+    assert (own["language"], own["languages"]) == ("german", [])
+    assert seen == [[], ["Häuser"], ["Häuser"], ["Boote"], [], ["Häuser"]]
+
+
+async def test_a_collection_of_more_passages_than_one_step_is_lexed_in_its_new_language(
+    database: OneDatabase,
+) -> None:
+    numbers = range(languages.AT_ONCE + 10)
+    async with serving(database, ScriptedModel()) as server:
+        library = await make(server, language="simple")
+        for start in range(0, len(numbers), 100):
+            passages = [{"text": f"Nummer {n} der Häuser"} for n in numbers[start : start + 100]]
+            await fill(server, library, *passages)
+        path = f"collections/{library}"
+        await server.http.patch(f"/v1/{path}", json={"language": "german"})
+        before = await ask(server, f"{path}/search", query="Haus", mode="text")
+        await server.run_jobs()
+        for number in (numbers[0], numbers[-1]):
+            found = await ask(server, f"{path}/search", query=f"Haus {number}", mode="text")
+            assert texts(found)[0] == f"Nummer {number} der Häuser"
+    assert before["total"] == 0
+
+
+async def test_a_collection_of_many_languages_finds_words_of_all(database: OneDatabase) -> None:
+    spoken = [
+        ("Die Nachbarin backt jeden Sonntag einen Kuchen mit Kirschen aus dem Garten.", "Kirschen"),
+        ("La voisine prépare chaque dimanche une tarte avec les cerises du jardin.", "cerises"),
+        ("La vecina prepara cada domingo una tarta con las cerezas del jardín de su casa.", "cerezas"),
+        ("La vicina prepara ogni domenica una torta con le ciliegie del suo giardino.", "ciliegie"),
+        ("A vizinha prepara todos os domingos um bolo com as cerejas do jardim dela.", "cerejas"),
+        ("De buurvrouw bakt elke zondag een taart met de kersen uit haar tuin.", "kersen"),
+        ("Grannen bakar varje söndag en kaka med körsbär från sin egen trädgård.", "körsbär"),
+        ("Соседка каждое воскресенье печёт пирог с вишней из своего сада.", "вишней"),
+        ("Komşumuz her pazar bahçesindeki kirazlarla bir pasta yapıyor ve bize getiriyor.", "kirazlarla"),
+        ("A szomszédasszony minden vasárnap süteményt süt a kertjében termő cseresznyéből.", "cseresznyéből"),
+        ("Vecina face în fiecare duminică o prăjitură cu cireșe din grădina ei.", "cireșe"),
+    ]  # fmt: skip
+    async with serving(database, ScriptedModel()) as server:
+        library = await make(server)
+        await fill(server, library, *({"text": text} for text, _ in spoken))
+        for text, word in spoken:
+            found = await ask(server, f"collections/{library}/search", query=word, mode="text")
+            assert texts(found)[0] == text, word
+        made = await ask(server, f"collections/{library}")
+    assert len(made["languages"]) == languages.MOST_LANGUAGES + 1
+    assert "simple" in made["languages"]
 
 
 _random = random.Random(18)
