@@ -150,7 +150,8 @@ class Matched:
 
     def _best_cores(self, characters: int) -> list[Window]:
         """As few windows as show most of the query."""
-        best, most = self._cores(characters - 2, 1), 0.0
+        best: list[Window] = []
+        most = 0.0
         for number in range(1, MOST_WINDOWS + 1):
             width = characters // number - 2
             if number > 1 and width < SHORTEST_WINDOW:
@@ -158,7 +159,7 @@ class Matched:
             cores = self._cores(width, number)
             shown = {hit.term for hit in self._hits for core in cores if _within(hit, core)}
             worth = sum(self._weights[term] for term in shown)
-            if worth > most * WORTH_A_WINDOW:
+            if not best or worth > most * WORTH_A_WINDOW:
                 best, most = cores, worth
         return best
 
