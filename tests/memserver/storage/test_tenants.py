@@ -17,6 +17,7 @@ EMPTY = {
     "summaries",
     "agent_collections",
     "collection_words",
+    "message_word_shares",
     "vector_builds",
     "retired_vectors",
 }
@@ -52,7 +53,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 28
+    assert len(tables) == 32
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
