@@ -17,7 +17,9 @@ WITHOUT_BLANKS = {"zh", "ja", "th"}
 MOST_ALIKE = 5
 MARKS = re.compile("[\u0300-\u036f]")
 FORMS = {
-    "capitals": lambda question, _: question.isupper(),
+    "capitals": lambda question, _: (
+        question.isupper() and sum(letter.isupper() for letter in question) > 9
+    ),
     "decomposed": lambda question, evidence: (
         normalize("NFC", question) != question
         or "\u0e4d\u0e32" in question  # sara am of Thai

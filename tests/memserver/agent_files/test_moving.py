@@ -542,11 +542,12 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
                  "finished_at": at[4]},
     }  # fmt: skip
     values["passages.jsonl"][0] = {
-        "id": "019b0000-0000-7000-8000-000000000002", "text": "p", "tags": ["t", "ü"],
+        "id": "019b0000-0000-7000-8000-000000000002", "number": 7, "text": "p", "tags": ["t", "ü"],
         "metadata": {"deep": {"x": 1.5}}, "created_at": at[0], "updated_at": at[6],
     }  # fmt: skip
     values["passages.jsonl"][1] |= {
         "id": "019b0000-0000-7000-8000-000000000003",
+        "number": 8,
         "updated_at": at[7],
     }
     async with serving(database, ScriptedModel()) as server:
