@@ -2,9 +2,9 @@
 
 A thousand agents, one of which has a tenth of all messages. Every search goes the way that a tool's does,
 as the application role in its tenant's transaction, one after the other, on a warm server; its time holds
-the messages it gives back and the count. Where the server runs on this machine, the CPU time of its process
-is told beside: on a busy machine that is the better guide. The default is the embedded Postgres, which has no pg_trgm;
-`--database-url` names an empty database of another server, as its owner.
+the messages it gives back and the count, but not the embedding of the query. Where the server runs on this machine,
+the CPU time of its process is shown beside: on a busy machine that is the better guide. The default is the embedded
+Postgres; `--database-url` names an empty database of another server, as its owner.
 
 Run it: `python -m benchmarks.recall [--messages N] [--database-url URL] [--seed S] [--png FILE] [--json]`.
 """
@@ -28,23 +28,25 @@ import psycopg
 from pydantic import SecretStr
 from rich.console import Console
 from rich.progress import Progress
+from typing_extensions import override
 
 from benchmarks.gpu_report import wide_console
 from benchmarks.recall_history import BEGIN, TENANT, YEAR, History, clear, make_history
 from benchmarks.recall_report import draw, table
 from benchmarks.recall_vectors import MODEL, Vectors, add_vectors, exact_best
-from memserver.memory import recall, recall_meaning
+from memserver.embeddings.base import Vector
 from memserver.memory.paging import Page
-from memserver.memory.recall_meaning import MeaningPage
+from memserver.memory.recall import RecallMode, RecallPage, RecallStorage
 from memserver.settings import Settings
-from memserver.storage.database import Database, Transaction
+from memserver.storage.database import Database, LazyTransaction
 from memserver.storage.recall import RecallQuery
+from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.database import DatabaseUrls, database_urls
 from tests.support.servers import PROC, temporary_folder
 
 WARM_UP = 5
-TARGETS = {True: {"rare": 20.0, "common": 100.0}, False: {"rare": 300.0, "common": 300.0}}
-"""Milliseconds at the 95th percentile, with pg_trgm and without."""
+TARGETS = {"rare": 20.0, "common": 100.0, "hybrid": 100.0}
+"""Milliseconds at the 95th percentile; 30 for hybrid on a quick machine with nothing else to do."""
 
 MakeQuery = Callable[[random.Random, History], RecallQuery]
 
@@ -58,14 +60,14 @@ class Kind:
         make: makes one.
         target: which target holds for it, if any.
         page: which page is asked for.
-        meaning: whether what matches is ordered by meaning.
+        mode: what is looked by.
     """
 
     name: str
     make: MakeQuery
     target: str | None
     page: int = 1
-    meaning: bool = False
+    mode: RecallMode = "exact"
 
 
 def kinds() -> list[Kind]:
@@ -77,6 +79,10 @@ def kinds() -> list[Kind]:
             return RecallQuery(text=word, **more)
 
         return make
+
+    def question(chance: random.Random, history: History, **more: Any) -> RecallQuery:  # noqa: ANN401
+        chosen = [*chance.choices(history.common, k=4), chance.choice(history.rare)]
+        return RecallQuery(text=" ".join(chance.sample(chosen, 5)), **more)
 
     def span(chance: random.Random, days: int) -> dict[str, Any]:
         since = BEGIN + chance.random() * (YEAR - timedelta(days=days))
@@ -113,16 +119,24 @@ def kinds() -> list[Kind]:
             lambda chance, _: RecallQuery(text="".join(chance.choices("qwzxkv", k=2))),
             None,
         ),
-        Kind("meaning", lambda *_: RecallQuery(), "common", meaning=True),
-        Kind("meaning, page 10", lambda *_: RecallQuery(), "common", 10, meaning=True),
-        Kind("meaning, one role", lambda *_: RecallQuery(roles=("user",)), "common", meaning=True),
+        Kind("hybrid, rare word", words(True), "hybrid", mode="hybrid"),
+        Kind("hybrid, common word", words(False), "hybrid", mode="hybrid"),
+        Kind("hybrid, question", question, "hybrid", mode="hybrid"),
+        Kind("hybrid, question, page 5", question, "hybrid", page=5, mode="hybrid"),
         Kind(
-            "meaning in 30 days",
-            lambda chance, _: RecallQuery(**span(chance, 30)),
-            "common",
-            meaning=True,
+            "hybrid, question, one role",
+            lambda chance, history: question(chance, history, roles=("user",)),
+            "hybrid",
+            mode="hybrid",
         ),
-        Kind("meaning and a common word", words(False), "common", meaning=True),
+        Kind(
+            "hybrid, question in 30 days",
+            lambda chance, history: question(chance, history, **span(chance, 30)),
+            "hybrid",
+            mode="hybrid",
+        ),
+        Kind("words", question, "hybrid", mode="words"),
+        Kind("meaning", question, "hybrid", mode="meaning"),
     ]
 
 
@@ -169,7 +183,7 @@ def measure(plan: Plan, console: Console) -> dict[str, Any]:
             if plan.database_url is not None:
                 clear(urls.owner)
     return {
-        **worst(rows, pg_trgm=about["pg_trgm"]),
+        **worst(rows),
         "messages": plan.messages,
         "meaning_recall_at_10": recall_at_10,
         "agents": 1 + len(history.small),
@@ -200,7 +214,7 @@ async def search_all(app_url: str, bench: Bench) -> list[dict[str, Any]]:
     rows = []
     try:
         for kind in kinds():
-            small = history.embedded[1:] if kind.meaning else history.small
+            small = history.small if kind.mode == "exact" else history.embedded[1:]
             for size, agents in (("large", [history.large]), ("small", small)):
                 chance = random.Random(f"{plan.seed} {kind.name} {size}")
                 tries = [
@@ -223,12 +237,12 @@ async def agreement(urls: DatabaseUrls, bench: Bench) -> float:
     vectors = bench.vectors.make(bench.plan.searches)
     try:
         for vector in vectors:
-            async with pool.tenant(TENANT) as tx:
-                found = await _by_meaning(
-                    tx, bench.history.large, RecallQuery(), 1, vector.tolist()
-                )
+            storage = RecallStorage(OneVector(vector.tolist()))
+            found = await _search(
+                pool, storage, bench.history.large, RecallQuery(text="x"), "meaning"
+            )
             best = exact_best(urls.owner, bench.history.large, vector, 10)
-            shared += len(best & {message.position for message in found.messages})
+            shared += len(best & {hit.message.position for hit in found.hits})
     finally:
         await pool.close()
     return round(shared / (10 * len(vectors)), 4)
@@ -239,18 +253,17 @@ async def _times(
 ) -> dict[str, Any]:
     took, cpu, totals = [], [], []
     for (agent, query), vector in zip(tries, vectors.make(len(tries)).tolist(), strict=True):
+        storage = RecallStorage(OneVector(vector))
         start = time.perf_counter()
-        async with pool.tenant(TENANT) as tx:
+        async with LazyTransaction(pool, TENANT) as lazy:
+            tx = await lazy.get()
             before = server_cpu_ms(tx.info.backend_pid)
-            if kind.meaning:
-                total = (await _by_meaning(tx, agent, query, kind.page, vector)).total
-            else:
-                total = (await recall.search(tx, agent, query, Page(kind.page))).total
+            found = await storage.search(lazy, agent, query, Page(kind.page), kind.mode)
             after = server_cpu_ms(tx.info.backend_pid)
         took.append(1000 * (time.perf_counter() - start))
         if before is not None and after is not None:
             cpu.append(after - before)
-        totals.append(total)
+        totals.append(found.total)
     return {
         "p50_ms": round(statistics.median(took[WARM_UP:]), 2),
         "p95_ms": _p95(took[WARM_UP:]),
@@ -275,16 +288,29 @@ def server_cpu_ms(pid: int) -> float | None:
         return None
 
 
-async def _by_meaning(
-    tx: Transaction, agent: UUID, query: RecallQuery, page: int, vector: list[float]
-) -> MeaningPage:
-    return await recall_meaning.search(tx, agent, query, Page(page), model=MODEL, vector=vector)
+async def _search(
+    pool: Database, storage: RecallStorage, agent: UUID, query: RecallQuery, mode: RecallMode
+) -> RecallPage:
+    async with LazyTransaction(pool, TENANT) as lazy:
+        return await storage.search(lazy, agent, query, Page(1), mode)
 
 
-def worst(rows: Sequence[dict[str, Any]], *, pg_trgm: bool) -> dict[str, Any]:
+class OneVector(HashingEmbedder):
+    """Gives every text the same vector, which was made before."""
+
+    def __init__(self, vector: list[float]) -> None:
+        super().__init__(len(vector), model=MODEL)
+        self._vector_of_all = vector
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [self._vector_of_all for _ in texts]
+
+
+def worst(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The worst 95th percentile over sizes of agents, of all kinds and by target."""
     figures: dict[str, Any] = {"p95_ms": max(row["p95_ms"] for row in rows if row["target"])}
-    for name, target in TARGETS[pg_trgm].items():
+    for name, target in TARGETS.items():
         figures[f"{name}_p95_ms"] = max(row["p95_ms"] for row in rows if row["target"] == name)
         cpu = [row["cpu_p95_ms"] for row in rows if row["target"] == name and row["cpu_p95_ms"]]
         figures[f"{name}_cpu_p95_ms"] = max(cpu, default=None)
@@ -297,18 +323,14 @@ def _about(owner_url: str) -> dict[str, Any]:
     with psycopg.connect(owner_url) as connection:
         row = connection.execute(
             """SELECT current_setting('server_version'),
-                      to_regclass('messages_trigrams') IS NOT NULL,
-                      pg_relation_size('messages'), pg_relation_size('messages_said'),
-                      coalesce(pg_relation_size(to_regclass('messages_trigrams')), 0)"""
+                      pg_table_size('messages'), pg_indexes_size('messages'),
+                      pg_total_relation_size('recall_blocks'), pg_total_relation_size('message_words')
+                          + pg_total_relation_size('message_word_shares')"""
         ).fetchone()
     assert row is not None
-    return {
-        "postgres": row[0],
-        "pg_trgm": row[1],
-        "messages_mb": round(row[2] / 1e6, 1),
-        "time_index_mb": round(row[3] / 1e6, 1),
-        "trigram_index_mb": round(row[4] / 1e6, 1),
-    }
+    names = ("messages_mb", "message_indexes_mb", "blocks_mb", "words_mb")
+    sizes = {name: round(size / 1e6, 1) for name, size in zip(names, row[1:], strict=True)}
+    return {"postgres": row[0], **sizes}
 
 
 def main() -> None:
@@ -326,9 +348,9 @@ def main() -> None:
     console = wide_console()
     plan = Plan(asked.messages, asked.searches, asked.seed, asked.database_url)
     figures = measure(plan, console)
-    console.print(table(figures, TARGETS[figures["pg_trgm"]]))
+    console.print(table(figures, TARGETS))
     if asked.png is not None:
-        draw(figures, TARGETS[figures["pg_trgm"]], asked.png)
+        draw(figures, TARGETS, asked.png)
     if asked.json:
         print(json.dumps(figures))
 

@@ -106,10 +106,7 @@ class Speaker:
 
 
 def _vocabulary(chance: random.Random) -> list[str]:
-    """English words by how common they are, then words that look like English, names and typing errors.
-
-    What matters for trigrams is how common a rare word's rarest letters are, and that is as in English.
-    """
+    """English words by how common they are, then words that look like English, names and typing errors."""
     english = Counter(re.findall("[a-z]+", ENGLISH.read_text(encoding="utf-8").lower()))
     known = dict.fromkeys(word for word, _ in english.most_common() if len(word) > 1)
     letters: defaultdict[str, list[str]] = defaultdict(list)
@@ -150,8 +147,6 @@ def make_history(
                 "The database is not empty: this would be measured too, and deleted."
             )
         agents = make_agents(connection, AGENTS)
-        # As it would be after a restore; one by one costs ten times as much.
-        connection.execute("DROP INDEX IF EXISTS messages_trigrams")
         speaker = Speaker(seed)
         said: Counter[UUID] = Counter()
         rows = _rows(speaker, agents, said, messages)
@@ -164,10 +159,33 @@ def make_history(
                 for _ in range(count):
                     copy.write_row(next(rows))
             advance(count)
-        connection.execute("SELECT recall_use_trigrams()")
+        connection.execute(_INDEX)
     with psycopg.connect(owner_url, autocommit=True) as connection:
-        connection.execute("VACUUM ANALYZE messages")
+        for table in ("messages", "recall_blocks", "message_words", "message_word_shares"):
+            connection.execute(f"VACUUM ANALYZE {table}".encode())
     return History(agents[0], agents[1:], speaker.words, said, messages)
+
+
+# As the indexing job would have left it; one by one it would take five minutes.
+_INDEX = """
+DROP INDEX message_words_by_key;
+INSERT INTO message_words
+    SELECT agent_id, position, tenant, role, created_at, lexemes_of('english', content) FROM messages;
+CREATE INDEX message_words_by_key ON message_words
+    USING gin (search_keys(agent_id, lexemes, '{}', '{}'));
+INSERT INTO recall_blocks
+    SELECT agent_id, block, min(tenant), min(created_at), max(created_at), array_agg(position ORDER BY position),
+           array_agg(created_at ORDER BY position), string_agg(left(role, 1), '' ORDER BY position),
+           string_agg(block_text(content), E'\\u0001' ORDER BY position)
+    FROM (SELECT *, sum(octet_length(content) + 20) OVER (PARTITION BY agent_id ORDER BY position) / 6200 AS block
+          FROM messages) m GROUP BY agent_id, block;
+INSERT INTO recall_index (agent_id, tenant, indexed_to, languages, messages)
+    SELECT agent_id, min(tenant), max(position) + 1, '{english}', count(*) FROM messages GROUP BY agent_id;
+SELECT count_common_words();
+UPDATE agent_state s SET done_turn = i.indexed_to / 1000, next_turn = i.indexed_to / 1000 + 1
+    FROM recall_index i WHERE i.agent_id = s.agent_id;
+UPDATE recall_index SET waiting = false;
+"""
 
 
 def clear(owner_url: str) -> None:
@@ -186,8 +204,8 @@ def make_agents(connection: psycopg.Connection, count: int) -> list[UUID]:
                                                  vectors_table)
                         SELECT collection, %(tenant)s, agent::text, true, 'none', 1, 'none' FROM given
                         RETURNING id)
-           INSERT INTO agents (id, tenant, name, collection_id, options)
-           SELECT agent, %(tenant)s, agent::text, own.id, '{"embed_recall": true}'
+           INSERT INTO agents (id, tenant, name, collection_id)
+           SELECT agent, %(tenant)s, agent::text, own.id
            FROM given JOIN own ON own.id = given.collection""",
         {"agents": agents, "collections": [new_id() for _ in agents], "tenant": TENANT},
     )

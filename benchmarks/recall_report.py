@@ -56,8 +56,7 @@ def draw(figures: Mapping[str, Any], targets: Mapping[str, float], file: Path) -
 
 
 def _title(figures: Mapping[str, Any]) -> str:
-    trigrams = "with pg_trgm" if figures["pg_trgm"] else "without pg_trgm"
-    return f"Recall, {figures['messages']:,} messages, Postgres {figures['postgres']} {trigrams}"
+    return f"Recall, {figures['messages']:,} messages, Postgres {figures['postgres']}"
 
 
 def _mark(row: Mapping[str, Any], targets: Mapping[str, float]) -> str:

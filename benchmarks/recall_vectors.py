@@ -62,9 +62,10 @@ def add_vectors(
             advance(history.said[agent])
         connection.execute("SET LOCAL maintenance_work_mem = '512MB'")
         connection.execute(
-            sql.SQL("CREATE INDEX {} ON {} USING hnsw (embedding halfvec_cosine_ops)").format(
-                index, table
-            )
+            sql.SQL(
+                "CREATE INDEX {} ON {} USING hnsw (embedding halfvec_cosine_ops) "
+                "WITH (m = 12, ef_construction = 40)"
+            ).format(index, table)
         )
         connection.execute(sql.SQL("ANALYZE {}").format(table))
 

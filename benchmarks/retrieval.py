@@ -1,12 +1,13 @@
 """How well archival search finds the passage that answers: by vector, by words, by both.
 
 On real data (see the README beside it), read as `memserver eval retrieval` reads it: NaturalQuestions passages, turns of
-MSC dialogues, turns of LoCoMo conversations. Each corpus becomes a collection of its own, in an embedded Postgres; what searches is the
-product's own code, as the application role, with the product's default embedder. Recall@k is the share of
+MSC dialogues, turns of LoCoMo conversations; and on questions in ten languages (`benchmarks/multilingual`), which need no
+--data. Each corpus becomes a collection of its own with the default settings, in an embedded Postgres; what stores and
+searches is the product's own code, as the application role, with the product's default embedder. Recall@k is the share of
 a question's evidence among the first k results, averaged over the questions.
 
-Run it: `python -m benchmarks.retrieval --data FOLDER [--cache FOLDER] [--json] [--png FILE]`. The cache keeps
-the vectors, which take minutes of CPU.
+Run it: `python -m benchmarks.retrieval [--data FOLDER] [--sets NAME …] [--cache FOLDER] [--json] [--png FILE]`. The cache
+keeps the vectors, which take minutes of CPU.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any, get_args
 from uuid import UUID
 
@@ -26,20 +28,19 @@ from typing_extensions import override
 
 from benchmarks.embedding_cache import vectors_of
 from benchmarks.gpu_report import wide_console
+from benchmarks.multilingual import corpora as multilingual
 from benchmarks.retrieval_report import draw, table
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.local.postgres.embedded import EmbeddedPostgres
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage, PassageText, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
-from memserver.storage import collections, passages
+from memserver.storage import collections
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
-from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
-from memserver.storage.passages import NewPassage
 from memserver_evals.tasks.retrieval import AT, DATA_SETS, Asked, Corpus
 from tests.support.servers import temporary_folder
 
@@ -88,6 +89,16 @@ class Stage:
     cache: Path | None
 
 
+@dataclass(frozen=True)
+class Result:
+    """The recalls at AT of one question, asked in one mode."""
+
+    corpus: str
+    mode: SearchMode
+    question: Asked
+    recalls: list[float]
+
+
 @asynccontextmanager
 async def stage(console: Console, cache: Path | None) -> AsyncIterator[Stage]:
     """A fresh embedded Postgres as memserver starts it, migrated."""
@@ -107,36 +118,42 @@ async def stage(console: Console, cache: Path | None) -> AsyncIterator[Stage]:
             await embedder.aclose()
 
 
-async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[dict[str, Any]]:
-    """Recall of each mode over the questions of a data set; those that are marked hard once more."""
+async def measure(on: Stage, data_set: str, corpora: Sequence[Corpus]) -> list[Result]:
+    """Recall of each mode for each question of a data set."""
     texts = [document.shown for corpus in corpora for document in corpus.documents]
     questions = [question.text for corpus in corpora for question in corpus.questions]
     for kind in (texts, questions):
         vectors = await vectors_of(kind, on.embedder, on.cache, on.console, data_set)
         on.known.vectors.update(zip(kind, vectors, strict=True))
-    found: dict[SearchMode, list[tuple[Asked, list[float]]]] = {mode: [] for mode in MODES}
+    found = []
     for corpus in track(corpora, data_set, console=on.console, transient=True):
         collection, ids = await store(on, corpus)
         for question in corpus.questions:
-            for mode, results in found.items():
-                results.append((question, await recall(on, collection, ids, question, mode)))
-    rows = []
-    for only_hard in (False, True):
-        for mode, results in found.items():
-            chosen = [recalls for question, recalls in results if question.hard or not only_hard]
-            if chosen and not (only_hard and len(chosen) == len(results)):
-                means = [
-                    round(sum(column) / len(chosen), 3) for column in zip(*chosen, strict=True)
-                ]
-                rows.append(
-                    {
-                        "data": data_set + (" (hard)" if only_hard else ""),
-                        "mode": mode,
-                        "questions": len(chosen),
-                        **{f"recall_at_{k}": mean for k, mean in zip(AT, means, strict=True)},
-                    }
-                )
-    return rows
+            for mode in MODES:
+                recalls = await recall(on, collection, ids, question, mode)
+                found.append(Result(corpus.name, mode, question, recalls))
+    return found
+
+
+def rows_of(data_set: str, found: Sequence[Result]) -> list[dict[str, Any]]:
+    """The means of each mode; those of the questions that are marked hard once more; of languages, each by itself."""
+    hard = [each for each in found if each.question.hard]
+    groups = {data_set: [*found], f"{data_set} (hard)": hard}
+    if data_set == multilingual.NAME:
+        for each in found:
+            groups.setdefault(each.corpus, []).append(each)
+    return [
+        {
+            "data": name,
+            "mode": mode,
+            "questions": len(chosen),
+            **{f"recall_at_{k}": round(mean(each), 3) for k, each in zip(AT, columns, strict=True)},
+        }
+        for name, results in groups.items()
+        for mode in MODES
+        if (chosen := [each.recalls for each in results if each.mode == mode])
+        for columns in [zip(*chosen, strict=True)]
+    ]
 
 
 async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
@@ -144,20 +161,17 @@ async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
     async with on.database.tenant(TENANT) as tx:
         new = NewCollection(corpus.name, on.known.model, on.known.dimension)
         collection = (await collections.create(tx, TENANT, new)).id
+
+    async def place(tx: Transaction) -> Collection:
+        return await collections.get(tx, collection)
+
     ids = {}
     for start in range(0, len(corpus.documents), AT_ONCE):
         documents = corpus.documents[start : start + AT_ONCE]
-        texts = [document.shown for document in documents]
-        vectors = await on.known.embed(texts)
-        batch = [
-            NewPassage(text, vector, id=new_id())
-            for text, vector in zip(texts, vectors, strict=True)
-        ]
-        async with on.database.tenant(TENANT) as tx:
-            await passages.insert(tx, collection, batch, model=on.known.model)
-        ids.update(
-            {str(new.id): document.id for new, document in zip(batch, documents, strict=True)}
-        )
+        texts = [PassageText(document.shown) for document in documents]
+        async with LazyTransaction(on.database, TENANT) as transaction:
+            stored = await on.archival.insert(transaction, place, texts)
+        ids.update({new.id: document.id for new, document in zip(stored, documents, strict=True)})
     await on.upkeep.begin(TENANT, collection, on.known)
     while await on.upkeep.step(TENANT, collection):
         pass
@@ -184,20 +198,27 @@ async def run(asked: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Everything, as one JSON object."""
     rows = []
     async with stage(console, asked.cache) as on:
-        for data_set in asked.sets or DATA_SETS:
-            rows += await measure(on, data_set, list(DATA_SETS[data_set](asked.data)))
+        for data_set in asked.sets:
+            if data_set == multilingual.NAME:
+                corpora = list(multilingual.multilingual_corpora())
+            else:
+                corpora = list(DATA_SETS[data_set](asked.data))
+            rows += rows_of(data_set, await measure(on, data_set, corpora))
     return {"rows": rows, "load_average": round(os.getloadavg()[0], 2)}
 
 
 def main() -> None:
     """Measure, and print a table; with --json one JSON object is the last line."""
     parser = argparse.ArgumentParser(description="Measures how well archival search finds.")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), help="left out: all")
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    sets = [*DATA_SETS, multilingual.NAME]
+    parser.add_argument("--sets", nargs="+", choices=sets, default=sets, help="left out: all")
     parser.add_argument("--cache", type=Path, help="folder that keeps the vectors")
     parser.add_argument("--json", action="store_true", help="end with the figures as JSON")
     parser.add_argument("--png", type=Path, help="draw a picture into this file")
     asked = parser.parse_args()
+    if asked.data is None and asked.sets != [multilingual.NAME]:
+        parser.error("the sets of others need --data, the folder that has them")
     console = wide_console()
     result = asyncio.run(run(asked, console))
     console.print(table(result["rows"]))

@@ -7,6 +7,8 @@ from typing import Any
 from rich.table import Table
 
 _AT = (1, 5, 10, 20)
+_ACROSS = 4
+_STYLES = {"hybrid": "o-", "vector": "s--", "text": "^-"}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -31,16 +33,23 @@ def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
     from matplotlib import pyplot  # noqa: PLC0415
 
     names = list(dict.fromkeys(row["data"] for row in rows))
-    figure, panels = pyplot.subplots(1, len(names), figsize=(4 * len(names), 4), squeeze=False)
-    for name, axes in zip(names, panels[0], strict=True):
-        theirs = [row for row in rows if row["data"] == name]
+    across = min(len(names), _ACROSS)
+    down = -(-len(names) // across)
+    figure, panels = pyplot.subplots(down, across, figsize=(4 * across, 3.4 * down), squeeze=False)
+    for number, axes in enumerate(panels.flat):
+        if number >= len(names):
+            axes.axis("off")
+            continue
+        theirs = [row for row in rows if row["data"] == names[number]]
         for row in theirs:
             recalls = [row[f"recall_at_{k}"] for k in _AT]
-            axes.plot(range(len(_AT)), recalls, marker="o", label=row["mode"])
-        axes.set(title=f"{name}, {theirs[0]['questions']:,} questions", xlabel="k", ylim=(0, 1.02))
-        axes.set_xticks(range(len(_AT)), [str(k) for k in _AT])
+            style = _STYLES[row["mode"]]
+            axes.plot(range(len(_AT)), recalls, style, markersize=5, label=row["mode"])
+        axes.set(title=f"{names[number]}, {theirs[0]['questions']:,} questions", ylim=(-0.02, 1.02))
+        axes.set_xticks(range(len(_AT)), [f"@{k}" for k in _AT])
         axes.grid(alpha=0.3)
-    panels[0][0].set(ylabel="recall@k")
+        if number % across == 0:
+            axes.set(ylabel="recall")
     panels[0][0].legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(file, dpi=110)

@@ -128,11 +128,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A passage that a search found; `score` orders the results, the sources say where it comes from."""
+    """A passage that a search found; `score` orders the results, the sources say where it comes from.
+
+    `label` is what an agent calls it: p17, or p17@handbook in a shared collection.
+    """
 
     passage: Passage
     score: float
     sources: tuple[Source, ...]
+    label: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,8 @@ class Settings(BaseSettings):
     upper bound, so that passages are cut shorter than they need be."""
     embedding_api_key: SecretStr | None = None
 
+    embed_messages: bool = True
+    """Messages are embedded in the background, so that they are found by meaning."""
     archival_search: Literal["hybrid", "vector", "text"] = "hybrid"
     """What finds passages: vectors and full text fused, vectors alone as in the MemGPT paper, or full text
     alone. A request may say otherwise."""

@@ -156,6 +156,7 @@ class Reply:
         share_fitted: of the history and the documents that should be in the prompt, the share (in
             tokens, 0 to 1) that fitted; 1 where all did, None where a system doesn't work that way.
         error: the stable code of what went wrong, if no answer came; the text is then empty.
+        page_characters: of a page of results of its searches, on average; None where it made none.
     """
 
     text: str
@@ -165,6 +166,7 @@ class Reply:
     found: tuple[Found, ...] = ()
     share_fitted: float | None = None
     error: str = ""
+    page_characters: float | None = None
 
 
 class Conversation(Protocol):

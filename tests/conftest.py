@@ -114,11 +114,9 @@ def other_database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
         yield made
 
 
-@pytest.fixture(params=["reading", "trigrams"])
-def either_database(request: pytest.FixtureRequest) -> Iterator[OneDatabase]:
-    """One without pg_trgm, as it comes inside, and one with it."""
-    name = "postgres" if request.param == "reading" else "postgres_with_trigrams"
-    with _database(request.getfixturevalue(name)) as made:
+@pytest.fixture
+def database_with_trigrams(postgres_with_trigrams: EmbeddedPostgres) -> Iterator[OneDatabase]:
+    with _database(postgres_with_trigrams) as made:
         yield made
 
 

@@ -16,6 +16,7 @@ from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
+from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.text import shorten, stamp
 from memserver.messages import Message, PromptMessage, Section, ToolSpec
 from memserver.prompts import Prompts
@@ -23,7 +24,7 @@ from memserver.storage.agents import Agent
 from memserver.storage.leases import State
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
-"""By agent, hash of the text, and limit: the same entry has other texts in another protocol or time zone."""
+"""By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
@@ -152,12 +153,14 @@ async def render_queue(
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
+    can_read = any(tool.name == READ_TOOL for tool in mind.tools)
     for message in queue:
+        more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
         parts = prompt_messages(message, mind.zone, mind.protocol)
         for part in parts:
             if message.tokens > largest and part.text:
                 limit = max(1, largest // len(parts) - model.message_overhead)
-                text = await _shortened_text(mind.agent.id, part.text, limit, model)
+                text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
                 rendered.append(PromptMessage(part.role, text, part.call))
             else:
                 rendered.append(part)
@@ -197,12 +200,14 @@ def _counted_text(part: PromptMessage) -> str:
     return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
 
 
-async def _shortened_text(agent_id: UUID, text: str, limit: int, model: ChatModel) -> str:
-    """A text in so many tokens at most."""
-    key = (agent_id, hash(text), limit)
+async def _shortened_text(
+    agent_id: UUID, text: str, limit: int, model: ChatModel, more: str
+) -> str:
+    """A text in so many tokens at most, with how there is more to read."""
+    key = (agent_id, hash(text + more), limit)
     if key not in _shortened:
         if len(_shortened) >= _MOST_SHORTENED:
             _shortened.clear()
         [tokens] = await model.count_tokens([text])
-        _shortened[key] = await shorten(text, tokens, limit, model)
+        _shortened[key] = await shorten(text, tokens, limit, model, more)
     return _shortened[key]

@@ -11,6 +11,7 @@ from memserver.agent.events import EventBus
 from memserver.agent.options import AgentOptions, PromptOrder
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
 from memserver.memory.summary import SummaryMethod
 from memserver.prompts import Prompts
 from memserver.storage.database import Database
@@ -70,6 +71,7 @@ class Faculties:
     database: Database
     models: ModelSource
     archival: ArchivalStorage
+    recall: RecallStorage
     tools: Toolbox
     prompts: Prompts
     events: EventBus

@@ -81,7 +81,6 @@ async def read_context(
         tools=tool_specs(
             faculties.tools.toolset(grants_from_row(row)),
             sections,
-            agent.options,
             options.protocol,
         ),
         zone=ZoneInfo(options.timezone),

@@ -36,8 +36,6 @@ class AgentOptions(BaseModel):
     prompt_order: PromptOrder | None = None
     """Whether the working context comes before the messages or behind them; in plain chat it comes before
     unless the agent itself says otherwise."""
-    embed_recall: bool = False
-    """Its messages are embedded in the background, and it can search them by meaning."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
     histories that are replayed."""

@@ -10,7 +10,7 @@ from memserver.agent.options import AgentProtocol
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.reply_parser import new_call_id
-from memserver.messages import JsonObject, Message, PromptMessage, Section, ToolCall, ToolSpec
+from memserver.messages import Message, PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Toolset
@@ -34,19 +34,18 @@ async def ask_for_step(
 
 
 def tool_specs(
-    toolset: Toolset, sections: Sequence[Section], options: JsonObject, protocol: AgentProtocol
+    toolset: Toolset, sections: Sequence[Section], protocol: AgentProtocol
 ) -> tuple[ToolSpec, ...]:
     """The tools that the model is told of.
 
     Args:
         toolset: what the agent has.
         sections: of its working context, which memory tools name.
-        options: the agent's as they are stored; some bring a tool.
         protocol: in plain chat there are none.
     """
     if protocol == "chat":
         return ()
-    return toolset.specs({"section": [section.name for section in sections]}, options)
+    return toolset.specs({"section": [section.name for section in sections]})
 
 
 def prompt_file(name: str, protocol: AgentProtocol) -> str:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
 from memserver.agent.context import (
+    SHORT_TEXT,
     Frame,
     Mind,
     count_entry,
@@ -49,6 +50,7 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.memory import scale
 from memserver.memory.queue import Budget
+from memserver.memory.results import READ_TOOL, Reader
 from memserver.messages import CallRecord, JsonObject, Message, Section, ToolSpec, WaitsFor
 from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
@@ -431,11 +433,13 @@ class TurnRun:
             transaction=lazy,
             database=self._with.database,
             archival=self._with.archival,
+            recall=self._with.recall,
             before=self._first,
             position=message.position,
             # An approval may come days after the call.
             now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
+            reader=await self._reader(message),
             alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
         )
         call = message.call.call
@@ -443,6 +447,22 @@ class TurnRun:
             state, result = await run_call(tool, call, context, self._with.limits.calls)
         record = replace(message.call, state=state, result=result, finished_at=self._now())
         return await self._counted(replace(message, call=record))
+
+    async def _reader(self, message: Message) -> Reader:
+        """The model, as the reader of a call's result."""
+        budget = self._budget or (await self._frame()).budget
+
+        async def room() -> int:
+            call = await self._counted(message)
+            return budget.largest_counted - call.tokens - SHORT_TEXT
+
+        return Reader(
+            budget.window,
+            self._model.count_tokens,
+            self._scale or self._model.expected_scale,
+            room,
+            self._choice.tools.get(READ_TOOL) is not None,
+        )
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step, or None if there is another one."""
@@ -596,8 +616,7 @@ class TurnRun:
         return replace(message, tokens=tokens)
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
-        options = self._work.agent.options
-        return tool_specs(self._choice.tools, sections, options, self._options.protocol)
+        return tool_specs(self._choice.tools, sections, self._options.protocol)
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""

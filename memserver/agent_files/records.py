@@ -3,7 +3,15 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+)
 
 from memserver.memory.text import MOST_METADATA, is_within
 from memserver.messages import Role, WaitsFor
@@ -78,6 +86,10 @@ class State(Record):
     stats_edited_at: Time | None = None
 
 
+RETIRED_OPTIONS = frozenset({"embed_recall"})
+"""That older files may have and agents no more."""
+
+
 class AgentRecord(Record):
     """The agent; `collections` names those that are attached, `language` is its own collection's."""
 
@@ -94,6 +106,11 @@ class AgentRecord(Record):
     created_at: Time | None = None
     updated_at: Time | None = None
     state: State
+
+    @field_validator("options")
+    @classmethod
+    def _without_retired(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in RETIRED_OPTIONS}
 
 
 class SectionRecord(Record):

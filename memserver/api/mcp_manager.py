@@ -10,7 +10,16 @@ from memserver.wiring.services import Services
 
 def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
     """What answers the requests; whose memories it uses, each request's key says."""
-    server = make_server(Memories(services.database, services.archival, _asker))
+    faculties = services.faculties
+    server = make_server(
+        Memories(
+            services.database,
+            services.archival,
+            faculties.recall,
+            _asker,
+            models=faculties.models,
+        )
+    )
     server.streamable_http_app(
         json_response=True,
         stateless_http=True,

@@ -5,7 +5,7 @@ Owns the tools that it offers and how an agent is named in them. Leaves the memo
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Annotated, Any
@@ -16,13 +16,20 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
 import memserver
-from memserver.errors import Forbidden, InvalidInput, MemserverError, NotFound
+from memserver.agent.faculties import ModelSource
+from memserver.agent.options import AgentOptions
+from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
+from memserver.llm.openai_compatible import DEFAULT_WINDOW
+from memserver.llm.tokens import BOUND_SCALE, ByteBound
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
+from memserver.memory.results import Reader
 from memserver.memory.text import clean
-from memserver.storage import agents
+from memserver.storage import agents, leases
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
 from memserver.storage.listing import Cut
+from memserver.storage.recall import context_row
 from memserver.tools.agent_memory import AgentMemory
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
@@ -81,14 +88,18 @@ class Memories:
     Attributes:
         database: where they are.
         archival: archival storage with its embedder.
+        recall: recall storage.
         whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
+        models: whose windows and tokens count; None: there are none here.
     """
 
     database: Database
     archival: ArchivalStorage
+    recall: RecallStorage
     whose: Whose
     only: str | None = None
+    models: ModelSource | None = None
 
     async def check(self, tenant: str) -> None:
         """Find out whether the one agent is there. Raises NotFound."""
@@ -145,19 +156,34 @@ class Memories:
     async def recall_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
-        """Search an agent's earlier messages for a word or phrase, upper or lower case alike."""
+        """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
         async with _told():
-            memory = await self._memory(context, agent)
-            found = await memory.search_recall(_words(query), page=page)
-        return found.describe(UTC)
+            memory, reader = await self._read(context, agent)
+            size = reader.page(page).size
+            found = await memory.search_recall(_words(query), page=page, size=size)
+            return await found.describe(UTC, reader)
 
     async def archival_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's archival storage by meaning and by words."""
         async with _told():
-            found = await (await self._memory(context, agent)).search_archival(query, page=page)
-        return found.describe(UTC)
+            memory, reader = await self._read(context, agent)
+            size = reader.page(page).size
+            found = await memory.search_archival(query, page=page, size=size)
+            return await found.describe(UTC, reader)
+
+    async def memory_read(
+        self,
+        context: ToolCall,
+        label: Annotated[str, Field(description="As results show it: m12003, p17, p17@handbook.")],
+        agent: AgentName = None,
+        start: Annotated[int, Field(description="Character to begin with, from 1.", ge=1)] = 1,
+    ) -> str:
+        """Read one message or passage whole, by the label that results show."""
+        async with _told():
+            memory, reader = await self._read(context, agent)
+            return await (await memory.read(label)).describe(start, UTC, reader)
 
     async def archival_memory_insert(
         self,
@@ -178,10 +204,34 @@ class Memories:
         asker = self.whose(context)
         if write and not asker.may_write:
             raise Forbidden("The API key has not the scope write.", scope="write")
-        agent = await self._agent(asker.tenant, name or self.only)
-        if name and self.only and agent.id != (await self._agent(asker.tenant, self.only)).id:
+        agent = await self._meant(asker.tenant, name)
+        return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
+
+    async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
+        """An agent's memory, and a reader with the agent's window."""
+        tenant = self.whose(context).tenant
+        agent = await self._meant(tenant, name)
+        memory = AgentMemory(agent.id, tenant, self.database, self.archival, self.recall)
+        async with self.database.tenant(tenant) as tx:
+            row = await context_row(tx, agent.id)
+        scale = None if row is None else leases.state_from_row(row).token_scale
+        return memory, await self._reader(agent, scale)
+
+    async def _reader(self, agent: Agent, scale: float | None) -> Reader:
+        window, count, expected = DEFAULT_WINDOW, ByteBound().count, BOUND_SCALE
+        if self.models is not None and not self.models.loading():
+            with suppress(ModelError):  # memories can be read while the model is away
+                model = self.models.get(agent.model)
+                window = await model.context_window()
+                count, expected = model.count_tokens, model.expected_scale
+        limit = AgentOptions.model_validate(agent.options).context_window
+        return Reader(min(window, limit or window), count, scale or expected)
+
+    async def _meant(self, tenant: str, name: str | None) -> Agent:
+        agent = await self._agent(tenant, name or self.only)
+        if name and self.only and agent.id != (await self._agent(tenant, self.only)).id:
             raise InvalidInput(f"This server is for the agent {self.only!r} only.")
-        return AgentMemory(agent.id, asker.tenant, self.database, self.archival)
+        return agent
 
     async def _agent(self, tenant: str, name: str | None) -> Agent:
         if name is None:
@@ -208,6 +258,7 @@ def make_server(memories: Memories) -> MCPServer[Any]:
         memories.working_context_replace,
         memories.recall_memory_search,
         memories.archival_memory_search,
+        memories.memory_read,
         memories.archival_memory_insert,
     ]
     for function in offered:

@@ -1,6 +1,7 @@
 """What the routes of an agent's archival storage and of a collection have in common."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC
 from typing import Annotated
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from memserver.api.uploads import parse_metadata
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.results import excerpts, passage_result
 from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
@@ -92,7 +94,8 @@ class Asked:
         asked = ArchivalQuery(self._query, filters.read(services), self._mode)
         async with LazyTransaction(services.database, tenant) as transaction:
             found = await services.archival.search(transaction, searched, asked, self._page)
-        return ArchivalResults.read(found)
+        results = [passage_result(each.passage, each.label, UTC) for each in found.found]
+        return ArchivalResults.read(found, await excerpts(results, self._query))
 
 
 FiltersDep = Annotated[Filters, Depends()]

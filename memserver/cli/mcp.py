@@ -36,9 +36,9 @@ async def _mcp(
 ) -> None:
     from memserver.api.mcp_server import Memories, always, make_server  # noqa: PLC0415 - a second long
 
-    async with memory_alone(settings, app_url) as (database, archival):
+    async with memory_alone(settings, app_url) as (memory, models):
         tenant, agent = offered
-        memories = Memories(database, archival, always(tenant), agent)
+        memories = Memories(*memory, always(tenant), agent, models)
         await memories.check(tenant)
         server = make_server(memories)
         if port is None:

@@ -113,6 +113,12 @@ def search_archival(
     )
 
 
+def get_archival(agent: Id, label: str) -> Request[Passage]:
+    """Get one passage of what the agent searches, by its label: p17, p17@handbook."""
+    ids = {"agent": agent, "label": label}
+    return Request("GET", "/agents/{agent}/passages/{label}", Passage.model_validate, ids)
+
+
 def delete_archival(agent: Id, passage: Id) -> Request[None]:
     """Delete a passage of the agent's own collection."""
     ids = {"agent": agent, "passage_id": passage}

@@ -53,6 +53,7 @@ class AsyncMessages(AsyncResource):
     send = AsyncMethod(messages.send_message)
     list = AsyncMethod(messages.list_messages)
     all = AsyncItems(messages.list_messages)
+    get = AsyncMethod(messages.get_message)
     import_past = AsyncMethod(messages.import_messages)
 
     def stream(self, agent: Id, text: str, *, idempotency_key: str | None = None) -> AsyncStream:
@@ -158,6 +159,7 @@ class AsyncArchival(AsyncResource):
     list = AsyncMethod(archival.list_archival)
     all = AsyncItems(archival.list_archival)
     search = AsyncMethod(archival.search_archival)
+    get = AsyncMethod(archival.get_archival)
     delete = AsyncMethod(archival.delete_archival)
     collections = AsyncMethod(archival.agent_collections)
     all_collections = AsyncItems(archival.agent_collections)

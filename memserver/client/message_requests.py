@@ -65,6 +65,16 @@ def list_messages(
     )
 
 
+def get_message(agent: Id, position: int) -> Request[Message]:
+    """Get one message of the history."""
+    return Request(
+        "GET",
+        "/agents/{agent}/messages/{position}",
+        Message.model_validate,
+        {"agent": agent, "position": position},
+    )
+
+
 def import_messages(
     agent: Id,
     messages: Sequence[JsonObject],
@@ -116,7 +126,7 @@ def search_recall(
     start_date: Date | None = None,
     end_date: Date | None = None,
     role: Literal["user", "assistant"] | None = None,
-    meaning: str | None = None,
+    mode: Literal["hybrid", "exact", "words", "meaning"] = "hybrid",
     page: int = 1,
     after: str | None = None,
     limit: int = 10,
@@ -125,19 +135,20 @@ def search_recall(
 
     Args:
         agent: whose.
-        query: a literal substring.
-        ignore_case: of it.
+        query: what to look for. Messages that hold this very text come first, then those found by its words and
+            by meaning; left out: all, oldest first.
+        ignore_case: by the very text alone, upper and lower case alike.
         start_date: when it was said, at the earliest.
         end_date: and at the latest.
         role: who said it.
-        meaning: what it should mean; only of agents with the option embed_recall. Best first.
+        mode: what to look by; hybrid is all three.
         page: from 1.
-        after: instead of a page, the `next` of the one before; not in a search by meaning.
+        after: instead of a page, the `next` of the one before, which a search by the very text has.
         limit: messages on a page.
     """
     parameters = {
         **_recall_filter(query, ignore_case, start_date, end_date, role),
-        "meaning": meaning,
+        "mode": mode,
         "page": None if after is not None else page,
         "after": after,
         "limit": limit,
@@ -161,13 +172,17 @@ def recall_matches(
     role: Literal["user", "assistant"] | None = None,
     limit: int = 50,
 ) -> PageRequest[FoundMessage, str]:
-    """All that a search of what was said finds; the arguments are those of `search_recall`."""
+    """All messages that hold the very text; the arguments are those of `search_recall`."""
     return PageRequest(
         "GET",
         "/agents/{agent}/recall/search",
         _matches,
         {"agent": agent},
-        {**_recall_filter(query, ignore_case, start_date, end_date, role), "limit": limit},
+        {
+            **_recall_filter(query, ignore_case, start_date, end_date, role),
+            "mode": "exact",
+            "limit": limit,
+        },
     )
 
 

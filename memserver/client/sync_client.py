@@ -47,6 +47,7 @@ class Messages(Resource):
     send = Method(messages.send_message)
     list = Method(messages.list_messages)
     all = Items(messages.list_messages)
+    get = Method(messages.get_message)
     import_past = Method(messages.import_messages)
 
     def stream(self, agent: Id, text: str, *, idempotency_key: str | None = None) -> Stream:
@@ -152,6 +153,7 @@ class Archival(Resource):
     list = Method(archival.list_archival)
     all = Items(archival.list_archival)
     search = Method(archival.search_archival)
+    get = Method(archival.get_archival)
     delete = Method(archival.delete_archival)
     collections = Method(archival.agent_collections)
     all_collections = Items(archival.agent_collections)

@@ -11,8 +11,8 @@ from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.chunking import Span, cut_long, embed_whole
 from memserver.memory.fusion import Order, fuse
 from memserver.memory.language import detect_aside
-from memserver.memory.paging import Page, describe
-from memserver.memory.text import snippet, stamp
+from memserver.memory.paging import Page, header
+from memserver.memory.results import Reader, describe, passage_label, passage_result
 from memserver.messages import FoundPassage, Passage
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
@@ -20,7 +20,6 @@ from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import EVERYTHING, PassageFilter
 from memserver.storage.passages import NewPassage, PassageChange
 
-RESULT_CHARACTERS = 1000
 MOST_REACHABLE = 200
 """Results of a search that can be paged; each retriever finds as many at most."""
 MOST_COUNTED = 10_000
@@ -68,22 +67,25 @@ class ArchivalPage:
             other finds all that the filter lets through, of which MOST_COUNTED are counted.
         page: which page it is.
         mode: what found them.
+        query: what was looked for.
     """
 
     found: tuple[FoundPassage, ...]
     total: int
     page: Page
     mode: SearchMode
+    query: str
 
     @property
     def reachable(self) -> int:
         """How many results can be paged."""
         return min(self.total, MOST_REACHABLE)
 
-    def describe(self, zone: tzinfo) -> str:
-        """The answer of a search tool, its times in this zone."""
-        lines = [_line(found.passage, zone) for found in self.found]
-        return describe(lines, self.page, self.total, reachable=self.reachable)
+    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+        """The answer of a search tool, its times in this zone, for who reads it."""
+        results = [passage_result(each.passage, each.label, zone) for each in self.found]
+        head = header(len(results), self.page, self.total, reachable=self.reachable)
+        return await describe(head, results, self.query, reader)
 
 
 class ArchivalStorage:
@@ -281,7 +283,7 @@ async def _find(
     query, mode = asked
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
-        return ArchivalPage((), total, page, mode)
+        return ArchivalPage((), total, page, mode, query.text)
     depth = min(page.offset + page.size, MOST_REACHABLE) if mode == "vector" else MOST_REACHABLE
     orders = []
     for model, vector in vectors.items():
@@ -298,11 +300,19 @@ async def _find(
     shown = fused[page.offset : page.offset + page.size] if page.number >= 1 else []
     stored = await passage_search.fetch(tx, [hit.ranked for hit in shown])
     found = tuple(
-        FoundPassage(stored[hit.ranked.passage_id], hit.score, hit.sources)
+        FoundPassage(passage, hit.score, hit.sources, label_of(passage, searched))
         for hit in shown
-        if hit.ranked.passage_id in stored
+        if (passage := stored.get(hit.ranked.passage_id)) is not None
     )
-    return ArchivalPage(found, total, page, mode)
+    return ArchivalPage(found, total, page, mode, query.text)
+
+
+def label_of(passage: Passage, searched: Sequence[Collection]) -> str:
+    """What an agent calls a passage of one of these collections, of which its own is the first."""
+    first, named = searched[0], {str(collection.id): collection.name for collection in searched}
+    if first.own and str(first.id) == passage.collection_id:
+        return passage_label(passage.number)
+    return passage_label(passage.number, named[passage.collection_id])
 
 
 def no_embedder(model: str, current: str) -> EmbeddingError:
@@ -335,17 +345,3 @@ def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
         )
         for number, span in enumerate(spans, 1)
     ]
-
-
-def _line(passage: Passage, zone: tzinfo) -> str:
-    text = snippet(passage.text, RESULT_CHARACTERS)
-    return f"[{stamp(passage.created_at, zone)}] {_origin(passage.metadata)}{text}"
-
-
-def _origin(metadata: Mapping[str, Any]) -> str:
-    """Where a document's passage comes from, as a model reads it: (rules.pdf, page 3, Fees)."""
-    name, page = metadata.get("document_name"), metadata.get("page")
-    if not name:
-        return ""
-    parts = [name, f"page {page}" if page else "", metadata.get("heading", "")]
-    return f"({', '.join(snippet(str(part), 100) for part in parts if part)}) "

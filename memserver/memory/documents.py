@@ -7,7 +7,7 @@ Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.document
 
 import asyncio
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
@@ -278,6 +278,7 @@ class _Source:
             "end": span.end,
             "page": first.page,
             "page_end": last.page if last.page != first.page else None,
+            "page_starts": self._page_starts(span) or None,
             "heading": last.heading or None,
             "record": first.record,
         }
@@ -293,6 +294,15 @@ class _Source:
             created_at=self.document.created_at,
             id=nth_id(self.document.id, number),
         )
+
+    def _page_starts(self, span: Span) -> list[tuple[int, int]]:
+        """The pages that begin within a chunk, each with its first character there."""
+        first, end = bisect_right(self._starts, span.start), bisect_left(self._starts, span.end)
+        return [
+            (section.page, section.start - span.start)
+            for section in self._sections[first:end]
+            if section.page is not None
+        ]
 
     def _section(self, at: int) -> Section:
         index = bisect_right(self._starts, at) - 1

@@ -35,7 +35,7 @@ _END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _ENDS = tuple(".!?…\"')]\u3002\uff01\uff1f")
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)?")
 _FIRST_PERSON = re.compile(r"\b(i|im|ive|my|mine|we|our)\b", re.IGNORECASE)
-_PLAIN = frozenset(
+PLAIN = frozenset(
     """a about actually after again all also am an and any are as at be because been before being but by
     bye can could did do does don down for from get go going good got great had haha has have he hello
     her here hey hi him his hmm how i if im in into is it its just know like ll lol lot m maybe me more
@@ -134,7 +134,7 @@ def _value(sentence: Sentence, *, old: bool) -> dict[str, float]:
     found: dict[str, float] = {}
     for number, match in enumerate(_WORD.finditer(sentence.text)):
         word = match[0].lower().removesuffix("'s")
-        if word in _PLAIN or "'" in word:
+        if word in PLAIN or "'" in word:
             continue
         named = match[0][0].isdigit() or (number > 0 and match[0][0].isupper())
         found[word.rstrip("s") if len(word) > 3 else word] = factor * (NAMED if named else 1.0)

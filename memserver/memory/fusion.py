@@ -49,3 +49,12 @@ def fuse(orders: Sequence[Order]) -> list[Fused]:
             ranked[found.passage_id] = found
     best = sorted(scores, key=lambda passage: (-scores[passage], passage))
     return [Fused(ranked[id_], scores[id_], tuple(sources[id_])) for id_ in best]
+
+
+def fused_order(orders: Sequence[Sequence[int]]) -> list[int]:
+    """What several orders hold, best first, each once."""
+    scores: dict[int, float] = {}
+    for order in orders:
+        for rank, key in enumerate(order, 1):
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
+    return sorted(scores, key=lambda key: -scores[key])

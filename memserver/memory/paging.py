@@ -27,15 +27,10 @@ class Page:
         return self.number >= 1 and self.offset < total
 
 
-def describe(
-    lines: Sequence[str],
-    page: Page,
-    total: int,
-    *,
-    reachable: int | None = None,
-    exact: bool = True,
+def header(
+    shown: int, page: Page, total: int, *, reachable: int | None = None, exact: bool = True
 ) -> str:
-    """The answer of a search tool: "Showing 10 of 124 results (page 1/13)", then the results.
+    """The first line of a search tool's answer: "Showing 10 of 124 results (page 1/13):".
 
     Of many results only the best may be `reachable`; then that is said. Where the total is not exact:
     "Showing 10 of more than 10000 results (page 1)".
@@ -47,5 +42,9 @@ def describe(
     if within < total:
         place += f"; only the best {within} can be paged"
     of = total if exact else f"more than {total}"
-    head = f"Showing {len(lines)} of {of} results ({place})"
-    return "\n".join([head + (":" if lines else "."), *lines])
+    return f"Showing {shown} of {of} results ({place}){':' if shown else '.'}"
+
+
+def describe(lines: Sequence[str], page: Page, total: int, *, exact: bool = True) -> str:
+    """A search tool's answer of lines that are short."""
+    return "\n".join([header(len(lines), page, total, exact=exact), *lines])

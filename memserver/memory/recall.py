@@ -1,49 +1,254 @@
-"""Recall storage as a tool and a caller search it: by substring, by date, by role; page by page or behind a cursor."""
+"""Recall storage as a tool and a caller search it: by text, words, meaning, date and role; in pages or after a cursor."""
 
 import base64
 import binascii
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal
 from uuid import UUID
 
-from memserver.errors import InvalidInput
-from memserver.memory.paging import Page, describe
-from memserver.memory.text import snippet, stamp
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import EmbeddingError, InvalidInput
+from memserver.memory.fusion import fused_order
+from memserver.memory.message_index import parts_of
+from memserver.memory.paging import Page, header
+from memserver.memory.results import Reader, describe, message_result
 from memserver.messages import Message
-from memserver.storage import recall
-from memserver.storage.database import Transaction
+from memserver.storage import message_index, message_vectors, recall
+from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import Found, Place, RecallQuery, Span
 
-RESULT_CHARACTERS = 400
+logger = logging.getLogger(__name__)
+
 COUNTED_TO = 10_000
-"""Results that are counted exactly; of a word in every message nobody needs to know more."""
+"""Results of a search by the very text that are counted; of a word in every message nobody needs to know more."""
+HYBRID_COUNTED_TO = 300
+"""Of a hybrid search, which an agent waits for."""
+ENOUGH_EXACT = 100
+"""With so many messages that hold the very text nothing is looked for by words and meaning."""
+MOST_RANKED = 100
+"""Messages that words and meaning together find."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+FoundBy = Literal["exact", "words", "meaning"]
+"""What found a message: the very text; its words, in any order and form; what it means."""
+RecallMode = Literal["hybrid", "exact", "words", "meaning"]
+"""What a search looks by; hybrid is all three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of an agent's messages can be found by meaning; `complete`: all of turns that have ended."""
+
+    embedded: int
+    messages: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHit:
+    """A message that was found.
+
+    Attributes:
+        message: it.
+        found_by: what found it; empty where only dates and roles were asked for.
+        part: of its text, what means most nearly what was looked for; None if it wasn't found by meaning.
+        score: of the meaning: cosine similarity.
+    """
+
+    message: Message
+    found_by: tuple[FoundBy, ...] = ()
+    part: slice | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecallPage:
-    """What a search found on one page; `exact`: whether `total` is all, or there are more."""
+    """What a search found on one page.
 
-    messages: tuple[Message, ...]
+    Attributes:
+        hits: in order: those that hold the very text first, newest first; then by words and meaning, best first.
+        total: of all pages; `exact`: whether that is all, or there are more.
+        exact: see `total`.
+        next: the cursor of what follows, for a search by text, date or role alone.
+        page: which page it is.
+        coverage: how much can be found by meaning, where that was looked for.
+        failed: whether it could not be looked for by meaning.
+        query: what was looked for.
+    """
+
+    hits: tuple[RecallHit, ...]
     total: int
     exact: bool
     next: str | None
     page: Page
+    coverage: Coverage | None = None
+    failed: bool = False
+    query: str = ""
 
-    def describe(self, zone: tzinfo) -> str:
-        """The answer of a search tool, its times in this zone."""
-        lines = [line(message, zone) for message in self.messages]
-        return describe(lines, self.page, self.total, exact=self.exact)
+    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+        """The answer of a search tool, its times in this zone, for who reads it."""
+        results = [
+            message_result(hit.message, zone, found_by=hit.found_by, part=hit.part)
+            for hit in self.hits
+        ]
+        head = header(len(results), self.page, self.total, exact=self.exact)
+        described = await describe(head, results, self.query, reader)
+        return f"{described}\n(The search by meaning failed.)" if self.failed else described
 
 
-async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page) -> RecallPage:
-    """Search the history. A page that doesn't exist is empty, with the right total."""
+class RecallStorage:
+    """Searches the history of agents; no transaction is open while a query is embedded."""
+
+    def __init__(self, embedder: Embedder | None) -> None:
+        """Make it with the embedder of the messages; None: they have no vectors."""
+        self._embedder = embedder
+
+    async def search(
+        self,
+        transaction: LazyTransaction,
+        agent_id: UUID,
+        query: RecallQuery,
+        page: Page,
+        mode: RecallMode = "hybrid",
+    ) -> RecallPage:
+        """Search the history. A page that doesn't exist is empty, with the right total.
+
+        A query without a text lists what its dates and roles let through. If the embedder fails, a hybrid
+        search finds what it can without it.
+
+        Raises:
+            EmbeddingError: the embedder failed in a search by meaning alone.
+            InvalidInput: in a search by meaning alone: messages aren't embedded on this server.
+        """
+        blank = query.text is None or not query.text.strip()
+        if blank or query.ignore_case or mode == "exact":
+            return await search(await transaction.get(), agent_id, query, page)
+        vector, failed = await self._vector(query.text or "", mode)
+        tx = await transaction.get()
+        exact: list[int] = []
+        if mode == "hybrid":
+            span = Span(ENOUGH_EXACT, count_to=HYBRID_COUNTED_TO)
+            total, counted, exact = await recall.count_and_positions(tx, agent_id, query, span)
+            if total >= ENOUGH_EXACT:
+                return await self._exact_page(tx, agent_id, query, page, (total, counted, exact))
+        found: dict[int, RecallHit] = {}
+        ranked, coverage = await self._ranked(tx, agent_id, query, mode, vector)
+        order = [*exact, *(position for position in ranked if position not in set(exact))]
+        order = order[: len(exact) + MOST_RANKED]
+        offset = min(max(page.offset, 0), len(order)) if page.number >= 1 else len(order)
+        shown = order[offset : offset + page.size]
+        for message in await recall.at_positions(tx, agent_id, shown):
+            hit = ranked.get(message.position, _Ranked())
+            by: tuple[FoundBy, ...] = ("exact",) if message.position in exact else hit.found_by
+            found[message.position] = RecallHit(message, by, _part(message, hit.part), hit.score)
+        hits = tuple(found[position] for position in shown if position in found)
+        return RecallPage(hits, len(order), True, None, page, coverage, failed, query.text or "")
+
+    async def _exact_page(
+        self,
+        tx: Transaction,
+        agent_id: UUID,
+        query: RecallQuery,
+        page: Page,
+        found: tuple[int, bool, list[int]],
+    ) -> RecallPage:
+        """A page of messages that hold the very text, of which the first are known."""
+        total, counted, first = found
+        if page.number < 1 or page.offset + page.size > len(first):
+            return await search(tx, agent_id, query, page, count_to=HYBRID_COUNTED_TO)
+        shown = first[page.offset : page.offset + page.size]
+        messages = await recall.at_positions(tx, agent_id, shown)
+        hits = tuple(RecallHit(message, ("exact",)) for message in messages)
+        last = messages[-1]
+        cursor = write_cursor(Place(last.created_at, last.position))
+        return RecallPage(hits, total, counted, cursor, page, query=query.text or "")
+
+    async def _vector(self, text: str, mode: RecallMode) -> tuple[Vector | None, bool]:
+        """The query's vector, if meaning counts; and whether the embedder failed."""
+        if mode == "words" or (self._embedder is None and mode == "hybrid"):
+            return None, False
+        if self._embedder is None:
+            raise InvalidInput(
+                "Messages can't be searched by meaning on this server.",
+                hint="Search by words, or set MEMSERVER_EMBED_MESSAGES.",
+            )
+        try:
+            [vector] = await self._embedder.embed([text])
+        except EmbeddingError as error:
+            if mode == "meaning":
+                raise
+            logger.warning("A search goes without meaning: %s", error)
+            return None, True
+        return vector, False
+
+    async def _ranked(
+        self,
+        tx: Transaction,
+        agent_id: UUID,
+        query: RecallQuery,
+        mode: RecallMode,
+        vector: Vector | None,
+    ) -> tuple[dict[int, "_Ranked"], Coverage | None]:
+        """What words and meaning find, best first; and how much can be found by meaning."""
+        orders: dict[FoundBy, list[int]] = {}
+        near: dict[int, message_vectors.Near] = {}
+        coverage = None
+        if mode != "meaning":
+            orders["words"] = await recall.by_words(tx, agent_id, query, at_most=MOST_RANKED)
+        if vector is not None and self._embedder is not None:
+            state, coverage = await _state(tx, agent_id, self._embedder.model, len(vector))
+            if state is not None:
+                best = await nearest(tx, state, vector, query, MOST_RANKED)
+                near = {each.position: each for each in best}
+            orders["meaning"] = list(near)
+        ranked = {}
+        for position in fused_order(list(orders.values())):
+            by = tuple(name for name, found in orders.items() if position in found)
+            part = near.get(position)
+            ranked[position] = _Ranked(by) if part is None else _Ranked(by, part.part, part.score)
+        return ranked, coverage
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    found_by: tuple[FoundBy, ...] = ()
+    part: int | None = None
+    score: float | None = None
+
+
+def _part(message: Message, number: int | None) -> slice | None:
+    if number is None:
+        return None
+    return next((part for at, part in enumerate(parts_of(message.text)) if at == number), None)
+
+
+async def _state(
+    tx: Transaction, agent_id: UUID, model: str, dimension: int
+) -> tuple[message_vectors.Embedded | None, Coverage]:
+    """How far an agent's vectors go; what lacks is asked for, as after a change of the embedding model."""
+    state = await message_vectors.embedded(tx, agent_id, model, dimension)
+    messages, settled = await message_vectors.said(tx, agent_id)
+    complete = settled <= (state.embedded_to if state else 0)
+    if not complete:
+        await message_index.request(tx, agent_id)
+    return state, Coverage(state.messages if state else 0, messages, complete)
+
+
+async def search(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page, *, count_to: int = COUNTED_TO
+) -> RecallPage:
+    """The messages that hold the query's very text, newest first; without a text, oldest first."""
     # A bigint offset: a page number may be anything.
     offset = min(max(page.offset, 0), 2**61)
     limit = page.size if page.number >= 1 else 0
-    span = Span(limit, offset, count_to=COUNTED_TO)
-    found = await recall.search(tx, agent_id, query, span)
-    return RecallPage(found.messages, found.total, found.exact, _next(found), page)
+    found = await recall.search(tx, agent_id, query, Span(limit, offset, count_to=count_to))
+    by: tuple[FoundBy, ...] = () if query.text is None else ("exact",)
+    hits = tuple(RecallHit(message, by) for message in found.messages)
+    text = query.text or ""
+    return RecallPage(hits, found.total, found.exact, _next(found), page, query=text)
 
 
 async def search_after(
@@ -74,12 +279,6 @@ def read_cursor(text: str) -> Place:
         raise InvalidInput(
             f"after: {text!r} is no cursor.", hint="Take the `next` of the page before."
         ) from error
-
-
-def line(message: Message, zone: tzinfo) -> str:
-    """A result as a model reads it."""
-    text = snippet(message.text, RESULT_CHARACTERS)
-    return f"[{stamp(message.created_at, zone)}] {message.role}: {text}"
 
 
 def _next(found: Found) -> str | None:

@@ -109,7 +109,7 @@ def snippet(text: str, characters: int) -> str:
     return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
-async def shorten(text: str, tokens: int, limit: int, model: ChatModel) -> str:
+async def shorten(text: str, tokens: int, limit: int, model: ChatModel, more: str = "") -> str:
     """Head and tail of a text, so that it has at most `limit` of the model's tokens.
 
     Args:
@@ -117,12 +117,13 @@ async def shorten(text: str, tokens: int, limit: int, model: ChatModel) -> str:
         tokens: how many it has.
         limit: how many it may have, at least 32.
         model: counts.
+        more: where the whole can be read.
     """
     if tokens <= limit:
         return text
     keep = int(len(text) * limit / tokens)
     for _ in range(16):
-        shown = cut_middle(text, keep, f"… [shortened: the whole has {tokens} tokens] …")
+        shown = cut_middle(text, keep, f"… [shortened: the whole has {tokens} tokens{more}] …")
         [count] = await model.count_tokens([shown])
         if count <= limit or keep == 0:
             return shown

@@ -230,7 +230,9 @@ async def own_of(tx: Transaction, agent_id: UUID) -> Collection:
 async def readable_by(tx: Transaction, agent_id: UUID) -> list[Collection]:
     """The agent's own collection first, then those attached to it. Raises NotFound."""
     cursor = await tx.execute(
-        f"SELECT {_OF_C} FROM collections_of(%s) c ORDER BY c.own DESC, c.name, c.id", [agent_id]
+        f"""SELECT {_OF_C} FROM collections_of(%(agent)s) c ORDER BY
+            c.id = (SELECT collection_id FROM agents WHERE id = %(agent)s) DESC, c.name, c.id""",
+        {"agent": agent_id},
     )
     found = [Collection(**row) for row in await cursor.fetchall()]
     if not found:

@@ -30,18 +30,19 @@ class Lexed:
 
 
 async def lexing(
-    tx: Transaction, collection: Collection, detected: Sequence[str]
+    tx: Transaction, language: str, present: Sequence[str], detected: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """In which language each of these texts is lexed, and the languages that the collection has with them.
+    """In which language each of these texts is lexed, and the languages that there are with them.
 
     Args:
-        tx: a transaction that holds the collection's row.
-        collection: where the texts go.
+        tx: a transaction that holds the row which has `present`.
+        language: of the collection to which the texts go, or of the agent that said them; or AUTO.
+        present: the languages that there are.
         detected: the language that each text seems to be in.
     """
-    languages = list(collection.languages)
-    if collection.language != AUTO:
-        return [collection.language] * len(detected), languages
+    languages = list(present)
+    if language != AUTO:
+        return [language] * len(detected), languages
     new = Counter(each for each in detected if each not in {*languages, "english", SIMPLE})
     if new:
         room = MOST_LANGUAGES - len(set(languages) - {SIMPLE})
@@ -106,7 +107,7 @@ async def lex_again(
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return
-    lexed_in, languages = await lexing(tx, collection, detected)
+    lexed_in, languages = await lexing(tx, collection.language, collection.languages, detected)
     await tx.execute(
         """WITH lexed AS (
                UPDATE passages p SET lexemes = lexemes_of(n.language, p.content)

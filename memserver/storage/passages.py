@@ -106,7 +106,7 @@ async def insert(
         check_vector(collection, model, passage.embedding)
     ids = [passage.id or new_id() for passage in passages]
     lexed_in, spoken = await languages.lexing(
-        tx, collection, [passage.language for passage in passages]
+        tx, collection.language, collection.languages, [passage.language for passage in passages]
     )
     cursor = await tx.execute(
         _INSERT,
@@ -256,7 +256,9 @@ async def update(
         EmbeddingError: the vector is not of the collection's model and dimension.
     """
     collection = await collections.lock(tx, collection_id)
-    [lexed_in], spoken = await languages.lexing(tx, collection, [change.language])
+    [lexed_in], spoken = await languages.lexing(
+        tx, collection.language, collection.languages, [change.language]
+    )
     if change.embedding is not None:
         check_vector(collection, model, change.embedding)
     cursor = await tx.execute(
@@ -308,6 +310,20 @@ async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage
     if row is None:
         raise no_passage(passage_id)
     return passage_from_row(row)
+
+
+async def around(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
+    """The passage of this number, the one before it and the one after it, where there are such, in order."""
+    cursor = await tx.execute(
+        f"""(SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+                AND number <= %(number)s ORDER BY number DESC LIMIT 2)
+            UNION ALL
+            (SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+                AND number > %(number)s ORDER BY number LIMIT 1)
+            ORDER BY number""",
+        {"collection": collection_id, "number": number},
+    )
+    return [passage_from_row(row) for row in await cursor.fetchall()]
 
 
 async def forget_vectors(

@@ -17,6 +17,10 @@ _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
+MOST_CANDIDATES = 2_000
+"""Messages whose words are compared; common words don't add to them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a message stands in the order of a search: what comes behind it stays behind it."""
@@ -137,6 +141,26 @@ async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
         rows[0]["exact"],
         rows[0]["further"],
     )
+
+
+async def by_words(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, *, at_most: int
+) -> list[int]:
+    """Where the messages stand that hold words of the query's text, in any order and form, best first.
+
+    They are indexed a moment after their turn; until then they aren't found.
+    """
+    cursor = await tx.execute(
+        """SELECT found_at FROM rank_messages(
+               %(agent_id)s, %(text)s, %(since)s, %(until)s, %(roles)s, %(before)s, %(at_most)s,
+               %(candidates)s)""",
+        {
+            **_search_parameters(agent_id, query, Span(at_most)),
+            "at_most": at_most,
+            "candidates": MOST_CANDIDATES,
+        },
+    )
+    return [row["found_at"] for row in await cursor.fetchall()]
 
 
 async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from memserver.memory import recall, working_context
+from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage, PassageText
-from memserver.memory.paging import Page
-from memserver.memory.recall import RecallPage
+from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.reading import Found
+from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.memory.text import clean
 from memserver.messages import Passage, Section
 from memserver.storage import agents, collections, sections
@@ -33,6 +34,7 @@ class AgentMemory:
     _tenant: str
     _database: Database
     _archival: ArchivalStorage
+    _recall: RecallStorage
     _before: int | None = None
 
     @property
@@ -70,14 +72,17 @@ class AgentMemory:
                 tx, self.agent_id, section, clean(old), clean(new), self._editor
             )
 
-    async def search_recall(self, text: str, *, page: int = 1) -> RecallPage:
-        """Search the history for a substring, upper and lower case alike; newest first."""
-        query = RecallQuery(text=clean(text), ignore_case=True, before=self._before)
+    async def search_recall(self, text: str, *, page: int = 1, size: int = PAGE_SIZE) -> RecallPage:
+        """Search the history: messages that hold the very text first, then by words and meaning, best first."""
+        query = RecallQuery(text=clean(text), before=self._before)
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
-            return await recall.search(tx, self.agent_id, query, Page(page))
+        async with LazyTransaction(self._database, self._tenant) as lazy:
+            return await self._recall.search(lazy, self.agent_id, query, Page(page, size))
 
-    async def search_archival(self, text: str, *, page: int = 1) -> ArchivalPage:
+    async def search_archival(
+        self, text: str, *, page: int = 1, size: int = PAGE_SIZE
+    ) -> ArchivalPage:
         """Search archival storage, best first.
 
         Raises:
@@ -87,10 +92,20 @@ class AgentMemory:
         searched = partial(collections.readable_by, agent_id=self.agent_id)
         async with LazyTransaction(self._database, self._tenant) as lazy:
             query = ArchivalQuery(clean(text))
-            return await self._archival.search(lazy, searched, query, Page(page))
+            return await self._archival.search(lazy, searched, query, Page(page, size))
+
+    async def read(self, label: str) -> Found:
+        """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.
+
+        Raises:
+            InvalidInput: it is no label.
+        """
+        async with self._database.tenant(self._tenant) as tx:
+            await agents.get(tx, self.agent_id)
+            return await reading.find(tx, self.agent_id, clean(label), until=self._before)
 
     async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> Passage:
-        """Keep a passage in the agent's own archival storage.
+        """Keep a passage in the agent's own archival storage: the first of several, if the text is that long.
 
         Raises:
             InvalidInput: the text is empty.
@@ -99,5 +114,5 @@ class AgentMemory:
         own = partial(collections.own_of, agent_id=self.agent_id)
         passage = PassageText(clean(text), tuple(clean(tag) for tag in tags))
         async with LazyTransaction(self._database, self._tenant) as lazy:
-            [stored] = await self._archival.insert(lazy, own, [passage])
-            return stored
+            stored = await self._archival.insert(lazy, own, [passage])
+            return stored[0]

@@ -154,7 +154,12 @@ async def _call(
     **arguments: Any,  # noqa: ANN401 - JSON
 ) -> object:
     memory = AgentMemory(
-        context.agent_id, context.tenant, context.database, context.archival, context.before
+        context.agent_id,
+        context.tenant,
+        context.database,
+        context.archival,
+        context.recall,
+        context.before,
     )
     facts: dict[str, Any] = {
         name: getattr(context, name) for name in ("agent_id", "tenant", "turn", "call_id", "now")

@@ -1,4 +1,4 @@
-"""The eight tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
+"""The nine tools by which an agent answers and moves facts between its memories (MemGPT, figure 3)."""
 
 from functools import partial
 from typing import Annotated
@@ -6,13 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
-from memserver.memory import recall, recall_meaning, working_context
+from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import Page
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
-from memserver.storage.recall_vectors import OPTION
 from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
 
@@ -23,6 +21,8 @@ Text = Annotated[str, Field(max_length=2000)]
 Query = Annotated[str, Field(description="What to look for.", max_length=200)]
 Words = Annotated[str, Field(description="A word or phrase as it was written.", max_length=200)]
 PageNumber = Annotated[int, Field(description="Page of the results, from 1.")]
+Label = Annotated[str, Field(description="Such as m12003 or p17.", max_length=250)]
+Start = Annotated[int, Field(description="Character to begin with, from 1.")]
 Date = Annotated[str, Field(description="YYYY-MM-DD, or today, or now.", max_length=40)]
 
 
@@ -54,8 +54,8 @@ async def working_context_replace(
     return ""
 
 
-async def recall_memory_search(context: ToolContext, query: Words, page: PageNumber = 1) -> str:
-    """Search all earlier messages for a word or phrase, upper and lower case as written."""
+async def recall_memory_search(context: ToolContext, query: Query, page: PageNumber = 1) -> str:
+    """Search all earlier messages: first those with these very words, then by words and meaning."""
     return await _recall(context, RecallQuery(text=query, before=context.before), page)
 
 
@@ -80,26 +80,6 @@ async def recall_memory_search_date(
     )
 
 
-async def recall_memory_search_meaning(
-    context: ToolContext, query: Query, page: PageNumber = 1
-) -> str:
-    """Search all earlier messages by meaning, whatever the words."""
-    if not query.strip():
-        raise ToolError("There is nothing to look for.")
-    embedder = context.archival.embedder
-    [vector] = await embedder.embed([query])
-    tx = await context.transaction.get()
-    wanted = RecallQuery(before=context.before)
-    model = embedder.model
-    try:
-        found = await recall_meaning.search(
-            tx, context.agent_id, wanted, Page(page), model=model, vector=vector
-        )
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
-    return found.describe(context.zone)
-
-
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
     own = partial(collections.own_of, agent_id=context.agent_id)
@@ -117,15 +97,24 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
     searched = partial(collections.readable_by, agent_id=context.agent_id)
     try:
         found = await context.archival.search(
-            context.transaction, searched, ArchivalQuery(query), Page(page)
+            context.transaction, searched, ArchivalQuery(query), context.reader.page(page)
         )
     except InvalidInput as error:
         raise ToolError(error.message) from error
-    return found.describe(context.zone)
+    await context.transaction.roll_back()  # nothing stays open while tokens are counted
+    return await found.describe(context.zone, context.reader)
+
+
+async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> str:
+    """Read one message or passage whole, by the label that results show."""
+    tx = await context.transaction.get()
+    found = await reading.find(tx, context.agent_id, label, until=context.position)
+    await context.transaction.roll_back()  # nothing stays open while tokens are counted
+    return await found.describe(start, context.zone, context.reader)
 
 
 def memory_tools() -> list[Tool]:
-    """The eight, in the order in which the model sees them, and one for agents whose recall is embedded."""
+    """The nine, in the order in which the model sees them."""
     return [
         make_tool(send_message, heartbeat=False, transactional=True, kind="memory"),
         *(
@@ -138,9 +127,9 @@ def memory_tools() -> list[Tool]:
                 recall_memory_search_date,
                 archival_memory_insert,
                 archival_memory_search,
+                memory_read,
             )
         ),
-        make_tool(recall_memory_search_meaning, transactional=True, kind="memory", option=OPTION),
     ]
 
 
@@ -151,6 +140,7 @@ def _editor(context: ToolContext) -> Editor:
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     if query.text is not None and not query.text.strip():
         raise ToolError("The query is empty. Name a word or phrase.")
-    tx = await context.transaction.get()
-    found = await recall.search(tx, context.agent_id, query, Page(page))
-    return found.describe(context.zone)
+    page_wanted = context.reader.page(page)
+    found = await context.recall.search(context.transaction, context.agent_id, query, page_wanted)
+    await context.transaction.roll_back()
+    return await found.describe(context.zone, context.reader)

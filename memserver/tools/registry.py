@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.recall import RecallStorage
+from memserver.memory.results import Reader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
 from memserver.tools.signature import RESERVED as RESERVED
@@ -40,10 +42,12 @@ class ToolContext:
         transaction: opens on first use, and commits together with the call's result.
         database: for a tool that is not transactional, whose work is its own.
         archival: archival storage with its embedder.
+        recall: recall storage.
         before: position of the turn's first message; a search of the past looks before it.
         position: of the call itself.
         now: the time of the call.
         zone: of dates that name none.
+        reader: the model that reads the result.
         alone: the turn's process died before, so a Python function gets a process of its own.
     """
 
@@ -54,10 +58,12 @@ class ToolContext:
     transaction: LazyTransaction
     database: Database
     archival: ArchivalStorage
+    recall: RecallStorage
     before: int
     position: int
     now: datetime
     zone: tzinfo
+    reader: Reader
     alone: bool = False
 
 
@@ -77,7 +83,6 @@ class Tool:
         kind: who runs it. One of kind "client" is never run here: its call waits for the caller.
         attached: every agent has it that doesn't detach it; else those that attach it.
         timeout: seconds; None: the server's.
-        option: only agents whose option of this name is on have it; None: all have.
     """
 
     spec: ToolSpec
@@ -86,7 +91,6 @@ class Tool:
     kind: ToolKind = "python"
     attached: bool = True
     timeout: float | None = None
-    option: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,23 +183,16 @@ class Toolset:
             names -= ends - set(missing) if len(missing) == 1 else ends
         return frozenset(names)
 
-    def specs(
-        self,
-        enums: Mapping[str, Sequence[str]] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> tuple[ToolSpec, ...]:
+    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
         """What the model is told.
 
         Args:
             enums: allowed values by parameter name, where an agent narrows them. They are those of
                 memory tools; another tool's parameter of that name is its own.
-            options: the agent's, of which some bring a tool.
         """
-        on = {name for name, value in (options or {}).items() if value is True}
         return tuple(
             _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
             for tool in self._tools.values()
-            if tool.option is None or tool.option in on
         )
 
 
@@ -205,7 +202,6 @@ def make_tool(
     heartbeat: bool = True,
     transactional: bool = False,
     kind: ToolKind = "python",
-    option: str | None = None,
 ) -> Tool:
     """Make a tool of one of our own functions: name, docstring and typed parameters become its spec.
 
@@ -221,7 +217,7 @@ def make_tool(
         signature.description,
         call_schema(signature.schema, heartbeat=heartbeat),
     )
-    return Tool(spec, function, transactional, kind, option=option)
+    return Tool(spec, function, transactional, kind)
 
 
 def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
@@ -263,13 +259,9 @@ class ToolRegistry:
         self.tools = {tool.spec.name: self.style.of(tool) for tool in tools}
         self.default = Toolset(tool for tool in self.tools.values() if tool.attached)
 
-    def specs(
-        self,
-        enums: Mapping[str, Sequence[str]] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> tuple[ToolSpec, ...]:
+    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
         """What the model of an agent is told that has changed nothing of its tools."""
-        return self.default.specs(enums, options)
+        return self.default.specs(enums)
 
 
 def _spent(rule: Rule, made: int) -> bool:

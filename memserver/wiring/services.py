@@ -21,13 +21,14 @@ from memserver.errors import MemserverError, SetupError
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
-from memserver.memory.recall_meaning import RecallEmbedding
+from memserver.memory.recall import RecallStorage
 from memserver.memory.relexing import Relexing
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
-from memserver.storage import recall_vectors
+from memserver.storage import message_index
 from memserver.storage.connecting import Limits as TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
@@ -175,15 +176,19 @@ async def upkeep_alone(
 @asynccontextmanager
 async def memory_alone(
     settings: Settings, app_url: str
-) -> AsyncIterator[tuple[Database, ArchivalStorage]]:
-    """The database and archival storage, for who uses memories without turns."""
+) -> AsyncIterator[tuple[tuple[Database, ArchivalStorage, RecallStorage], ModelSource | None]]:
+    """The database, archival and recall storage, and the models if they have an endpoint: for memories without turns."""
+    models = Models(settings) if settings.llm_base_url is not None else None
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
     try:
-        yield database, ArchivalStorage(embedder, others, mode=settings.archival_search)
+        archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
+        yield (database, archival, _recall(settings, embedder)), models
     finally:
+        if models is not None:
+            await models.aclose()
         await others.aclose()
         await embedder.aclose()
         await database.close()
@@ -214,6 +219,7 @@ async def assemble(
         database=database,
         models=models,
         archival=archival,
+        recall=_recall(settings, embedder),
         tools=Toolbox(registry, Remote(webhooks, mcp)),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
@@ -240,7 +246,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in),
+        job_handlers(faculties, upkeep, taken_in, embeds=settings.embed_messages),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -294,17 +300,21 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, *, embeds: bool
 ) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    recall = RecallEmbedding(faculties.database, faculties.archival)
+    indexing = MessageIndexing(faculties.database, faculties.archival, embeds=embeds)
     return {
         COMPACT: CompactionJob(faculties).run,
-        recall_vectors.JOB: recall.run,
+        message_index.JOB: indexing.run,
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
         **Relexing(faculties.database).handlers(),
     }
+
+
+def _recall(settings: Settings, embedder: Embedder) -> RecallStorage:
+    return RecallStorage(embedder if settings.embed_messages else None)
 
 
 def _database(app_url: str, settings: Settings) -> Database:

@@ -261,9 +261,6 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             str | None,
             typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
         ] = None,
-        embed_recall: Annotated[
-            bool, typer.Option(help="memserver's agents can search messages by meaning.")
-        ] = False,
         context_window: Annotated[
             int | None, typer.Option(min=512, help="Tokens that every system may use.")
         ] = None,
@@ -290,8 +287,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             TaskOptions(data, seed, _pairs(set_ or ())),
             SystemOptions(
                 mode.value,
-                ({"embed_recall": True} if embed_recall else {})
-                | ({"protocol": "chat"} if protocol is ProtocolName.CHAT else {}),
+                {"protocol": "chat"} if protocol is ProtocolName.CHAT else {},
                 context_window,
                 max_tokens,
                 window_tokens,

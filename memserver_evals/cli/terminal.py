@@ -9,13 +9,13 @@ from memserver_evals.scoring.statistics import Estimate
 
 
 def print_scores(table: Table) -> None:
-    """The main score with its interval, and what it cost; then the means of the other scores.
+    """The main score with its interval, a page of search results, and what it cost; then the means of the other scores.
 
     The report has their intervals.
     """
     titles = ("system", "n", table.main_score.replace("_", " "))
     print_table(
-        (*titles, "fitted", "tokens in/out", "no answer"),
+        (*titles, "fitted", "page", "tokens in/out", "no answer"),
         [_main(table, name) for name in table.systems],
         sentences=("no answer",),
     )
@@ -38,6 +38,7 @@ def _main(table: Table, name: str) -> Sequence[str]:
         str(one.examples),
         shown_estimate(one.scores.get(table.main_score), digits=2),
         "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %",
+        "-" if one.page_characters is None else f"{one.page_characters:.0f} chars",
         f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",
         ", ".join(f"{count} {code}" for code, count in one.errors.items()) or "0",
     )

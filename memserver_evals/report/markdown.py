@@ -34,7 +34,15 @@ def _parts(results: JsonObject) -> Iterator[str]:
     named = dict.fromkeys(name for one in systems.values() for name in one["scores"])
     scores = [main, *(name for name in named if name != main and AT not in name)]
     yield _table(
-        ["system", "examples", *map(_words, scores), "fitted", "tokens in / out", "no answer"],
+        [
+            "system",
+            "examples",
+            *map(_words, scores),
+            "fitted",
+            "page",
+            "tokens in / out",
+            "no answer",
+        ],
         [_row(name, one, scores) for name, one in systems.items()],
     )
     for key, values in results["groups"].items():
@@ -63,13 +71,14 @@ def _varies(one: JsonObject, scores: Sequence[str]) -> bool:
 
 
 def _row(name: str, one: JsonObject, scores: Sequence[str]) -> list[str]:
-    fitted = one["share_fitted"]
+    fitted, page = one["share_fitted"], one.get("page_characters")
     errors = [f"{count} {code}" for code, count in one["errors"].items()]
     return [
         name,
         str(one["examples"]),
         *(_shown(one["scores"].get(score)) for score in scores),
         NONE if fitted is None else f"{100 * fitted:.0f} % ({one['fitted_whole']} whole)",
+        NONE if page is None else f"{page:,.0f} characters",
         f"{one['tokens_in_per_example']:,.0f} / {one['tokens_out_per_example']:,.0f}",
         ", ".join(errors) or "0",
     ]

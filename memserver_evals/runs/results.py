@@ -36,6 +36,7 @@ class Row:
         scores: the task's and the judges'; nan is none.
         share_fitted: the least of its turns; None where that means nothing.
         error: why there is no answer, or none to one of several turns.
+        page_characters: of a page of search results, on average; None where there was none.
     """
 
     system: str
@@ -49,6 +50,7 @@ class Row:
     tokens_out: int
     share_fitted: float | None = None
     error: str = ""
+    page_characters: float | None = None
 
     def as_json(self) -> JsonObject:
         """As it is kept; nan, which JSON has not, is null."""
@@ -64,6 +66,7 @@ class Row:
             "tokens_out": self.tokens_out,
             "share_fitted": self.share_fitted,
             "error": self.error,
+            "page_characters": _or_none(self.page_characters),
         }
 
     @classmethod
@@ -90,6 +93,7 @@ class Summary:
     unjudged: Mapping[str, int]
     fitted_whole: int
     share_fitted: float | None
+    page_characters: float | None
 
     def as_json(self) -> JsonObject:
         """As it is kept."""
@@ -112,6 +116,7 @@ class Summary:
             "no_verdict": dict(self.unjudged),
             "fitted_whole": self.fitted_whole,
             "share_fitted": _or_none(self.share_fitted),
+            "page_characters": _or_none(self.page_characters),
         }
 
 
@@ -235,7 +240,13 @@ def _row(
         sum(turn.reply.tokens_out for turn in played.turns),
         min(shares, default=None),
         _error(played),
+        _mean([turn.reply.page_characters for turn in played.turns]),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _error(played: Played) -> str:
@@ -280,7 +291,8 @@ def _summary(rows: Sequence[Row], name: str) -> Summary:
             if each.startswith("judge_") and (missing := sum(map(math.isnan, values[each])))
         },
         sum(share >= 1 for share in shares),
-        sum(shares) / len(shares) if shares else None,
+        _mean(shares),
+        _mean([row.page_characters for row in rows]),
     )
 
 

@@ -7,9 +7,10 @@ agent takes part in every turn of the sessions instead, and so can act to rememb
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -19,7 +20,6 @@ from typing_extensions import override
 from memserver.client import AsyncClient
 from memserver.client.models import Answer
 from memserver.errors import Conflict, MemserverError
-from memserver.memory.text import snippet
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.oracle import MOST_STEPS, tell
 from memserver_evals.systems.recording import NoRecorder, Recorder
@@ -37,8 +37,8 @@ Mode = Literal["import", "act"]
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 """The time of documents, which have none of their own."""
 IMPORT_AT_ONCE, INSERT_AT_ONCE, MAKING_SECONDS = 10_000, 200, 0.5
-RESULT_CHARACTERS = 60
-"""By so much of a text a search result is recognised."""
+SEARCHES = ("archival_memory_search", "recall_memory_search")
+_LABEL = re.compile(r"^\[([mp])(\d+(?:@[^,\]]+)?)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class AgentSetup:
 
     Attributes:
         mode: how the sessions get into the memory.
-        options: more of the agent's options, such as context_window or embed_recall. Where they say that the
+        options: more of the agent's options, such as context_window. Where they say that the
             protocol is chat, the task's instructions are the system prompt, as a policy is trained with them.
         model: the agents', by its name at the server's endpoint; None is the server's own.
         keep: agents stay after their example, to be looked at.
@@ -170,8 +170,7 @@ class MemoryConversation(Conversation):
             await self._import(said)
         else:
             await self._act(said)
-        if self.system.setup.options.get("embed_recall"):
-            await self._wait_until_embedded()
+        await self._wait_until_indexed()
 
     @override
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
@@ -179,7 +178,10 @@ class MemoryConversation(Conversation):
         try:
             answer = await self.system.client.messages.send(self.agent, text, created_at=self.now)
             self._count(answer)
-            reply = Reply(answer.text, found=await self._found(answer))
+            pages = [len(result) for result in _results(answer)]
+            shown = sum(pages) / len(pages) if pages else None
+            found = await self._found(answer)
+            reply = Reply(answer.text, found=found, page_characters=shown)
         except MemserverError as error:
             reply = failed_reply(error)
         exchanges = await self.system.recorder.take(str(self.agent))
@@ -188,7 +190,7 @@ class MemoryConversation(Conversation):
         if exchanges:  # those of summaries are in no turn's usage
             tokens_in = sum(each.tokens_in for each in exchanges)
             tokens_out = sum(each.tokens_out for each in exchanges)
-        return Reply(reply.text, tokens_in, tokens_out, exchanges, reply.found, error=reply.error)
+        return replace(reply, tokens_in=tokens_in, tokens_out=tokens_out, exchanges=exchanges)
 
     async def _import(self, said: Sequence[Utterance]) -> None:
         past = [
@@ -220,53 +222,50 @@ class MemoryConversation(Conversation):
         self.tokens_in += answer.usage.prompt_tokens
         self.tokens_out += answer.usage.completion_tokens
 
-    async def _wait_until_embedded(self) -> None:
+    async def _wait_until_indexed(self) -> None:
         while True:
-            page = await self.system.client.recall.search(self.agent, meaning="hello", limit=1)
+            page = await self.system.client.recall.search(self.agent, "hello", limit=1)
             if page.coverage is None or page.coverage.complete:
                 return
             await asyncio.sleep(MAKING_SECONDS)
 
     async def _found(self, answer: Answer) -> tuple[Found, ...]:
-        """What the turn's searches brought, each once."""
+        """What the turn's searches brought, each once, by the labels of the results."""
+        labels = [
+            found.groups() for result in _results(answer) for found in _LABEL.finditer(result)
+        ]
         found: dict[tuple[str, str], Found] = {}
-        for message in answer.messages:
-            call = message.tool_call
-            if call is None or call.state != "done" or call.result is None:
-                continue
-            if call.name == "archival_memory_search":
-                for each in await self._documents(call.arguments):
-                    found.setdefault((each.kind, each.id), each)
-            elif call.name.startswith("recall_memory_search"):
-                for each in self._utterances(call.result):
-                    found.setdefault((each.kind, each.id), each)
+        for kind, number in dict.fromkeys(labels):
+            each = await (self._utterance(int(number)) if kind == "m" else self._document(number))
+            if each is not None:
+                found.setdefault((each.kind, each.id), each)
         return tuple(found.values())
 
-    async def _documents(self, arguments: dict[str, Any]) -> list[Found]:
-        """The search again, by the API, which gives the documents' ids."""
-        page = await self.system.client.archival.search(
-            self.agent, str(arguments["query"]), page=int(arguments.get("page") or 1)
-        )
-        return [
-            Found(str(item.metadata["document"]), "document", item.text)
-            for item in page.items
-            if "document" in item.metadata
-        ]
+    async def _document(self, number: str) -> Found | None:
+        passage = await self.system.client.archival.get(self.agent, f"p{number}")
+        document = passage.metadata.get("document")
+        return Found(str(document), "document", passage.text) if document else None
 
-    def _utterances(self, result: str) -> list[Found]:
-        """The utterances in a result, recognised by their texts."""
-        found: list[Found] = []
-        for line in result.splitlines()[1:]:
-            _, _, text = line.partition(": ")
-            said = self._by_text.get(text[:RESULT_CHARACTERS].rstrip("…"))
-            if said is not None:
-                found.append(Found(said.id, "utterance", said.text))
-        return found
+    async def _utterance(self, position: int) -> Found | None:
+        """The utterance that a message was, recognised by its text."""
+        message = await self.system.client.messages.get(self.agent, position)
+        said = self._by_text.get(message.text)
+        return Found(said.id, "utterance", said.text) if said is not None else None
 
     @property
     def _by_text(self) -> dict[str, Utterance]:
         said = [each for session in self.material.sessions for each in session.utterances]
-        return {snippet(each.spoken, 10_000)[:RESULT_CHARACTERS]: each for each in reversed(said)}
+        return {each.spoken: each for each in reversed(said)}
+
+
+def _results(answer: Answer) -> list[str]:
+    """What the turn's searches brought, as the agent read it."""
+    calls = [message.tool_call for message in answer.messages if message.tool_call is not None]
+    return [
+        call.result
+        for call in calls
+        if call.state == "done" and call.result is not None and call.name.startswith(SEARCHES)
+    ]
 
 
 def _sections(material: Material) -> list[dict[str, Any]] | None:

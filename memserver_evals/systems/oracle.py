@@ -7,6 +7,7 @@ pairs it follows.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -189,12 +190,15 @@ def _telling_words(question: str) -> list[str]:
 
 
 def _copied(made: Sequence[Made]) -> str:
-    """The results' lines, each once, those first that most searches found."""
-    times: dict[str, int] = {}
+    """The results' lines, each result once, those first that most searches found."""
+    times: Counter[str] = Counter()
+    first: dict[str, str] = {}
     for each in made:
         for line in each.result.splitlines()[1:]:
-            times[line] = times.get(line, 0) + 1
-    lines = sorted(times, key=lambda line: -times[line])
+            label = line.partition(",")[0]
+            times[label] += 1
+            first.setdefault(label, line)
+    lines = sorted(first.values(), key=lambda line: -times[line.partition(",")[0]])
     text = ""
     for line in lines:
         if len(text) + len(line) + 1 > MOST_CHARACTERS:

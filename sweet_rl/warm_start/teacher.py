@@ -248,7 +248,7 @@ def _ask_day(day: str, words: str) -> Steps:
     shown = yield _call(
         "recall_memory_search_date", start_date=day, end_date=day, request_heartbeat=True
     )
-    lines = re.findall(r"^\[[\d: -]+\] user: (.+)$", _last_result(shown), re.MULTILINE)
+    lines = re.findall(r"^\[m\d+, [^\]]+\] user: (.+)$", _last_result(shown), re.MULTILINE)
     if not lines:
         yield _say(f"I find nothing {words}.")
         return

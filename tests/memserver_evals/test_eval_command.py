@@ -38,6 +38,10 @@ def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
     assert set(found) == {"memserver", "full", "window", "retrieval", "oracle-search"}
     assert found["oracle-search"] == 1.0
     assert found["memserver"] == 0.0
+    pages = {name: one["page_characters"] for name, one in results(out)["systems"].items()}
+    assert 100 < pages.pop("oracle-search") < 2_000
+    assert set(pages.values()) == {None}
+    assert re.search(r"oracle-search .* \d+ chars ", done.output)
     by_level = results(out)["groups"]["level"]
     assert [each["value"] for each in by_level] == [0, 1, 2, 3, 4]
     assert {

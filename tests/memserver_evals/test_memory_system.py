@@ -61,8 +61,9 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
             [agent] = (await system.client.agents.list()).items
             assert agent.metadata == {"example": "e1"}
         assert not (await system.client.agents.list()).items
-    assert "[2021-05-03 09:00] user: Ada: I have a cat named Tom." in reply.text
-    assert [(each.kind, each.id) for each in reply.found] == [("utterance", "s1.1")]
+    assert "[m1000, 2021-05-03 09:00, exact] user: Ada: I have a cat named Tom." in reply.text
+    assert (reply.found[0].kind, reply.found[0].id) == ("utterance", "s1.1")
+    assert reply.page_characters == len(reply.text.removeprefix("OK. "))
     assert len(reply.exchanges) == 2
     told = str(reply.exchanges[0].prompt)
     for text in (
@@ -164,13 +165,12 @@ def say_nothing(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> S
     raise AssertionError("the oracle asks no model")
 
 
-async def test_messages_are_embedded_before_the_question_where_that_is_wanted(
+async def test_messages_are_indexed_before_the_question(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = searching("recall_memory_search_meaning", "a cat named Tom")
-    options = {"embed_recall": True}
+    rule = searching("recall_memory_search", "named a cat Tom")
     async with (
-        memory(rule, database, monkeypatch, tmp_path, options=options) as system,
+        memory(rule, database, monkeypatch, tmp_path) as system,
         system.begin("e1", Material(SESSIONS)) as conversation,
     ):
         reply = await conversation.say("What is my cat's name?", at=ASKED)

@@ -1,7 +1,10 @@
 """An agent's archival storage: its own collection, and those that are attached to it."""
 
 from functools import partial
+from typing import Annotated
 from uuid import UUID
+
+from fastapi import Path
 
 from memserver.api import passages as common
 from memserver.api.dependencies import AgentId, ById, CollectionId, ServicesDep, TenantDep
@@ -11,10 +14,15 @@ from memserver.api.schemas.archival import (
     ArchivalResults,
     CollectionOut,
     CollectionPage,
+    PassageOut,
     PassagePage,
     PassagesIn,
     PassagesOut,
 )
+from memserver.errors import InvalidInput
+from memserver.memory import reading
+from memserver.memory.text import clean
+from memserver.messages import Passage
 from memserver.storage import collections, passage_search, passages
 
 router = Router(prefix="/agents/{agent}", tags=["archival storage"])
@@ -56,6 +64,23 @@ async def search_archival(
     """Search the agent's own collection and those attached to it, best first."""
     searched = partial(collections.readable_by, agent_id=agent_id)
     return await asked.answer(services, tenant, searched, filters)
+
+
+@router.get("/passages/{label}")
+async def get_labelled_passage(
+    agent_id: AgentId,
+    label: Annotated[str, Path(max_length=250, description="As p17, or p17@handbook.")],
+    services: ServicesDep,
+    tenant: TenantDep,
+) -> PassageOut:
+    """Get one passage of what the agent searches, by the label that results have."""
+    async with services.database.tenant(tenant) as tx:
+        found = await reading.find(tx, agent_id, clean(label))
+    if not isinstance(found.item, Passage):
+        raise InvalidInput(
+            f"label: {found.label} is a message.", hint="GET …/messages/{position} has it."
+        )
+    return PassageOut.read(found.item)
 
 
 @router.delete("/archival/{passage_id}", status_code=204)

@@ -1,5 +1,7 @@
 """Recall storage from outside."""
 
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -7,13 +9,15 @@ from fastapi import Query
 from memserver.api.dependencies import AgentId, PageNumber, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.messages import FoundMessage, RecallResults
-from memserver.embeddings.base import Vector
 from memserver.errors import InvalidInput
-from memserver.memory import recall, recall_meaning
+from memserver.memory import recall
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.recall import RecallHit, RecallMode
+from memserver.memory.results import excerpts, message_result
 from memserver.memory.text import clean
 from memserver.storage import agents
+from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
 from memserver.wiring.services import Services
 
@@ -28,15 +32,18 @@ async def search_recall(
     services: ServicesDep,
     tenant: TenantDep,
     query: Annotated[
-        str | None, Query(min_length=1, max_length=1000, description="A literal substring.")
+        str | None, Query(min_length=1, max_length=1000, description="What to look for.")
     ] = None,
-    ignore_case: bool = False,
+    mode: Annotated[
+        RecallMode,
+        Query(description="By the very text, by words in any form, by meaning, or by all three."),
+    ] = "hybrid",
+    ignore_case: Annotated[
+        bool, Query(description="By the very text, upper and lower case alike.")
+    ] = False,
     start_date: Date = None,
     end_date: Date = None,
     role: Annotated[Literal["user", "assistant"] | None, Query()] = None,
-    meaning: Annotated[
-        str | None, Query(min_length=1, max_length=1000, description="What it is about.")
-    ] = None,
     page: PageNumber = 1,
     after: Annotated[
         str | None,
@@ -44,42 +51,30 @@ async def search_recall(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
 ) -> RecallResults:
-    """Search everything that was said, by words, by date (both ends included), by role, by meaning.
+    """Search everything that was said, by text, by date (both ends included), by role.
 
-    By meaning comes best first, what was found by words newest first, else oldest first. Only messages
-    of agents with the option embed_recall can be searched by meaning.
+    First come all messages that hold the very text, newest first; then those found by words in any order and
+    form and by meaning, best first; `found_by` says which. Without a text, messages come oldest first.
     """
     wanted = _recall_query(services, query, ignore_case, (start_date, end_date), role)
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        if meaning is None and after is not None:
+        if after is not None:
             messages, more = await recall.search_after(tx, agent_id, wanted, after, limit)
-            return RecallResults(items=[FoundMessage.read(each) for each in messages], next=more)
-        if meaning is None:
-            return RecallResults.of(await recall.search(tx, agent_id, wanted, Page(page, limit)))
-    if after is not None:
-        raise InvalidInput("after: what is found by meaning has pages.", hint="Use `page`.")
-    vector = await _query_vector(services, "meaning", meaning)
-    async with services.database.tenant(tenant) as tx:
-        return RecallResults.by_meaning(
-            await recall_meaning.search(
-                tx,
-                agent_id,
-                wanted,
-                Page(page, limit),
-                model=services.archival.embedder.model,
-                vector=vector,
-            )
+            hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
+            return RecallResults(items=await _found(hits, query), next=more)
+    async with LazyTransaction(services.database, tenant) as lazy:
+        found = await services.faculties.recall.search(
+            lazy, agent_id, wanted, Page(page, limit), mode
         )
+    return RecallResults.of(found, await _found(found.hits, query))
 
 
-async def _query_vector(services: Services, parameter: str, text: str) -> Vector:
-    """The vector of what is looked for. Raises InvalidInput for a blank."""
-    cleaned = clean(text)
-    if not cleaned.strip():
-        raise InvalidInput(f"{parameter}: there is nothing to look for.")
-    [vector] = await services.archival.embedder.embed([cleaned])
-    return vector
+async def _found(hits: Sequence[RecallHit], query: str | None) -> list[FoundMessage]:
+    """What was found, each with what matched of it."""
+    found = [message_result(hit.message, UTC, part=hit.part) for hit in hits]
+    shown = await excerpts(found, clean(query or ""))
+    return [FoundMessage.of(*pair) for pair in zip(hits, shown, strict=True)]
 
 
 def _recall_query(

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
@@ -21,6 +21,7 @@ from memserver.api.schemas.messages import (
 )
 from memserver.api.sse import encode, frame
 from memserver.errors import InvalidInput, MemserverError
+from memserver.memory import reading
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage, Turn
 
@@ -87,6 +88,19 @@ async def list_messages(
         found = await recall.history_page(tx, agent_id, listing.cut)
     items, more = listing.split(found, lambda message: message.position)
     return MessagePage(items=[MessageOut.read(message) for message in items], next=more)
+
+
+@router.get("/messages/{position}")
+async def get_message(
+    agent_id: AgentId,
+    position: Annotated[int, Path(ge=0, lt=10**18)],
+    services: ServicesDep,
+    tenant: TenantDep,
+) -> MessageOut:
+    """Get one message of the history."""
+    async with services.database.tenant(tenant) as tx:
+        await agents.get(tx, agent_id)
+        return MessageOut.read(await reading.message_at(tx, agent_id, position))
 
 
 @router.post("/messages/import", responses={202: {"model": TurnOut, "description": "Stored."}})

@@ -1,5 +1,6 @@
 """Collections and passages as the API's models."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self
 from uuid import UUID
@@ -11,6 +12,7 @@ from pydantic import (
 
 from memserver.api.schemas.agents import Language, LongText, Metadata, Moment, Name, Request
 from memserver.memory.archival import ArchivalPage, SearchMode
+from memserver.memory.results import Excerpt
 from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage.collections import Collection
 
@@ -36,6 +38,7 @@ class PassageOut(BaseModel):
     """A passage."""
 
     id: UUID
+    number: int = Field(description="It counts within its collection.", examples=[17])
     collection_id: UUID
     text: str = Field(examples=["The cello is called Hugo."])
     tags: list[str] = Field(examples=[["strings"]])
@@ -64,13 +67,25 @@ class FoundPassageOut(PassageOut):
 
     score: float = Field(examples=[0.33])
     sources: list[SourceOut]
+    label: str = Field(description="What an agent calls it.", examples=["p17"])
+    excerpt: str = Field(
+        description="What matched, between `**`, with its surroundings.",
+        examples=["The **cello** is called Hugo."],
+    )
+    page: int | None = Field(
+        description="The page of its document on which that stands, where that is known.",
+        examples=[3],
+    )
 
     @classmethod
-    def of(cls, found: FoundPassage) -> Self:
+    def of(cls, found: FoundPassage, excerpt: Excerpt) -> Self:
         """From what a search found."""
         return cls(
             **_passage_fields(found.passage),
             score=found.score,
+            label=found.label,
+            excerpt=excerpt.text,
+            page=excerpt.page,
             sources=[
                 SourceOut(retriever=source.retriever, rank=source.rank, score=source.score)
                 for source in found.sources
@@ -81,6 +96,7 @@ class FoundPassageOut(PassageOut):
 def _passage_fields(passage: Passage) -> dict[str, Any]:
     return {
         "id": UUID(passage.id),
+        "number": passage.number,
         "collection_id": UUID(passage.collection_id),
         "text": passage.text,
         "tags": list(passage.tags),
@@ -118,10 +134,11 @@ class ArchivalResults(BaseModel):
     mode: SearchMode
 
     @classmethod
-    def read(cls, found: ArchivalPage) -> Self:
-        """From what was found."""
+    def read(cls, found: ArchivalPage, shown: Sequence[Excerpt]) -> Self:
+        """From what was found, and what matched of each."""
+        pairs = zip(found.found, shown, strict=True)
         return cls(
-            items=[FoundPassageOut.of(hit) for hit in found.found],
+            items=[FoundPassageOut.of(*pair) for pair in pairs],
             total=found.total,
             reachable=found.reachable,
             page=found.page.number,

@@ -12,8 +12,8 @@ from pydantic import (
 from memserver.agent.events import End, TurnQueued
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
-from memserver.memory.recall import RecallPage
-from memserver.memory.recall_meaning import MeaningPage
+from memserver.memory.recall import FoundBy, RecallHit, RecallPage
+from memserver.memory.results import Excerpt, message_label
 from memserver.messages import Message, Usage, WaitsFor
 from memserver.storage.inbox import Turn
 
@@ -209,9 +209,32 @@ class ImportIn(Request):
 
 
 class FoundMessage(MessageOut):
-    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+    """A message that was found."""
 
-    score: float | None = None
+    found_by: list[FoundBy] = Field(
+        default_factory=list,
+        description="exact: it holds the very text; words: some of its words, in any form; meaning.",
+        examples=[["exact"]],
+    )
+    score: float | None = Field(
+        default=None, description="Cosine similarity, if it was found by meaning.", examples=[None]
+    )
+    label: str = Field(description="What the agent calls it.", examples=["m1001"])
+    excerpt: str = Field(
+        description="What matched, between `**`, with its surroundings.",
+        examples=["**Hello** Ada!"],
+    )
+
+    @classmethod
+    def of(cls, hit: RecallHit, excerpt: Excerpt) -> Self:
+        """From what a search found."""
+        return cls(
+            **dict(MessageOut.read(hit.message)),
+            found_by=list(hit.found_by),
+            score=hit.score,
+            label=message_label(hit.message.position),
+            excerpt=excerpt.text,
+        )
 
 
 class CoverageOut(BaseModel):
@@ -228,7 +251,7 @@ class RecallResults(BaseModel):
     items: list[FoundMessage]
     total: int | None = Field(
         default=None,
-        description="How many match; by meaning alone, how many are ordered.",
+        description="How many are found: all that hold the very text, and the best by words and meaning.",
         examples=[1],
     )
     total_is_exact: bool = Field(
@@ -239,34 +262,19 @@ class RecallResults(BaseModel):
     next: str | None = Field(
         default=None, description="The cursor of what follows, for `after`; null: nothing does."
     )
-    coverage: CoverageOut | None = Field(default=None, description="In a search by meaning.")
+    coverage: CoverageOut | None = Field(default=None, description="Where meaning was looked for.")
 
     @classmethod
-    def of(cls, found: RecallPage) -> Self:
+    def of(cls, found: RecallPage, items: list[FoundMessage]) -> Self:
         """From a page that was found."""
         return cls(
-            items=[FoundMessage.read(message) for message in found.messages],
+            items=items,
             total=found.total,
             total_is_exact=found.exact,
             page=found.page.number,
             pages=found.page.pages(found.total),
             next=found.next,
-        )
-
-    @classmethod
-    def by_meaning(cls, found: MeaningPage) -> Self:
-        """From a page that was found by meaning."""
-        items = [FoundMessage.read(message) for message in found.messages]
-        return cls(
-            items=[
-                item.model_copy(update={"score": score})
-                for item, score in zip(items, found.scores, strict=True)
-            ],
-            total=found.total,
-            total_is_exact=found.exact,
-            page=found.page.number,
-            pages=found.page.pages(found.total),
-            coverage=CoverageOut(**asdict(found.coverage)),
+            coverage=CoverageOut(**asdict(found.coverage)) if found.coverage else None,
         )
 
 

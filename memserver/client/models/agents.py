@@ -18,7 +18,6 @@ class AgentOptions(Record):
         max_steps: model steps in one turn.
         must_reply: whether a message is answered before the turn ends.
         prompt_order: whether the working context comes before the messages or behind them.
-        embed_recall: whether its messages can be searched by meaning.
         clock: what it takes for the time: the server's clock, or the times of its messages.
         timezone: of dates without a zone, an IANA name.
     """
@@ -29,7 +28,6 @@ class AgentOptions(Record):
     max_steps: int | None = None
     must_reply: bool = True
     prompt_order: Literal["working_context_first", "working_context_last"] | None = None
-    embed_recall: bool = False
     clock: Literal["server", "messages"] = "server"
     timezone: str = "UTC"
 

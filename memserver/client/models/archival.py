@@ -10,9 +10,10 @@ SearchMode = Literal["hybrid", "vector", "text"]
 
 
 class Passage(Record):
-    """A passage of archival storage."""
+    """A passage of archival storage; `number` counts within its collection."""
 
     id: UUID
+    number: int
     collection_id: UUID
     text: str
     tags: list[str]
@@ -30,10 +31,21 @@ class Source(Record):
 
 
 class FoundPassage(Passage):
-    """A passage that a search found; `score` orders the results."""
+    """A passage that a search found.
+
+    Attributes:
+        score: orders the results.
+        sources: which retrievers found it.
+        label: what an agent calls it.
+        excerpt: what matched, between `**`, with its surroundings.
+        page: the page of its document on which that stands, where that is known.
+    """
 
     score: float
     sources: list[Source]
+    label: str
+    excerpt: str
+    page: int | None
 
 
 class Passages(Record):

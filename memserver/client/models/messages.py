@@ -98,9 +98,19 @@ class Turn(Record):
 
 
 class FoundMessage(Message):
-    """A message that was found; `score` is its cosine similarity, in a search by meaning."""
+    """A message that was found.
 
+    Attributes:
+        found_by: exact: it holds the very text; words: some of its words, in any form; meaning.
+        score: cosine similarity, if it was found by meaning.
+        label: what the agent calls it.
+        excerpt: what matched, between `**`, with its surroundings.
+    """
+
+    found_by: list[Literal["exact", "words", "meaning"]]
     score: float | None = None
+    label: str
+    excerpt: str
 
 
 class Coverage(Record):
@@ -121,10 +131,10 @@ class RecallResults(Record):
     """One page of a recall search. Behind a cursor nothing is counted: total, page and pages are None.
 
     Attributes:
-        total: how many match; by meaning alone, how many are ordered.
+        total: how many are found: all that hold the very text, and the best by words and meaning.
         total_is_exact: False: there are more than `total`, and than `pages`.
         next: the cursor of what follows, for `after`; None: nothing does.
-        coverage: in a search by meaning.
+        coverage: where meaning was looked for.
     """
 
     items: list[FoundMessage]

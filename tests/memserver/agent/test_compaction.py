@@ -18,7 +18,8 @@ WINDOW = 2600
 RESERVED = 200
 SUMMARIES = "SELECT until, evicted, text FROM summaries ORDER BY until"
 STATE = "SELECT queue_start, pressure_warned FROM agent_state"
-JOBS = "SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs WHERE status = 'todo'"
+JOBS = """SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs
+    WHERE status = 'todo' AND task_name = 'compact'"""
 
 
 def chat(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Call:

@@ -101,7 +101,7 @@ async def test_times_in_the_prompt_and_in_results_are_in_the_agents_zone(
         await server.http.post(f"/v1/agents/{agent}/messages/import", json={"messages": [past]})
         await server.say(agent, "What did I say on New Year's Day?")
     assert model.last_prompt[1].text == "[2026-01-01 00:30] Happy new year!"
-    assert "[2026-01-01 00:30] user: Happy new year!" in model.last_prompt[-1].text
+    assert "[m1000, 2026-01-01 00:30] user: Happy new year!" in model.last_prompt[-1].text
 
 
 def test_a_schema_comes_from_the_functions_signature() -> None:

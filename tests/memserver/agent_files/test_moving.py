@@ -491,8 +491,10 @@ async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDa
         made = (await take_in(server, closed(with_messages(1, 5_100)))).json()
         assert made["passages"] == 5_100
         assert server.rows("SELECT passage_count FROM collections") == [(5_100,)]
-        waiting = server.rows("SELECT task_name FROM procrastinate_jobs WHERE status = 'todo'")
-        assert waiting == [("collection_upkeep",)]
+        waiting = server.rows(
+            "SELECT task_name FROM procrastinate_jobs WHERE status = 'todo' ORDER BY task_name"
+        )
+        assert waiting == [("collection_upkeep",), ("index_messages",)]
         listed = await server.get(f"{made['agent']['id']}/archival", limit=100)
         assert [each["text"] for each in listed["items"]] == [f"passage {n}" for n in range(100)]
 

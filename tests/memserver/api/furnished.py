@@ -16,7 +16,7 @@ from tests.memserver.api.walk import Json, Operation
 from tests.support.server import OneDatabase, Server
 
 Ids = dict[str, str]
-NUMBERS_AND_NAMES = {"turn": "1", "section": "human"}
+NUMBERS_AND_NAMES = {"turn": "1", "section": "human", "position": "1000", "label": "p1"}
 """Parameters that name a thing only within another one."""
 WAITING = {"/approval": "approved", "/result": "ran", "/turns/{turn}/cancel": "cancelled"}
 """Each of these wants a call that waits: an agent of its own."""

@@ -155,8 +155,32 @@ async def test_what_an_agent_finds_in_a_document_is_cited(database: OneDatabase)
         )
         answer = await server.say(agent, "What does a night cost?")
     result = answer["messages"][0]["tool_call"]["result"]
-    assert "(rules.md, Harbour > Fees) ## Fees Small boats pay" in result
-    assert "(light.pdf, page 1) The lighthouse" in result
+    assert ", rules.md, Harbour > Fees] ## Fees Small boats pay" in result
+    assert ", light.pdf, pages 1-2] The lighthouse" in result  # nothing of it matches
+
+
+async def test_the_page_that_is_cited_is_the_one_with_the_match(database: OneDatabase) -> None:
+    asked = {"lighthouse": 1, "The white roses": 2, "keeper of the white tower": 2}
+    calls = [
+        Call("archival_memory_search", {"query": query, "request_heartbeat": True})
+        for query in asked
+    ]
+    async with serving(database, ScriptedModel([*calls, say("Done.")])) as server:
+        agent = await server.create_agent()
+        pdf = (FILES / "two_pages.pdf").read_bytes()
+        await taken_in(server, f"agents/{agent}", pdf, name="light.pdf")
+        answer = await server.say(agent, "Look!")
+        found = [await best(server, agent, query) for query in asked]
+        # As passages of older versions are, which don't say where a page begins.
+        server.rows("UPDATE passages SET metadata = metadata - 'page_starts' RETURNING 1")
+        older = await best(server, agent, "white roses")
+    results = [message["tool_call"]["result"] for message in answer["messages"][:-1]]
+    for result, item, page in zip(results, found, asked.values(), strict=True):
+        assert f", light.pdf, page {page}] The lighthouse" in result
+        assert (item["page"], item["label"]) == (page, "p1")
+    assert [item["excerpt"].count("**") for item in found] == [2, 2, 6]
+    assert "garden of **white roses** behind" in older["excerpt"]
+    assert older["page"] is None
 
 
 async def test_a_collections_documents_are_listed_and_its_agents_find_them(

@@ -92,7 +92,7 @@ async def test_a_key_lists_searches_and_writes_its_tenants_memories_and_no_other
             )
         with Memserver(server.url, api_key=keys["ada"]) as ada:
             passages = list(await asyncio.to_thread(lambda: list(ada.archival.all(agent.id))))
-    assert len(tools) == 7
+    assert len(tools) == 8
     assert not any("context" in tool.input_schema["properties"] for tool in tools.values())
     assert (names(mine), names(theirs)) == (["sam"], [])
     assert "user: I am Ada and I like ferns." in recalled

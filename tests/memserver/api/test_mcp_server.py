@@ -1,6 +1,7 @@
 """memserver as an MCP server: another agent uses the memories of ours."""
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
+from memserver.agent.faculties import ModelSource
 from memserver.api.mcp_server import Memories, always, make_server
 from memserver.memory.archival import ArchivalStorage
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -27,10 +29,15 @@ from tests.support.servers import (
 
 @asynccontextmanager
 async def offered(
-    server: Server, *, only: str | None = None, tenant: str = "default"
+    server: Server,
+    *,
+    only: str | None = None,
+    tenant: str = "default",
+    models: ModelSource | None = None,
 ) -> AsyncIterator[Client]:
     archival = ArchivalStorage(HashingEmbedder())
-    memories = Memories(server.services.database, archival, always(tenant), only)
+    recall = server.services.faculties.recall
+    memories = Memories(server.services.database, archival, recall, always(tenant), only, models)
     async with Client(make_server(memories)) as client:
         yield client
 
@@ -57,7 +64,7 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
             )
             read = await client.call_tool("working_context_read", {"agent": "sam"})
             _, recalled = await call_tool(
-                client, "recall_memory_search", agent="sam", query="FERNS"
+                client, "recall_memory_search", agent="sam", query="ferns"
             )
             await call_tool(
                 client, "archival_memory_insert", agent="sam", content="Ferns are old.", tags=["x"]
@@ -69,11 +76,53 @@ async def test_another_agent_reads_searches_and_writes_the_memories(
     assert (appended, replaced) == ("Ada", "Ada Lovelace")
     assert read.structured_content["result"][1]["text"] == "Ada Lovelace"
     assert recalled.startswith("Showing 1 of 1 results")
-    assert "user: I am Ada and I like ferns." in recalled
+    assert "exact] user: I am Ada and I like ferns." in recalled
     assert "Ferns are old." in found
     assert [(item["text"], item["tags"]) for item in passages["items"]] == [
         ("Ferns are old.", ["x"])
     ]
+
+
+async def test_another_agent_reads_what_it_found_to_its_end_in_pages_of_the_agent_s_window(
+    database: OneDatabase,
+) -> None:
+    text = "Today I went to the market. " * 300 + "The zinc compass is in drawer nine."
+    async with serving(database, ScriptedModel()) as server:
+        small = {"context_window": 1_280, "max_output_tokens": 128}
+        agent = await server.create_agent(name="sam", options=small)
+        past = {"messages": [{"role": "user", "text": text}]}
+        await server.http.post(f"/v1/agents/{agent}/messages/import", json=past)
+        models = server.services.faculties.models
+        async with offered(server, models=models) as client:
+            _, passage = await call_tool(
+                client, "archival_memory_insert", agent="sam", content=text
+            )
+            found = [
+                (await call_tool(client, tool, agent="sam", query="zinc compass"))[1]
+                for tool in ("recall_memory_search", "archival_memory_search")
+            ]
+            labels = [re.findall(r"memory_read (\w+)", each)[0] for each in found]
+            pieces = [await call_tool(client, "memory_read", agent="sam", label=labels[0])]
+            while "Next: " in pieces[-1][1]:
+                start = int(pieces[-1][1].rpartition("start ")[2].partition(".")[0])
+                pieces.append(
+                    await call_tool(
+                        client, "memory_read", agent="sam", label=labels[0], start=start
+                    )
+                )
+            refused = await call_tool(client, "memory_read", agent="sam", label="m5")
+        async with offered(server) as client:  # without a model: its window is not known
+            _, whole = await call_tool(
+                client, "recall_memory_search", agent="sam", query="zinc compass"
+            )
+    for page in (*found, *(piece for _, piece in pieces)):
+        assert len(page.split()) <= 1_280 // 4
+    assert all("The **zinc compass** is in drawer nine." in each for each in found)
+    bodies = [piece.partition("] user: ")[2].rpartition("\n(")[0] for _, piece in pieces]
+    assert "".join(bodies) == text
+    assert refused == (True, "There is no message m5.")
+    assert "drawer nine" in whole
+    assert passage
 
 
 async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(

@@ -11,11 +11,14 @@ from tests.support.server import Server
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def remember(server: Server, agent: str, texts: Sequence[str], **columns: Any) -> None:
-    """Put messages into the history, a minute apart, as a long conversation would have left them."""
+def remember(server: Server, agent: str, texts: Sequence[str], *, first: int = 1) -> None:
+    """Put messages into the history, a minute apart, as a long conversation would have left them.
+
+    `first`: the turn of the first one.
+    """
     rows = [
         (agent, 1000 * number, "user" if number % 2 else "assistant", text)
-        for number, text in enumerate(texts, start=1)
+        for number, text in enumerate(texts, start=first)
     ]
     with psycopg.connect(server.database.owner) as connection:
         connection.cursor().executemany(
@@ -27,15 +30,27 @@ def remember(server: Server, agent: str, texts: Sequence[str], **columns: Any) -
             """UPDATE agent_state SET next_turn = %(turns)s + 1, done_turn = %(turns)s,
                    queue_start = (%(turns)s + 1) * 1000, message_count = %(turns)s
                WHERE agent_id = %(agent)s""",
-            {"turns": len(texts), "agent": agent},
+            {"turns": first - 1 + len(texts), "agent": agent},
         )
     with psycopg.connect(server.database.owner, autocommit=True) as connection:
         connection.execute("ANALYZE messages")
 
 
 async def find(server: Server, agent: str, **query: Any) -> dict[str, Any]:
-    return await server.get(f"{agent}/recall/search", **query)
+    return await server.get(f"{agent}/recall/search", **{"mode": "exact"} | query)
 
 
 async def texts(server: Server, agent: str, **query: Any) -> list[str]:
     return [item["text"] for item in (await find(server, agent, **query))["items"]]
+
+
+async def remember_indexed(
+    server: Server, agent: str, texts: Sequence[str], share: float = 1.0
+) -> None:
+    """The same, a share of them indexed, which jobs do in time; the rest has just been said."""
+    indexed = round(len(texts) * share)
+    if indexed:
+        remember(server, agent, texts[:indexed])
+        await server.run_jobs()
+    if indexed < len(texts):
+        remember(server, agent, texts[indexed:], first=indexed + 1)

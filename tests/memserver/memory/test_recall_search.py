@@ -1,4 +1,4 @@
-"""Recall storage found again: by words, dates and roles, on a Postgres with pg_trgm and on one without."""
+"""Recall storage found again by its very text, by dates and roles, however much of it has been indexed."""
 
 import random
 from typing import Any
@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from memserver.testing.scripted import Call, ScriptedModel, say
-from tests.memserver.memory.histories import find, remember, texts
-from tests.support.server import OneDatabase, Server, serving
+from tests.memserver.memory.histories import find, remember, remember_indexed, texts
+from tests.support.server import OneDatabase, serving
 
 LETTERS = "aAbB%_\\ ßẞİIiıée\u0301😀ΣσςЖж中"  # noqa: RUF001 - that is the point
 SIMPLE = {"İ": "i"}
@@ -19,12 +19,13 @@ def fold(text: str) -> str:
     return "".join(SIMPLE.get(letter, letter.lower()) for letter in text)
 
 
-def way(server: Server, term: str, to_read: int) -> str:
-    return str(server.rows("SELECT recall_way(%s, %s, 10001)", term, to_read)[0][0])
+SHARES = pytest.mark.parametrize("share", [0, 0.6, 1])
+"""Of the history that is indexed when it is searched."""
 
 
+@SHARES
 async def test_every_search_finds_what_reading_all_messages_finds(
-    either_database: OneDatabase,
+    database: OneDatabase, share: float
 ) -> None:
     chance = random.Random(0)
     history = ["".join(chance.choices(LETTERS, k=chance.randint(1, 12))) for _ in range(2500)]
@@ -32,9 +33,9 @@ async def test_every_search_finds_what_reading_all_messages_finds(
         "".join(chance.choices(LETTERS, k=length)) for length in (1, 2, 3, 4) for _ in range(9)
     ]
     terms += [chance.choice(history) for _ in range(12)]
-    async with serving(either_database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
-        remember(server, agent, history)
+        await remember_indexed(server, agent, history, share)
         for term in terms:
             for ignore_case in (False, True):
                 same = fold if ignore_case else str
@@ -44,11 +45,12 @@ async def test_every_search_finds_what_reading_all_messages_finds(
                 assert (found["total"], found["total_is_exact"]) == (len(right), True), term
 
 
-async def test_what_case_means_beyond_ascii(either_database: OneDatabase) -> None:
+@SHARES
+async def test_what_case_means_beyond_ascii(database: OneDatabase, share: float) -> None:
     said = ["Straße", "STRASSE", "İstanbul", "ΟΔΟΣ", "caf\u00e9", "cafe\u0301", "👩‍👩‍👧"]
-    async with serving(either_database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
-        remember(server, agent, said)
+        await remember_indexed(server, agent, said, share)
 
         async def found(term: str) -> list[str]:
             return await texts(server, agent, query=term, ignore_case=True)
@@ -63,45 +65,8 @@ async def test_what_case_means_beyond_ascii(either_database: OneDatabase) -> Non
         assert await found("👧") == ["👩‍👩‍👧"]
 
 
-async def test_a_rare_term_is_found_by_trigrams_and_a_common_one_by_reading(
-    either_database: OneDatabase, request: pytest.FixtureRequest
-) -> None:
-    trigrams = request.node.callspec.params["either_database"] == "trigrams"
-    history = [f"We spoke of the weather for the {number}th time" for number in range(6000)]
-    history[1234] = "My cello is called Hugo"
-    async with serving(either_database, ScriptedModel()) as server:
-        agent = await server.create_agent()
-        remember(server, agent, history)
-        assert (way(server, "hugo", 6000) != "reading") is trigrams
-        for term in ("weather", "we", "% ?", "hu"):
-            assert way(server, term, 6000) == "reading"
-        assert way(server, "hugo", 2000) == "reading"
-        for term in ("Hugo", "hugo", "called hugo", "o is c"):
-            assert await texts(server, agent, query=term, ignore_case=True) == [history[1234]]
-        assert await texts(server, agent, query="Hugo", role="assistant") == []
-        assert await texts(server, agent, query="Hugo", role="user") == [history[1234]]
-        assert await texts(server, agent, query="hugo") == []
-        common = await find(server, agent, query="weather")
-        assert (common["total"], common["items"][0]["text"]) == (5999, history[-1])
-
-
-async def test_pg_trgm_can_come_later(either_database: OneDatabase) -> None:
-    def use_trigrams(connection: psycopg.Connection) -> tuple[Any, ...] | None:
-        return connection.execute("SELECT recall_use_trigrams()").fetchone()
-
-    with psycopg.connect(either_database.owner) as owner:
-        has = owner.execute("SELECT to_regclass('messages_trigrams') IS NOT NULL").fetchone()
-        owner.execute("DROP INDEX IF EXISTS messages_trigrams")
-        owner.commit()
-        assert use_trigrams(owner) == has
-        assert use_trigrams(owner) == has
-    refused = pytest.raises(psycopg.errors.InsufficientPrivilege)
-    with psycopg.connect(either_database.app) as app, refused:
-        use_trigrams(app)
-
-
 async def test_a_page_that_does_not_exist_is_empty_with_its_count(
-    either_database: OneDatabase,
+    database: OneDatabase,
 ) -> None:
     kinds: list[dict[str, Any]] = [
         {},
@@ -111,7 +76,7 @@ async def test_a_page_that_does_not_exist_is_empty_with_its_count(
         {"role": "user"},
         {"query": "tea", "role": "user", "start_date": "2026-01-01"},
     ]
-    async with serving(either_database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel()) as server:
         empty, full = await server.create_agent(), await server.create_agent()
         remember(server, full, [f"tea {number}" for number in range(24)])
         for kind in kinds:
@@ -125,10 +90,12 @@ async def test_a_page_that_does_not_exist_is_empty_with_its_count(
             assert (len(last["items"]), last["next"]) == (total % 10, None)
 
 
-async def test_dates_roles_and_words_narrow_each_other(either_database: OneDatabase) -> None:
-    async with serving(either_database, ScriptedModel()) as server:
+@SHARES
+async def test_dates_roles_and_text_narrow_each_other(database: OneDatabase, share: float) -> None:
+    async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
-        remember(server, agent, [f"{'tea' if n % 3 else 'milk'} {n}" for n in range(1, 31)])
+        history = [f"{'tea' if n % 3 else 'milk'} {n}" for n in range(1, 31)]
+        await remember_indexed(server, agent, history, share)
         noon = {"start_date": "2026-01-01T00:10", "end_date": "2026-01-01 00:20"}
         assert await texts(server, agent, query="tea", role="user", **noon) == [
             "tea 19",
@@ -149,9 +116,9 @@ async def test_dates_roles_and_words_narrow_each_other(either_database: OneDatab
 
 
 async def test_following_the_cursor_sees_each_message_once_while_others_arrive(
-    either_database: OneDatabase,
+    database: OneDatabase,
 ) -> None:
-    async with serving(either_database, ScriptedModel([say("More?")] * 9)) as server:
+    async with serving(database, ScriptedModel([say("More?")] * 9)) as server:
         agent = await server.create_agent()
         remember(server, agent, [f"tea {number}" for number in range(25)])
         page = await find(server, agent, query="tea", limit=7)
@@ -185,9 +152,9 @@ async def test_what_is_no_cursor_is_refused(database: OneDatabase, cursor: str) 
     assert "is no cursor" in answer.json()["error"]["message"]
 
 
-async def test_a_term_may_be_long_but_not_empty(either_database: OneDatabase) -> None:
+async def test_a_term_may_be_long_but_not_empty(database: OneDatabase) -> None:
     long = "word " * 200
-    async with serving(either_database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
         remember(server, agent, [f"<{long}>"] + ["filler"] * 3000)
         assert await texts(server, agent, query=long) == [f"<{long}>"]
@@ -279,3 +246,17 @@ async def test_another_tenants_messages_are_not_searched(database: OneDatabase) 
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
             found[tenant] = connection.execute(search, [agent]).fetchone()
     assert found == {"default": ([1000], 1), "other": ([], 0), "": ([], 0)}
+
+
+async def test_a_server_that_has_pg_trgm_searches_without_it_too(
+    database_with_trigrams: OneDatabase,
+) -> None:
+    async with serving(database_with_trigrams, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        await remember_indexed(server, agent, ["My cello is called Hugo", "Hm", "hugo?"], 0.7)
+        exact = await texts(server, agent, query="Hugo")
+        any_case = await texts(server, agent, query="HUGO", ignore_case=True)
+        left = server.rows("SELECT to_regclass('messages_trigrams')")
+    assert exact == ["My cello is called Hugo"]
+    assert any_case == ["hugo?", "My cello is called Hugo"]
+    assert left == [(None,)]

@@ -17,6 +17,7 @@ EMPTY = {
     "summaries",
     "agent_collections",
     "collection_words",
+    "message_word_shares",
     "vector_builds",
     "retired_vectors",
 }
@@ -25,7 +26,7 @@ CLIENT_TOOL = {"kind": "client", "name": "look", "description": "Look around."}
 
 async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(EVERYTHING)) as server:
-        agent = await server.create_agent(options={"embed_recall": True})
+        agent = await server.create_agent()
         await server.http.post("/v1/tools", json=CLIENT_TOOL)
         await server.http.put(f"/v1/agents/{agent}/tools/look", json={})
         server.rows(
@@ -52,7 +53,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 28
+    assert len(tables) == 32
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

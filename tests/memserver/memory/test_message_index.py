@@ -1,4 +1,4 @@
-"""Recall storage by meaning: embedded in the background, each message once, and found whatever the words."""
+"""What was said is indexed in the background, each message once, and found by its words and by its meaning."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,15 +9,14 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
-from memserver.memory import recall_meaning
-from memserver.memory.recall_meaning import PART_BYTES, parts_of
-from memserver.storage import recall_nearest
+from memserver.memory import message_index
+from memserver.memory.message_index import MOST_PARTS, PART_BYTES, MessageIndexing, parts_of
+from memserver.storage import nearest_messages
+from memserver.storage.jobs import JobRun
 from memserver.testing.hashing_embedder import HashingEmbedder
-from memserver.testing.scripted import Call, ScriptedModel, say
+from memserver.testing.scripted import ScriptedModel, say
 from tests.memserver.memory.histories import remember
 from tests.support.server import OneDatabase, Server, serving
-
-ON = {"embed_recall": True}
 
 
 class Recorder(HashingEmbedder):
@@ -37,7 +36,7 @@ class Recorder(HashingEmbedder):
 
 
 async def by_meaning(server: Server, agent: str, meaning: str, **query: Any) -> dict[str, Any]:
-    return await server.get(f"{agent}/recall/search", meaning=meaning, **query)
+    return await server.get(f"{agent}/recall/search", query=meaning, mode="meaning", **query)
 
 
 def vectors(server: Server) -> list[tuple[int, int]]:
@@ -50,7 +49,7 @@ async def test_what_was_said_is_found_by_meaning_once_its_turn_has_ended(
 ) -> None:
     script = [say("What is it called?"), say("Nice!")]
     async with serving(database, ScriptedModel(script)) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         await server.say(agent, "I play the cello on Sundays.")
         before = await by_meaning(server, agent, "the cello")
         await server.run_jobs()
@@ -67,34 +66,33 @@ async def test_what_was_said_is_found_by_meaning_once_its_turn_has_ended(
     assert (later["total"], later["next"]) == (4, None)
 
 
-async def test_it_is_off_until_the_agent_asks_for_it_and_then_reaches_back(
+async def test_where_messages_are_not_embedded_words_are_found_and_meaning_is_refused(
     database: OneDatabase,
 ) -> None:
     embedder = Recorder()
-    async with serving(database, ScriptedModel(), embedder=embedder) as server:
+    async with serving(
+        database, ScriptedModel(), embedder=embedder, embed_messages=False
+    ) as server:
         agent = await server.create_agent()
-        remember(server, agent, [f"message {number}" for number in range(150)])
+        remember(server, agent, ["I play the cello.", "I bake bread."])
         await server.run_jobs()
         refused = await server.http.get(
-            f"/v1/agents/{agent}/recall/search", params={"meaning": "message"}
+            f"/v1/agents/{agent}/recall/search", params={"query": "cello", "mode": "meaning"}
         )
-        embedder.texts.clear()
-        await server.http.patch(f"/v1/agents/{agent}", json={"options": ON})
-        await server.run_jobs()
-        found = await by_meaning(server, agent, "message 7")
-        stored = vectors(server)
+        found = await server.get(f"{agent}/recall/search", query="who bakes bread?")
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_input")
-    assert "embed_recall" in refused.json()["error"]["hint"]
-    assert embedder.texts[:-1] == [f"message {number}" for number in range(150)]
-    assert stored == [(number, 0) for number in range(1, 151)]
-    assert (found["items"][0]["text"], found["total"]) == ("message 7", 150)
+    assert "MEMSERVER_EMBED_MESSAGES" in refused.json()["error"]["hint"]
+    assert [(item["text"], item["found_by"]) for item in found["items"]] == [
+        ("I bake bread.", ["words"])
+    ]
+    assert embedder.texts == []
 
 
 async def test_a_failure_half_way_loses_nothing_and_repeats_nothing(database: OneDatabase) -> None:
     history = [f"message {number}" for number in range(200)]
     embedder = Recorder(fail_at="message 130")
     async with serving(database, ScriptedModel(), embedder=embedder) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, history)
         await server.run_jobs()
         half = await by_meaning(server, agent, "message 3")
@@ -111,10 +109,10 @@ async def test_a_failure_half_way_loses_nothing_and_repeats_nothing(database: On
 
 async def test_two_that_embed_the_same_messages_store_them_once(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, [f"message {number}" for number in range(100)])
-        job = recall_meaning.JobRun("default", {"agent": agent}, 1, last=False)
-        handler = recall_meaning.RecallEmbedding(server.services.database, server.services.archival)
+        job = JobRun("default", {}, 1, last=False)
+        handler = MessageIndexing(server.services.database, server.services.archival, embeds=True)
         await asyncio.gather(*(handler.run(job) for _ in range(4)))
         await handler.run(job)
         stored = vectors(server)
@@ -126,21 +124,22 @@ async def test_two_that_embed_the_same_messages_store_them_once(database: OneDat
 async def test_many_messages_are_embedded_by_several_jobs(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recall_meaning, "BATCH", 2)
-    monkeypatch.setattr(recall_meaning, "BATCHES_OF_A_JOB", 3)
+    monkeypatch.setattr(message_index, "BATCH", 2)
+    monkeypatch.setattr(message_index, "BATCHES_OF_A_JOB", 3)
+    monkeypatch.setattr(message_index, "WORDS_AT_ONCE", 3)
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, [f"message {number}" for number in range(25)])
         await server.run_jobs()
         found = await by_meaning(server, agent, "message")
     assert found["coverage"] == {"embedded": 25, "messages": 25, "complete": True}
 
 
-async def test_another_embedding_model_embeds_anew_and_then_the_old_vectors_go(
+async def test_another_embedding_model_embeds_again_and_then_the_old_vectors_go(
     database: OneDatabase,
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, ["I play the cello.", "I bake bread."])
         await server.run_jobs()
     async with serving(
@@ -165,15 +164,14 @@ async def test_another_embedding_model_embeds_anew_and_then_the_old_vectors_go(
     assert sorted(rows) == [0, 2]
 
 
-@pytest.mark.parametrize(("exact_up_to", "few"), [(10_000, 2_000), (10, 2), (100, 2)])
-async def test_meaning_goes_with_words_dates_and_roles(
-    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int, few: int
+@pytest.mark.parametrize("exact_up_to", [10_000, 10])
+async def test_meaning_goes_with_dates_and_roles(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int
 ) -> None:
-    monkeypatch.setattr(recall_nearest, "EXACT_UP_TO", exact_up_to)
-    monkeypatch.setattr(recall_nearest, "FEW", few)
+    monkeypatch.setattr(nearest_messages, "EXACT_UP_TO", exact_up_to)
     history = [f"{'tea' if n % 2 else 'milk'} in room {n % 10} on day {n}" for n in range(60)]
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, history)
         await server.run_jobs()
 
@@ -182,13 +180,9 @@ async def test_meaning_goes_with_words_dates_and_roles(
             return {item["text"] for item in result["items"]}
 
         assert history[33] in await found(limit=1)
-        assert await found(query="day 3", limit=20) == {history[3], *history[30:40]}
-        only_milk = await by_meaning(server, agent, "tea in room 3", query="MILK", ignore_case=True)
         early = await found(end_date="2026-01-01T00:05", limit=100)
         users = await by_meaning(server, agent, "room 3 day 33", role="user", limit=100)
         pages = [await by_meaning(server, agent, "room 3", page=n) for n in (1, 2, 6, 7, 0, -1)]
-    assert len(only_milk["items"]) == 10
-    assert {item["text"][:4] for item in only_milk["items"]} == {"milk"}
     assert early == set(history[:5])
     assert {item["role"] for item in users["items"]} == {"user"}
     assert len(users["items"]) == 30
@@ -203,7 +197,7 @@ async def test_meaning_goes_with_words_dates_and_roles(
 async def test_the_end_of_a_long_message_is_found(database: OneDatabase) -> None:
     long = "small talk about the weather " * 200 + "and the cello is called Hugo"
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, ["I bake bread.", long, "the weather is fine"])
         await server.run_jobs()
         found = await by_meaning(server, agent, "Hugo the cello")
@@ -215,48 +209,30 @@ async def test_the_end_of_a_long_message_is_found(database: OneDatabase) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", " \n", "word", "x" * 3000, "日本語" * 999, "two words " * 200]
+    "text", ["", " \n", "word", "x" * 3000, "日本語" * 999, " two words " * 200, "é" * 350 + " "]
 )
 def test_parts_hold_the_whole_text(text: str) -> None:
-    parts = list(parts_of(text))
+    parts = [text[part] for part in parts_of(text)]
     assert "".join("".join(parts).split()) == "".join(text.split())
-    assert all(0 < len(part.encode()) <= PART_BYTES for part in parts)
+    assert all(0 < len(part.encode()) <= PART_BYTES and part == part.strip() for part in parts)
 
 
-async def test_an_agent_whose_recall_is_embedded_has_a_tool_for_it(database: OneDatabase) -> None:
-    search = Call("recall_memory_search_meaning", {"query": "cello", "request_heartbeat": True})
-    model = ScriptedModel([say("Noted."), search, say("You play the cello."), say("Hi.")])
-    async with serving(database, model) as server:
-        agent = await server.create_agent(options=ON)
-        other = await server.create_agent()
-        await server.say(agent, "I play the cello.")
-        early = await server.get(f"{agent}/context")
-        await server.run_jobs()
-        answer = await server.say(agent, "What do I play?")
-        offered = {spec.name for spec in model.seen[-1].tools}
-        await server.say(other, "Hello!")
-        not_offered = {spec.name for spec in model.seen[-1].tools}
-    [result] = [
-        message["tool_call"]["result"]
-        for message in answer["messages"]
-        if message["tool_call"] and message["tool_call"]["name"] == search.name
-    ]
-    assert result.startswith("Showing 2 of 2 results (page 1/1):\n")
-    assert "user: I play the cello." in result
-    assert "recall_memory_search_meaning" in offered
-    assert "recall_memory_search_meaning" not in not_offered
-    tools = next(part for part in early["parts"] if part["name"] == "tools")
-    assert tools["tokens"] > 0
+def test_of_a_text_without_end_the_beginning_is_embedded() -> None:
+    assert len(list(parts_of("word " * 300_000))) == MOST_PARTS
 
 
-async def test_deleting_the_agent_deletes_its_vectors(database: OneDatabase) -> None:
+async def test_deleting_the_agent_deletes_its_index(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
-        agent = await server.create_agent(options=ON)
+        agent = await server.create_agent()
         remember(server, agent, ["I play the cello."])
         await server.run_jobs()
         [(table,)] = server.rows("SELECT table_name FROM recall_embeddings")
         gone = await server.http.delete(f"/v1/agents/{agent}")
-        left = server.rows(f"SELECT 1 FROM {table} UNION ALL SELECT 1 FROM recall_embeddings")
+        left = server.rows(
+            f"""SELECT 1 FROM {table} UNION ALL SELECT 1 FROM recall_embeddings
+                UNION ALL SELECT 1 FROM recall_index UNION ALL SELECT 1 FROM recall_blocks
+                UNION ALL SELECT 1 FROM message_words UNION ALL SELECT 1 FROM message_word_shares"""
+        )
         await server.run_jobs()
     assert gone.status_code == 204
     assert left == []

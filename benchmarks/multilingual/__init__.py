@@ -1,0 +1,1 @@
+"""Questions in ten languages with the passages that answer them."""

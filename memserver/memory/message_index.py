@@ -1,0 +1,117 @@
+"""Indexing what was said, in the background: its words first, then its vectors, of all of a tenant's agents together.
+
+Each embedding model has vectors of its own: with another model the history is embedded again, and until that is
+done only what has been embedded again is found by meaning.
+"""
+
+from collections.abc import Iterator
+
+from memserver.memory.archival import ArchivalStorage
+from memserver.memory.language import detect_aside
+from memserver.storage import message_index, message_vectors
+from memserver.storage.database import Database
+from memserver.storage.jobs import Job, JobRun, defer
+from memserver.storage.message_index import JOB
+from memserver.storage.message_vectors import PartVector
+
+WORDS_AT_ONCE = 256
+"""Messages whose words are indexed together."""
+BATCH = 64
+"""Messages that are embedded and stored together."""
+BATCHES_OF_A_JOB = 20
+"""Then the next job goes on, after what else waits."""
+PART_BYTES = 700
+"""Of UTF-8. What an embedder of 256 tokens sees whole, in most scripts; longer messages have several vectors."""
+MOST_PARTS = 150
+"""Of a message: the first hundred kilobytes."""
+PRIORITY = -10
+
+
+class MessageIndexing:
+    """Indexes histories: the handler of the job `index_messages`."""
+
+    def __init__(self, database: Database, archival: ArchivalStorage, *, embeds: bool) -> None:
+        """Make it; the embedder is archival storage's. Without `embeds` nothing is found by meaning."""
+        self._database = database
+        self._archival = archival
+        self._embeds = embeds
+
+    async def run(self, job: JobRun) -> None:
+        """Index a tenant's messages from where that stands; another job goes on where there are many.
+
+        Raises:
+            EmbeddingError: the embedder failed; words, and what was embedded before, stay.
+        """
+        for step in (self._words, self._vectors):
+            for _ in range(BATCHES_OF_A_JOB):
+                if not await step(job.tenant):
+                    break
+            else:
+                next_one = Job(JOB, job.tenant, key=job.tenant, priority=PRIORITY)
+                async with self._database.tenant(job.tenant) as tx:
+                    await defer(tx, next_one)
+                return
+        await self._finish(job.tenant)
+
+    async def _words(self, tenant: str) -> bool:
+        """Index the words of the next messages; returns whether there were any."""
+        async with self._database.tenant(tenant) as tx:
+            found = await message_index.without_words(tx, WORDS_AT_ONCE)
+        for pending in found:
+            detected = await detect_aside(pending.texts)
+            async with self._database.tenant(tenant) as tx:
+                await message_index.index_words(tx, pending, detected)
+        return bool(found)
+
+    async def _vectors(self, tenant: str) -> bool:
+        """Embed and store the next messages; returns whether there were any."""
+        if not self._embeds:
+            return False
+        model, dimension = self._archival.embedder.model, await self._archival.dimension()
+        async with self._database.tenant(tenant) as tx:
+            found = await message_vectors.without_vectors(tx, model, dimension, BATCH)
+        if not found:
+            return False
+        parts = [
+            (agent, position, number, text[part])
+            for agent, pending in enumerate(found)
+            for position, text in zip(pending.positions, pending.texts, strict=True)
+            for number, part in enumerate(parts_of(text))
+        ]
+        made: list[list[PartVector]] = [[] for _ in found]
+        for start in range(0, len(parts), BATCH):
+            chunk = parts[start : start + BATCH]
+            vectors = await self._archival.embedder.embed([text for *_, text in chunk])
+            for (agent, position, number, _), vector in zip(chunk, vectors, strict=True):
+                made[agent].append(PartVector(position, number, vector))
+        async with self._database.tenant(tenant) as tx:
+            await message_vectors.store(tx, model, dimension, found, made)
+        return True
+
+    async def _finish(self, tenant: str) -> None:
+        model = self._archival.embedder.model if self._embeds else None
+        dimension = self._archival.embedder.dimension
+        async with self._database.tenant(tenant) as tx:
+            await message_index.finish(tx, model, dimension)
+            if model is not None:
+                await message_vectors.forget_other_models(tx, model, dimension)
+
+
+def parts_of(text: str) -> Iterator[slice]:
+    """Where the pieces of a text lie: of PART_BYTES at most, cut between words where there are any, without blanks.
+
+    Of a text that has more, the first MOST_PARTS.
+    """
+    start, end = 0, len(text)
+    for _ in range(MOST_PARTS):
+        while start < end and text[start].isspace():
+            start += 1
+        if start == end:
+            return
+        piece = text[start : start + PART_BYTES].encode()[:PART_BYTES].decode(errors="ignore")
+        if start + len(piece) < end:
+            space = max(piece.rfind(" "), piece.rfind("\n"))
+            if space > len(piece) // 2:
+                piece = piece[:space]
+        yield slice(start, start + len(piece.rstrip()))
+        start += len(piece)

@@ -1,0 +1,173 @@
+"""Reading on: one message or passage whole, by the label that results show, in pieces that a reader has room for."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from uuid import UUID
+
+from memserver.errors import InvalidInput, NotFound
+from memserver.llm.control_tokens import defused
+from memserver.memory.excerpt import cut_after
+from memserver.memory.results import (
+    CAREFUL,
+    DENSEST,
+    MOST_CHARACTERS,
+    READ_TOOL,
+    Reader,
+    less,
+    message_label,
+    message_result,
+    passage_label,
+    passage_result,
+)
+from memserver.messages import Message, Passage
+from memserver.storage import collections, passages, recall
+from memserver.storage.collections import Collection
+from memserver.storage.database import Transaction
+from memserver.storage.listing import Cut
+
+_LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message or passage with the labels of those before and after it, where there are such.
+
+    Attributes:
+        label: its own.
+        item: it itself.
+        before: the label of the one before.
+        after: the label of the one after.
+    """
+
+    label: str
+    item: Message | Passage
+    before: str | None
+    after: str | None
+
+    @property
+    def text(self) -> str:
+        """All of it: of a message that was a call of a tool, the call and its result."""
+        record = None if isinstance(self.item, Passage) else self.item.call
+        if record is None or self.item.text:
+            return self.item.text
+        arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False)
+        return f"{record.call.name} {arguments}\n{record.result or ''}".rstrip()
+
+    async def describe(self, start: int, zone: tzinfo, reader: Reader) -> str:
+        """As much as a reader has room for, from a character on, and how to read on.
+
+        Raises:
+            InvalidInput: the text has no such character.
+        """
+        text = self.text
+        if not 1 <= start <= max(1, len(text)):
+            raise InvalidInput(f"start: {self.label} has the characters 1 to {len(text)}.")
+        at = start - 1
+        limit = await reader.limit()
+        end = min(len(text), at + min(limit * DENSEST, MOST_CHARACTERS))
+        for careful in CAREFUL:
+            end = cut_after(text, at, end)
+            head, tail = self._head(at, zone, reader), self._tail(at, end)
+            around, tokens = await reader.count([head + tail, text[at:end]])
+            if around + tokens <= limit:
+                return head + text[at:end] + tail
+            end = at + less(end - at, tokens, limit - around, careful)
+        end = cut_after(text, at, end)
+        return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
+
+    def _head(self, at: int, zone: tzinfo, reader: Reader) -> str:
+        if isinstance(self.item, Passage):
+            result = passage_result(self.item, self.label, zone)
+            return result.head(result.origin.page_at(at), reader)
+        return message_result(self.item, zone).head(None, reader)
+
+    def _tail(self, at: int, end: int) -> str:
+        whole = len(self.text)
+        parts = []
+        if at > 0 or end < whole:
+            parts.append(f"Characters {at + 1} to {end} of {whole}.")
+        if end < whole:
+            parts.append(f"Next: {READ_TOOL} {self.label}, start {end + 1}.")
+        parts += [
+            f"{side}: {label}."
+            for side, label in (("Before it", self.before), ("After it", self.after))
+            if label
+        ]
+        return f"\n({' '.join(parts)})" if parts else ""
+
+
+async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None = None) -> Found:
+    """What an agent's label names.
+
+    Args:
+        tx: in the tenant's scope.
+        agent_id: whose label it is.
+        label: as results show it.
+        until: position in the history from which on nothing is found.
+
+    Raises:
+        InvalidInput: it is no label.
+        NotFound: no such agent, message or passage.
+    """
+    parts = _LABEL.fullmatch(label.strip())
+    if parts is None:
+        raise InvalidInput(
+            f"{label!r} is no label. Take one as search results show it, such as m12003 or p17."
+        )
+    kind, number, place = parts[1].lower(), int(parts[2]), parts[3]
+    if kind == "m" and place is None:
+        return await _message(tx, agent_id, number, until)
+    searched = await collections.readable_by(tx, agent_id)
+    return await _passage(tx, _collection(searched, label, place), number, searched)
+
+
+async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
+    """The message at a position of what the agent has taken up. Raises NotFound."""
+    found = await recall.history_page(tx, agent_id, Cut(1, position - 1))
+    if not found or found[0].position != position:
+        raise NotFound(f"There is no message {message_label(position)}.")
+    return found[0]
+
+
+async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | None) -> Found:
+    label = message_label(position)
+    if until is not None and position >= until:
+        raise NotFound(f"There is no message {label} yet.")
+    message = await message_at(tx, agent_id, position)
+    before = await recall.history_page(tx, agent_id, Cut(1, position, descending=True))
+    after = await recall.history_page(tx, agent_id, Cut(1, position))
+    after = [each for each in after if until is None or each.position < until]
+    labels = [message_label(each[0].position) if each else None for each in (before, after)]
+    return Found(label, message, labels[0], labels[1])
+
+
+async def _passage(
+    tx: Transaction, place: Collection, number: int, searched: Sequence[Collection]
+) -> Found:
+    found = await passages.around(tx, place.id, number)
+    label = passage_label(number, None if place is searched[0] else place.name)
+    here = next((each for each in found if each.number == number), None)
+    if here is None:
+        raise NotFound(f"There is no passage {label}.")
+    before = [each.number for each in found if each.number < number]
+    after = [each.number for each in found if each.number > number]
+    name = None if place is searched[0] else place.name
+    return Found(
+        label,
+        here,
+        passage_label(before[0], name) if before else None,
+        passage_label(after[0], name) if after else None,
+    )
+
+
+def _collection(searched: Sequence[Collection], label: str, name: str | None) -> Collection:
+    """The collection of this name as a model reads it; without one, the agent's own."""
+    if name is None:
+        return searched[0]
+    for collection in searched[1:]:
+        if defused(collection.name) == defused(name):
+            return collection
+    raise NotFound(f"There is no passage {label}: no collection {name!r} is attached.")

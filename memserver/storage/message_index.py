@@ -1,0 +1,151 @@
+"""The index of what was said, by agent: how far it goes, and making it go on.
+
+What is indexed is a prefix of the history. So how far it goes is one number, which is written together with what
+is indexed: after a crash at any point the next one goes on exactly there. The migration 0017 has the tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from memserver.storage.collections import AUTO
+from memserver.storage.database import Transaction
+from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.languages import lexing
+
+JOB = "index_messages"
+"""The job that indexes the messages of a tenant's agents; its key is the tenant."""
+AGENTS_AT_ONCE = 50
+
+
+@dataclass(slots=True)
+class Pending:
+    """The next messages of an agent that aren't indexed, in order.
+
+    Attributes:
+        agent_id: whose.
+        reached: how far the index goes: positions before it are in.
+        settled: before this position nothing more will come.
+        languages: that occur in what is indexed.
+        language: of the agent's own collection, and so of its messages; auto: each has its own.
+        positions: of the messages.
+        texts: of the messages.
+        until: up to which position these are all.
+    """
+
+    agent_id: UUID
+    reached: int
+    settled: int
+    languages: Sequence[str] = ()
+    language: str = AUTO
+    positions: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    until: int = 0
+
+
+PENDING = f"""
+SELECT w.agent_id, w.reached, w.settled, w.languages, w.language, m.position, m.content
+FROM (SELECT i.agent_id, {{reached}} AS reached, i.languages,
+             (SELECT c.language FROM agents a JOIN collections c ON c.id = a.collection_id
+              WHERE a.id = i.agent_id) AS language,
+             (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
+      FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id {{joined}}
+      WHERE i.waiting AND {{reached}} < (s.done_turn + 1) * {PLACES_PER_TURN}
+      ORDER BY i.agent_id LIMIT {AGENTS_AT_ONCE}) w
+LEFT JOIN LATERAL (
+    SELECT position, content FROM messages
+    WHERE agent_id = w.agent_id AND position >= w.reached AND position < w.settled
+      AND role <> 'system' AND content <> ''
+    ORDER BY position LIMIT %(limit)s) m ON true
+ORDER BY w.agent_id, m.position
+"""
+_WITHOUT_WORDS = PENDING.format(reached="i.indexed_to", joined="")
+
+
+_OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
+
+
+async def without_words(tx: Transaction, limit: int) -> list[Pending]:
+    """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
+    cursor = await tx.execute(_WITHOUT_WORDS.encode(), {"limit": limit})
+    return grouped(await cursor.fetchall(), limit)
+
+
+def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
+    """Rows of PENDING by agent: those whose messages together are no more than `limit`; at least one agent."""
+    found: dict[object, Pending] = {}
+    for row in rows:
+        agent = found.get(row["agent_id"])
+        if agent is None:
+            values = {name: row[name] for name in _OF_AGENT}
+            agent = found[row["agent_id"]] = Pending(**values)  # type: ignore[arg-type]
+            agent.until = agent.settled
+        if row["position"] is not None:
+            agent.positions.append(row["position"])  # type: ignore[arg-type]
+            agent.texts.append(row["content"])  # type: ignore[arg-type]
+    chosen: list[Pending] = []
+    messages = 0
+    for agent in found.values():
+        if len(agent.positions) == limit:
+            agent.until = agent.positions[-1] + 1
+        messages += len(agent.positions)
+        if chosen and messages > limit:
+            break
+        chosen.append(agent)
+    return chosen
+
+
+async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:
+    """Index the texts and words of an agent's next messages, unless another one has meanwhile.
+
+    Args:
+        tx: in the tenant's scope.
+        pending: the messages.
+        detected: the language that each seems to be in, as Postgres names its text search configurations.
+    """
+    lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
+    if pending.language != AUTO and pending.language not in present:
+        present = [*present, pending.language]
+    await tx.execute(
+        "SELECT index_messages(%s, %s::bigint[], %s::text[], %s::text[], %s)",
+        [pending.agent_id, pending.positions, lexed_in, present, pending.until],
+    )
+
+
+async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
+    """Note which of the tenant's agents are indexed to the end of what was said.
+
+    Args:
+        tx: in the tenant's scope.
+        model: the embedding model whose vectors belong to it; None: none.
+        dimension: length of the model's vectors.
+    """
+    await tx.execute("SELECT count_common_words()")
+    # Locked first: what has ended a turn is then seen by the second statement, and who ends one later sees
+    # whether the agent still waits.
+    cursor = await tx.execute(
+        f"""SELECT s.agent_id FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id
+            WHERE i.waiting AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
+            ORDER BY s.agent_id FOR SHARE OF s"""
+    )
+    done = [row["agent_id"] for row in await cursor.fetchall()]
+    if not done:
+        return
+    await tx.execute(
+        f"""UPDATE recall_index i SET waiting = false FROM agent_state s
+            WHERE i.agent_id = ANY (%(done)s) AND s.agent_id = i.agent_id
+              AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
+              AND (%(model)s::text IS NULL OR EXISTS (
+                  SELECT 1 FROM recall_embeddings e
+                  WHERE e.agent_id = i.agent_id AND e.model = %(model)s AND e.dimension = %(dimension)s
+                    AND e.embedded_to >= (s.done_turn + 1) * {PLACES_PER_TURN}))""",
+        {"done": done, "model": model, "dimension": dimension},
+    )
+
+
+async def request(tx: Transaction, agent_id: UUID) -> None:
+    """Have an agent's history indexed, soon; nothing if there is no such agent."""
+    await tx.execute(
+        "SELECT request_indexing(id, tenant) FROM agents WHERE id = %s",
+        [agent_id],
+    )

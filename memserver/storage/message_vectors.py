@@ -1,0 +1,189 @@
+"""Vectors of messages, by embedding model: storing them once each, and how far they go.
+
+As with the words of `message_index`, what has vectors is a prefix of the history.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from pgvector import HalfVector
+from psycopg import sql
+
+from memserver.storage.database import Transaction
+from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.message_index import PENDING, Pending, grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """How far an agent's history has vectors of a model.
+
+    Attributes:
+        agent_id: whose history.
+        tenant: whose agent.
+        model: the embedding model's name.
+        table: where its vectors lie.
+        dimension: length of its vectors.
+        embedded_to: what was said before this position has its vectors.
+        messages: how many messages that is.
+    """
+
+    agent_id: UUID
+    tenant: str
+    model: str
+    table: str
+    dimension: int
+    embedded_to: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartVector:
+    """The vector of one part of a message."""
+
+    position: int
+    part: int
+    vector: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A message that was found: the cosine similarity of its nearest part, and which that is."""
+
+    position: int
+    score: float
+    part: int
+
+
+_EMBEDDED = "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages"
+_WITHOUT_VECTORS = PENDING.format(
+    reached="coalesce(e.embedded_to, 0)",
+    joined="""LEFT JOIN recall_embeddings e
+        ON e.agent_id = i.agent_id AND e.model = %(model)s AND e.dimension = %(dimension)s""",
+)
+
+
+async def embedded(tx: Transaction, agent_id: UUID, model: str, dimension: int) -> Embedded | None:
+    """How far the history has this model's vectors; None if that has not begun."""
+    cursor = await tx.execute(
+        f"""SELECT {_EMBEDDED} FROM recall_embeddings
+            WHERE agent_id = %s AND model = %s AND dimension = %s""",
+        [agent_id, model, dimension],
+    )
+    row = await cursor.fetchone()
+    return None if row is None else Embedded(**row)
+
+
+async def said(tx: Transaction, agent_id: UUID) -> tuple[int, int]:
+    """How many messages there are to be found, and the position before which nothing more will come."""
+    cursor = await tx.execute(
+        f"""SELECT coalesce(c.user_said + c.assistant_said, 0) AS messages,
+                   (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
+            FROM agent_state s LEFT JOIN recall_counts c ON c.agent_id = s.agent_id
+            WHERE s.agent_id = %s""",
+        [agent_id],
+    )
+    row = await cursor.fetchone()
+    return (0, 0) if row is None else (row["messages"], row["settled"])
+
+
+async def without_vectors(tx: Transaction, model: str, dimension: int, limit: int) -> list[Pending]:
+    """The next messages without vectors of a model, at most `limit` together, of agents that wait for it."""
+    cursor = await tx.execute(
+        _WITHOUT_VECTORS.encode(), {"limit": limit, "model": model, "dimension": dimension}
+    )
+    return grouped(await cursor.fetchall(), limit)
+
+
+async def store(
+    tx: Transaction,
+    model: str,
+    dimension: int,
+    pending: Sequence[Pending],
+    vectors: Sequence[Sequence[PartVector]],
+) -> None:
+    """Store the vectors of several agents' messages, and how far they go; not where another one has meanwhile.
+
+    Args:
+        tx: in the tenant's scope.
+        model: the embedding model's name.
+        dimension: length of its vectors.
+        pending: the messages, by agent.
+        vectors: of each agent, those of its messages' parts.
+    """
+    await tx.execute(
+        """INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
+           SELECT a.id, %(model)s, %(dimension)s, a.tenant, t.name
+           FROM agents a, message_vectors_table(%(model)s, %(dimension)s) AS t (name)
+           WHERE a.id = ANY (%(new)s) ON CONFLICT DO NOTHING""",
+        {
+            "model": model,
+            "dimension": dimension,
+            "new": [each.agent_id for each in pending if each.reached == 0],
+        },
+    )
+    cursor = await tx.execute(
+        """UPDATE recall_embeddings e SET embedded_to = n.until, messages = e.messages + n.messages,
+               updated_at = now()
+           FROM unnest(%(agents)s::uuid[], %(reached)s::bigint[], %(until)s::bigint[], %(messages)s::bigint[])
+               AS n (agent_id, reached, until, messages)
+           WHERE e.agent_id = n.agent_id AND e.embedded_to = n.reached
+             AND e.model = %(model)s AND e.dimension = %(dimension)s
+           RETURNING e.agent_id, e.tenant, e.table_name""",
+        {
+            "agents": [each.agent_id for each in pending],
+            "reached": [each.reached for each in pending],
+            "until": [each.until for each in pending],
+            "messages": [len({part.position for part in parts}) for parts in vectors],
+            "model": model,
+            "dimension": dimension,
+        },
+    )
+    rows = await cursor.fetchall()
+    taken = {row["agent_id"] for row in rows}
+    new = [
+        (each.agent_id, part)
+        for each, parts in zip(pending, vectors, strict=True)
+        if each.agent_id in taken
+        for part in parts
+    ]
+    if not new:
+        return
+    await tx.execute(
+        sql.SQL(
+            """INSERT INTO {} (agent_id, position, part, tenant, embedding)
+               SELECT v.agent_id, v.position, v.part, %s, v.embedding
+               FROM unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::halfvec[])
+                   AS v (agent_id, position, part, embedding)"""
+        ).format(sql.Identifier(rows[0]["table_name"])),
+        [
+            rows[0]["tenant"],
+            [agent_id for agent_id, _ in new],
+            [part.position for _, part in new],
+            [part.part for _, part in new],
+            [HalfVector(part.vector) for _, part in new],
+        ],
+    )
+
+
+async def forget_other_models(tx: Transaction, model: str, dimension: int) -> None:
+    """Delete vectors of other models, of agents that have all of this model's."""
+    cursor = await tx.execute(
+        f"""SELECT {_EMBEDDED} FROM recall_embeddings o
+            WHERE (model, dimension) <> (%(model)s, %(dimension)s) AND EXISTS (
+                SELECT 1 FROM recall_embeddings e JOIN agent_state s ON s.agent_id = e.agent_id
+                WHERE e.agent_id = o.agent_id AND e.model = %(model)s AND e.dimension = %(dimension)s
+                  AND e.embedded_to >= (s.done_turn + 1) * {PLACES_PER_TURN})""",
+        {"model": model, "dimension": dimension},
+    )
+    for row in await cursor.fetchall():
+        other = Embedded(**row)
+        await tx.execute(
+            sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
+            [other.agent_id],
+        )
+        await tx.execute(
+            "DELETE FROM recall_embeddings WHERE agent_id = %s AND model = %s AND dimension = %s",
+            [other.agent_id, other.model, other.dimension],
+        )
