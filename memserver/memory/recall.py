@@ -5,6 +5,7 @@ import binascii
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice
 from typing import Literal
 from uuid import UUID
 
@@ -134,17 +135,15 @@ class RecallStorage:
             total, counted, exact = await recall.count_and_positions(tx, agent_id, query, span)
             if total >= ENOUGH_EXACT:
                 return await self._exact_page(tx, agent_id, query, page, (total, counted, exact))
-        found: dict[int, RecallHit] = {}
         ranked, coverage = await self._ranked(tx, agent_id, query, mode, vector)
-        order = [*exact, *(position for position in ranked if position not in set(exact))]
-        order = order[: len(exact) + MOST_RANKED]
-        offset = min(max(page.offset, 0), len(order)) if page.number >= 1 else len(order)
+        held = set(exact)
+        order = [*exact, *[each for each in ranked if each not in held][:MOST_RANKED]]
+        offset = max(page.offset, 0) if page.number >= 1 else len(order)
         shown = order[offset : offset + page.size]
-        for message in await recall.at_positions(tx, agent_id, shown):
-            hit = ranked.get(message.position, _Ranked())
-            by: tuple[FoundBy, ...] = ("exact",) if message.position in exact else hit.found_by
-            found[message.position] = RecallHit(message, by, _part(message, hit.part), hit.score)
-        hits = tuple(found[position] for position in shown if position in found)
+        hits = tuple(
+            _hit(message, ranked.get(message.position, _Ranked()), message.position in held)
+            for message in await recall.at_positions(tx, agent_id, shown)
+        )
         return RecallPage(hits, len(order), True, None, page, coverage, failed, query.text or "")
 
     async def _exact_page(
@@ -219,10 +218,11 @@ class _Ranked:
     score: float | None = None
 
 
-def _part(message: Message, number: int | None) -> slice | None:
-    if number is None:
-        return None
-    return next((part for at, part in enumerate(parts_of(message.text)) if at == number), None)
+def _hit(message: Message, ranked: _Ranked, exact: bool) -> RecallHit:
+    part = None
+    if ranked.part is not None:
+        part = next(islice(parts_of(message.text), ranked.part, None), None)
+    return RecallHit(message, ("exact",) if exact else ranked.found_by, part, ranked.score)
 
 
 async def _state(

@@ -72,9 +72,7 @@ async def search_recall(
 
 async def _found(hits: Sequence[RecallHit], query: str | None) -> list[FoundMessage]:
     """What was found, each with what matched of it."""
-    found = [
-        message_result(hit.message, UTC, found_by=hit.found_by, part=hit.part) for hit in hits
-    ]
+    found = [message_result(hit.message, UTC, found_by=hit.found_by, part=hit.part) for hit in hits]
     shown = await excerpts(found, clean(query or ""))
     return [FoundMessage.of(*pair) for pair in zip(hits, shown, strict=True)]
 
