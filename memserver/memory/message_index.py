@@ -5,6 +5,8 @@ done only what has been embedded again is found by meaning.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.language import detect_aside
@@ -14,6 +16,8 @@ from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.message_index import JOB
 from memserver.storage.message_vectors import PartVector
 
+AT_LATEST = 60.0
+"""Seconds after which messages are indexed though their tenant isn't quiet."""
 WORDS_AT_ONCE = 256
 """Messages whose words are indexed together."""
 BATCH = 64
@@ -30,24 +34,45 @@ PRIORITY = -10
 class MessageIndexing:
     """Indexes histories: the handler of the job `index_messages`."""
 
-    def __init__(self, database: Database, archival: ArchivalStorage, *, embeds: bool) -> None:
-        """Make it; the embedder is archival storage's. Without `embeds` nothing is found by meaning."""
+    def __init__(
+        self,
+        database: Database,
+        archival: ArchivalStorage,
+        *,
+        embeds: bool = True,
+        quiet: float = 0,
+    ) -> None:
+        """Make it; the embedder is archival storage's.
+
+        Args:
+            database: where messages are.
+            archival: has the embedder.
+            embeds: whether messages get vectors, by which they are found by meaning.
+            quiet: seconds for which a tenant's agents have ended no turn before their messages are indexed, so
+                that turns have the machine and many messages are indexed together.
+        """
         self._database = database
         self._archival = archival
         self._embeds = embeds
+        self._quiet = quiet
 
     async def run(self, job: JobRun) -> None:
-        """Index a tenant's messages from where that stands; another job goes on where there are many.
+        """Index a tenant's messages from where that stands; another job goes on where there are many, or later.
 
         Raises:
             EmbeddingError: the embedder failed; words, and what was embedded before, stay.
         """
+        next_one = Job(JOB, job.tenant, key=job.tenant, priority=PRIORITY)
+        async with self._database.tenant(job.tenant) as tx:
+            if not await message_index.is_due(tx, self._quiet, AT_LATEST):
+                later = datetime.now(UTC) + timedelta(seconds=self._quiet)
+                await defer(tx, replace(next_one, due=later))
+                return
         for step in (self._words, self._vectors):
             for _ in range(BATCHES_OF_A_JOB):
                 if not await step(job.tenant):
                     break
             else:
-                next_one = Job(JOB, job.tenant, key=job.tenant, priority=PRIORITY)
                 async with self._database.tenant(job.tenant) as tx:
                     await defer(tx, next_one)
                 return

@@ -65,6 +65,27 @@ _WITHOUT_WORDS = PENDING.format(reached="i.indexed_to", joined="")
 _OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
 
 
+async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
+    """Whether what the tenant's agents said is to be indexed now: it is quiet, or somebody waits.
+
+    Args:
+        tx: in the tenant's scope.
+        quiet: seconds for which no turn of theirs has ended.
+        at_latest: seconds after which it is due all the same.
+    """
+    cursor = await tx.execute(
+        """SELECT coalesce(bool_or(i.urgent OR i.since < now() - make_interval(secs => %(at_latest)s))
+                  OR NOT coalesce(bool_or(t.finished_at > now() - make_interval(secs => %(quiet)s)), false),
+                  true) AS due
+           FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id
+           LEFT JOIN turns t ON t.agent_id = s.agent_id AND t.turn = s.done_turn
+           WHERE i.waiting""",
+        {"quiet": quiet, "at_latest": at_latest},
+    )
+    row = await cursor.fetchone()
+    return row is not None and bool(row["due"])
+
+
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
     cursor = await tx.execute(_WITHOUT_WORDS.encode(), {"limit": limit})
@@ -144,8 +165,11 @@ async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
 
 
 async def request(tx: Transaction, agent_id: UUID) -> None:
-    """Have an agent's history indexed, soon; nothing if there is no such agent."""
+    """Have an agent's history indexed, however busy its tenant is; nothing if there is no such agent."""
     await tx.execute(
         "SELECT request_indexing(id, tenant) FROM agents WHERE id = %s",
         [agent_id],
+    )
+    await tx.execute(
+        "UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent", [agent_id]
     )

@@ -31,6 +31,7 @@ from memserver.llm.reply_parser import RawReply
 from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.llm.wire import RESULT_MARK
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import (
     Broken,
     Call,
@@ -100,6 +101,7 @@ def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and a
         Route("/health", endpoint.health),
         Route("/v1/models", endpoint.models),
         Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
+        Route("/v1/embeddings", _embed, methods=["POST"]),
     ]
     if able.tokenize:
         routes.append(Route("/tokenize", endpoint.tokenize, methods=["POST"]))
@@ -228,6 +230,16 @@ class _Endpoint:
         if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
             return None
         return _failure(401, "The API key is wrong.")
+
+
+async def _embed(request: Request) -> Response:
+    asked: JsonObject = await request.json()
+    vectors = await HashingEmbedder().embed(asked["input"])
+    made = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    return JSONResponse({"object": "list", "data": made, "model": asked["model"]})
 
 
 def _is_adapter(path: str) -> bool:

@@ -246,7 +246,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in, embeds=settings.embed_messages),
+        job_handlers(faculties, upkeep, taken_in, settings),
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -300,10 +300,16 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, *, embeds: bool
+    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
 ) -> dict[str, Handler]:
     """What does the jobs of each name."""
-    indexing = MessageIndexing(faculties.database, faculties.archival, embeds=embeds)
+    indexing = MessageIndexing(
+        faculties.database,
+        faculties.archival,
+        embeds=settings.embed_messages,
+        # Where jobs don't run by themselves, who runs them wants them done.
+        quiet=settings.index_after_seconds if settings.jobs_at_once else 0,
+    )
     return {
         COMPACT: CompactionJob(faculties).run,
         message_index.JOB: indexing.run,

@@ -17,6 +17,7 @@ PAIRED = (
     r"\u309D-\u309F\u30A1-\u30FA\u30FC-\u318F\u31A0-\u31FF\u3400-\u4DBF\u4E00-\uA4CF\uA960-\uA97F\uAC00-\uD7FF"
     r"\uF900-\uFAFF\uFF66-\uFF9D\uFFA0-\uFFDC\U0001B000-\U0001B16F\U0001F000-\U0001FAFF\U00020000-\U0003FFFF"
 )
+HAN = r"\u3005-\u3007\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF"
 # Letters of Thai, Lao, Myanmar, Khmer, Tai, Balinese and Javanese, and their marks that Unicode puts in order.
 SPACELESS = (
     r"\u0E01-\u0E37\u0E40-\u0E47\u0E4C-\u0E4E\u0E80-\u0EB7\u0EBB-\u0EC7\u0ECC-\u0ECF\u0EDC-\u0EDF\u1000-\u1036\u1038"
@@ -183,6 +184,9 @@ BEGIN
             SELECT regexp_split_to_table(forms.tripled, ' '), 3
         ) AS runs (run, longest), generate_series(1, greatest(1, length(run) - longest + 1)) place
         WHERE run <> ''
+        UNION ALL -- a word of one character, as between kana
+        SELECT han[1], 3000000 + row_number() OVER (), false
+        FROM regexp_matches(forms.paired, '(?<![{HAN}])([{HAN}])(?![{HAN}])', 'g') han
     )
     SELECT DISTINCT ON (f.lexeme) f.lexeme, f.place, f.empty FROM form f
     WHERE f.lexeme IS NOT NULL ORDER BY f.lexeme, f.place;
@@ -343,6 +347,7 @@ def _filled(statements: str, collation: str) -> str:
     for name, text in {
         "COLLATION": collation,
         "FOLD": f"{translated} IF folded ~ '[{''.join(SPELT)}]' THEN folded := {spelt}; END IF;",
+        "HAN": HAN,
         "PAIRED": PAIRED,
         "SPACELESS": SPACELESS,
         "TRIPLED": TRIPLED,

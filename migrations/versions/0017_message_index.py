@@ -20,6 +20,8 @@ CREATE TABLE recall_index (
     agent_id    uuid PRIMARY KEY REFERENCES agents ON DELETE CASCADE,
     tenant      text NOT NULL,
     waiting     boolean NOT NULL DEFAULT true,
+    since       timestamptz NOT NULL DEFAULT now(), -- it waits
+    urgent      boolean NOT NULL DEFAULT false,     -- somebody has looked for what isn't indexed
     indexed_to  bigint NOT NULL DEFAULT 0,
     languages   text[] NOT NULL DEFAULT '{}',
     in_order    boolean NOT NULL DEFAULT true, -- the times of its messages are in the order of the positions
@@ -164,11 +166,11 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM recall_index WHERE agent_id = agent AND waiting) THEN
         INSERT INTO recall_index (agent_id, tenant) VALUES (agent, whose)
-        ON CONFLICT (agent_id) DO UPDATE SET waiting = true;
+        ON CONFLICT (agent_id) DO UPDATE SET waiting = true, urgent = false, since = now();
     END IF;
     IF NOT EXISTS (SELECT 1 FROM procrastinate_jobs
                    WHERE queueing_lock = 'index_messages:' || whose AND status = 'todo') THEN
-        PERFORM defer_job('index_messages', whose, '{}', whose, -10, now() + interval '3 seconds');
+        PERFORM defer_job('index_messages', whose, '{}', whose, -10, now() + interval '5 seconds');
     END IF;
 END
 $$;

@@ -130,7 +130,10 @@ async def serving(
     embedder = settings.pop("embedder", HashingEmbedder())
     models: ModelSource | None = settings.pop("models", None)
     clock: Clock = settings.pop("clock", utc_now)
-    options = Settings(_env_file=None, **{"lease_seconds": 2, "jobs_at_once": 0, **settings})
+    options = Settings(
+        _env_file=None,
+        **{"lease_seconds": 2, "jobs_at_once": 0, **settings},
+    )
     if models is None:
         models = Models(options) if options.llm_base_url else FixedModels(model)
     made = assemble(database.app, models, embedder, options, tools, clock)

@@ -135,10 +135,10 @@ def plain_environment(
 
 
 def settings_for(model_url: str, **more: object) -> Settings:
-    """Settings for this model, by which no embedding model is loaded: nothing may ask for a vector."""
+    """Settings for this scripted model, which makes vectors too, so that no embedding model is loaded."""
     return {
         "llm_base_url": f"{model_url}/v1",
-        "embedding_base_url": "http://127.0.0.1:9/v1",
+        "embedding_base_url": f"{model_url}/v1",
         "embedding_model": "hashing",
         "embedding_dimension": 384,
         **more,

@@ -49,7 +49,7 @@ async def test_every_prompt_fits_the_window_and_every_message_stays_in_recall(
         texts = await talk(server, agent, 60)
         context = await server.get(f"{agent}/context")
         for text in (texts[0], texts[30], texts[59]):
-            found = await server.get(f"{agent}/recall/search", query=text)
+            found = await server.get(f"{agent}/recall/search", query=text, mode="exact")
             assert [item["text"] for item in found["items"]] == [text]
         counted = server.rows(
             "SELECT message_count, (SELECT count(*) FROM messages) FROM agent_state"
@@ -122,7 +122,7 @@ async def test_a_message_larger_than_the_window_is_kept_whole_and_shown_shortene
     async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
         agent = await server.create_agent()
         answer = await server.say(agent, huge)
-        found = await server.get(f"{agent}/recall/search", query="word19999")
+        found = await server.get(f"{agent}/recall/search", query="word19999", mode="exact")
         again = await server.say(agent, "What did I send?")
     assert answer["text"] == again["text"] == "I see."
     assert [item["text"] for item in found["items"]] == [huge]

@@ -151,7 +151,7 @@ async def test_recall_search_takes_text_case_dates_and_pages(database: OneDataba
         assert (await server.http.post(url, json={"messages": messages})).status_code == 200
 
         async def found(**query: Any) -> list[str]:
-            result = await server.get(f"{agent}/recall/search", **query)
+            result = await server.get(f"{agent}/recall/search", mode="exact", **query)
             return [item["text"] for item in result["items"]]
 
         assert await found(query="birthday") == ["100% a birthday_party \\o/"]
@@ -169,7 +169,9 @@ async def test_recall_search_takes_text_case_dates_and_pages(database: OneDataba
         ]
         assert await found(end_date="2026-02-06") == ["Off to bed."]
         for page in (0, -1, 2, 9999, 2**53):
-            empty = await server.get(f"{agent}/recall/search", query="birthday", page=page)
+            empty = await server.get(
+                f"{agent}/recall/search", query="birthday", mode="exact", page=page
+            )
             assert (empty["items"], empty["total"]) == ([], 1)
         bad = await server.http.get(
             f"/v1/agents/{agent}/recall/search", params={"start_date": "soon"}

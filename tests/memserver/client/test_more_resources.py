@@ -84,8 +84,10 @@ async def test_what_was_said_is_searched_page_by_page_or_whole(connect, database
         agent = await client.agents.create()
         past = [{"role": "user", "text": f"Tea {number}."} for number in range(5)]
         await client.messages.import_past(agent.id, past)
-        first = await client.recall.search(agent.id, "Tea", limit=2)
-        second = await client.recall.search(agent.id, "Tea", limit=2, after=first.next)
+        first = await client.recall.search(agent.id, "Tea", mode="exact", limit=2)
+        second = await client.recall.search(
+            agent.id, "Tea", mode="exact", limit=2, after=first.next
+        )
         assert (first.total, first.total_is_exact, second.total) == (5, True, None)
         whole = [each.text async for each in client.recall.all(agent.id, "Tea", limit=2)]
         assert whole[:4] == [each.text for each in (*first.items, *second.items)]

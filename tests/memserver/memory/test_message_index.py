@@ -112,7 +112,7 @@ async def test_two_that_embed_the_same_messages_store_them_once(database: OneDat
         agent = await server.create_agent()
         remember(server, agent, [f"message {number}" for number in range(100)])
         job = JobRun("default", {}, 1, last=False)
-        handler = MessageIndexing(server.services.database, server.services.archival, embeds=True)
+        handler = MessageIndexing(server.services.database, server.services.archival)
         await asyncio.gather(*(handler.run(job) for _ in range(4)))
         await handler.run(job)
         stored = vectors(server)
