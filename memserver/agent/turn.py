@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -328,8 +329,8 @@ class TurnRun:
 
     def _died(self) -> bool:
         """Whether a process ended during a call of this turn."""
-        calls = [each.call for each in self._queue if each.position >= self._first]
-        return any(call is not None and call.result == DIED for call in calls)
+        ours = takewhile(lambda each: each.position >= self._first, reversed(self._queue))
+        return any(each.call is not None and each.call.result == DIED for each in ours)
 
     async def _close(self, ended: Message, stop: str | None) -> bool:
         """Commit the end of a call that was stored as running."""

@@ -63,7 +63,7 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         ProtocolViolation: they do not fit; the message tells the model what to change.
         InvalidInput: the tool's own schema is broken.
     """
-    text = _text(spec.parameters)
+    text = _known_text(spec.parameters)
     arguments = restored(arguments, text)
     validator = _validator(text, spec.name)
     properties = spec.parameters.get("properties", {})
@@ -143,7 +143,21 @@ _Key = tuple[str, str, str]
 
 
 def _keys(tools: Sequence[ToolSpec]) -> tuple[_Key, ...]:
-    return tuple((spec.name, spec.description, _text(spec.parameters)) for spec in tools)
+    return tuple((spec.name, spec.description, _known_text(spec.parameters)) for spec in tools)
+
+
+_known_texts: dict[int, tuple[JsonObject, str]] = {}
+MOST_KNOWN = 2_000
+
+
+def _known_text(parameters: JsonObject) -> str:
+    """A schema's JSON text. Schemas don't change, and the same objects come again with every turn."""
+    known = _known_texts.get(id(parameters))
+    if known is None or known[0] is not parameters:
+        if len(_known_texts) >= MOST_KNOWN:
+            _known_texts.clear()
+        known = _known_texts[id(parameters)] = (parameters, _text(parameters))
+    return known[1]
 
 
 def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:

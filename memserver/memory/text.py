@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import datetime, tzinfo
+from functools import lru_cache
 from typing import Any
 
 from memserver.llm.base import ChatModel
@@ -98,6 +99,7 @@ def is_within(value: Any, most: int) -> bool:  # noqa: ANN401 - any JSON
     return size <= most
 
 
+@lru_cache(maxsize=20_000)  # a prompt has the times of all its messages, in every turn
 def stamp(at: datetime, zone: tzinfo) -> str:
     """A time as a model reads it, in the agent's zone: 2026-02-07 14:03."""
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"

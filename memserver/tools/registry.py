@@ -127,6 +127,8 @@ class Calls:
 
 
 FREE = Rule()
+MOST_NARROWED = 100
+"""Ways in which the specs of a toolset are narrowed that it remembers."""
 
 
 class Toolset:
@@ -141,6 +143,7 @@ class Toolset:
         """
         self._tools = {tool.spec.name: tool for tool in tools}
         self._rules = {name: rule for name, rule in (rules or {}).items() if name in self._tools}
+        self._specs: dict[tuple[tuple[str, tuple[str, ...]], ...], tuple[ToolSpec, ...]] = {}
 
     def get(self, name: str) -> Tool | None:
         """A tool by its name; None if the agent doesn't have it now."""
@@ -190,10 +193,15 @@ class Toolset:
             enums: allowed values by parameter name, where an agent narrows them. They are those of
                 memory tools; another tool's parameter of that name is its own.
         """
-        return tuple(
-            _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
-            for tool in self._tools.values()
-        )
+        key = tuple((name, tuple(values)) for name, values in (enums or {}).items())
+        if key not in self._specs:
+            if len(self._specs) >= MOST_NARROWED:
+                self._specs.clear()
+            self._specs[key] = tuple(
+                _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
+                for tool in self._tools.values()
+            )
+        return self._specs[key]
 
 
 def make_tool(
