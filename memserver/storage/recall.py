@@ -17,7 +17,7 @@ _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
-MOST_CANDIDATES = 2_000
+MOST_CANDIDATES = 1_000
 """Messages whose words are compared; common words don't add to them."""
 
 
