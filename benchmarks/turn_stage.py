@@ -107,7 +107,7 @@ def stage(seed: int, checkout: Path | None = None) -> Iterator[Stage]:
             postgres,
             scripted_model(home, context_window=CONTEXT_WINDOW) as model,
         ):
-            settings = settings_for(model.url, home=home)
+            settings = settings_for(model.url, home=home, index_after_seconds=5)
             api_key = create_key(home, settings, checkout)
             with memserver(home, settings, checkout=checkout) as server:
                 connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)

@@ -143,7 +143,7 @@ class Settings(BaseSettings):
 
     embed_messages: bool = True
     """Messages are embedded in the background, so that they are found by meaning."""
-    index_after_seconds: float = Field(default=5, ge=0)
+    index_after_seconds: float = Field(default=5, ge=0, le=60)
     """Messages are indexed when their tenant's agents have ended no turn for so long; after a minute all the
     same, or when somebody searches. Until then they are found by their text."""
     archival_search: Literal["hybrid", "vector", "text"] = "hybrid"

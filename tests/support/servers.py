@@ -135,12 +135,16 @@ def plain_environment(
 
 
 def settings_for(model_url: str, **more: object) -> Settings:
-    """Settings for this scripted model, which makes vectors too, so that no embedding model is loaded."""
+    """Settings for this scripted model, which makes vectors too, so that no embedding model is loaded.
+
+    Nothing is indexed in the background unless a test wants it.
+    """
     return {
         "llm_base_url": f"{model_url}/v1",
         "embedding_base_url": f"{model_url}/v1",
         "embedding_model": "hashing",
         "embedding_dimension": 384,
+        "index_after_seconds": 60,
         **more,
     }
 
