@@ -13,7 +13,7 @@ from memserver.memory.language import detect_aside
 from memserver.storage import message_index, message_vectors
 from memserver.storage.database import Database
 from memserver.storage.jobs import Job, JobRun, defer
-from memserver.storage.message_index import JOB
+from memserver.storage.message_index import JOB, PRIORITY
 from memserver.storage.message_vectors import PartVector
 
 AT_LATEST = 60.0
@@ -28,7 +28,6 @@ PART_BYTES = 700
 """Of UTF-8. What an embedder of 256 tokens sees whole, in most scripts; longer messages have several vectors."""
 MOST_PARTS = 150
 """Of a message: the first hundred kilobytes."""
-PRIORITY = -10
 
 
 class MessageIndexing:

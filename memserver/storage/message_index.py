@@ -11,10 +11,12 @@ from uuid import UUID
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.jobs import Job, defer
 from memserver.storage.languages import lexing
 
 JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
+PRIORITY = -10
 AGENTS_AT_ONCE = 50
 
 
@@ -170,6 +172,19 @@ async def request(tx: Transaction, agent_id: UUID) -> None:
         "SELECT request_indexing(id, tenant) FROM agents WHERE id = %s",
         [agent_id],
     )
-    await tx.execute(
-        "UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent", [agent_id]
+    cursor = await tx.execute(
+        """UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent
+           RETURNING tenant""",
+        [agent_id],
     )
+    row = await cursor.fetchone()
+    if row is None:
+        return
+    # A job for later is found by looking; a new one is told of at once.
+    await tx.execute(
+        """DELETE FROM procrastinate_jobs
+           WHERE queueing_lock = 'index_messages:' || %s AND status = 'todo' AND scheduled_at > now()""",
+        [row["tenant"]],
+    )
+    tenant = str(row["tenant"])
+    await defer(tx, Job(JOB, tenant, key=tenant, priority=PRIORITY))

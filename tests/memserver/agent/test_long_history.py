@@ -29,11 +29,13 @@ async def test_a_turn_the_context_and_a_compaction_read_the_queue_and_not_the_hi
         agent = await server.create_agent(options={"max_output_tokens": 200})
     list(write_history(database.superuser, agent, 2 * TURNS, IN_QUEUE, sentences(["old"], 0)))
     settle(database.superuser)
-    async with serving(database, model) as server:  # what was said before is indexed
+    async with serving(
+        database, model, embed_messages=False
+    ) as server:  # what was said before is indexed
         server.rows("SELECT request_indexing(agent_id, tenant) FROM agent_state")
         await server.run_jobs()
     before = rows_read(database)
-    async with serving(database, model) as server:
+    async with serving(database, model, embed_messages=False) as server:
         for text in ("Note this.", "And now?"):
             await server.say(agent, text)
         assert (await server.get(f"{agent}/context"))["queue"][-1]["text"] == "two"
