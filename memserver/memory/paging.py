@@ -1,6 +1,5 @@
 """How search results are paged and worded, for the model and for the API alike."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 PAGE_SIZE = 10
@@ -43,8 +42,3 @@ def header(
         place += f"; only the best {within} can be paged"
     of = total if exact else f"more than {total}"
     return f"Showing {shown} of {of} results ({place}){':' if shown else '.'}"
-
-
-def describe(lines: Sequence[str], page: Page, total: int, *, exact: bool = True) -> str:
-    """A search tool's answer of lines that are short."""
-    return "\n".join([header(len(lines), page, total, exact=exact), *lines])

@@ -18,6 +18,8 @@ JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
 PRIORITY = -10
 AGENTS_AT_ONCE = 50
+DETECTED_BY = 1_000
+"""Characters of a message that its language is detected by."""
 
 
 @dataclass(slots=True)
@@ -55,12 +57,13 @@ FROM (SELECT i.agent_id, {{reached}} AS reached, i.languages,
       WHERE i.waiting AND {{reached}} < (s.done_turn + 1) * {PLACES_PER_TURN}
       ORDER BY i.agent_id LIMIT {AGENTS_AT_ONCE}) w
 LEFT JOIN LATERAL (
-    SELECT position, content FROM messages
+    SELECT position, left(content, %(characters)s) AS content FROM messages
     WHERE agent_id = w.agent_id AND position >= w.reached AND position < w.settled
       AND role <> 'system' AND content <> ''
     ORDER BY position LIMIT %(limit)s) m ON true
-ORDER BY w.agent_id, m.position
+ORDER BY w.agent_id, m.position LIMIT %(limit)s
 """
+"""Bounded in rows and characters: a message may have a million."""
 _WITHOUT_WORDS = PENDING.format(reached="i.indexed_to", joined="")
 
 
@@ -90,12 +93,13 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
 
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
-    cursor = await tx.execute(_WITHOUT_WORDS.encode(), {"limit": limit})
+    asked = {"limit": limit, "characters": DETECTED_BY}
+    cursor = await tx.execute(_WITHOUT_WORDS.encode(), asked)
     return grouped(await cursor.fetchall(), limit)
 
 
 def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
-    """Rows of PENDING by agent: those whose messages together are no more than `limit`; at least one agent."""
+    """Rows of PENDING by agent: those whose next messages are all there; at least one agent, if there are rows."""
     found: dict[object, Pending] = {}
     for row in rows:
         agent = found.get(row["agent_id"])
@@ -106,16 +110,13 @@ def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
         if row["position"] is not None:
             agent.positions.append(row["position"])  # type: ignore[arg-type]
             agent.texts.append(row["content"])  # type: ignore[arg-type]
-    chosen: list[Pending] = []
-    messages = 0
-    for agent in found.values():
+    agents = list(found.values())
+    if len(rows) == limit and len(agents) > 1:
+        agents.pop()  # it may have more
+    for agent in agents:
         if len(agent.positions) == limit:
             agent.until = agent.positions[-1] + 1
-        messages += len(agent.positions)
-        if chosen and messages > limit:
-            break
-        chosen.append(agent)
-    return chosen
+    return agents
 
 
 async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:

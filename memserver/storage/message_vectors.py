@@ -56,6 +56,8 @@ class Near:
     part: int
 
 
+EMBEDDED = 110_000
+"""Characters of a message that are embedded at most."""
 _EMBEDDED = "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages"
 _WITHOUT_VECTORS = PENDING.format(
     reached="coalesce(e.embedded_to, 0)",
@@ -91,7 +93,8 @@ async def said(tx: Transaction, agent_id: UUID) -> tuple[int, int]:
 async def without_vectors(tx: Transaction, model: str, dimension: int, limit: int) -> list[Pending]:
     """The next messages without vectors of a model, at most `limit` together, of agents that wait for it."""
     cursor = await tx.execute(
-        _WITHOUT_VECTORS.encode(), {"limit": limit, "model": model, "dimension": dimension}
+        _WITHOUT_VECTORS.encode(),
+        {"limit": limit, "characters": EMBEDDED, "model": model, "dimension": dimension},
     )
     return grouped(await cursor.fetchall(), limit)
 
