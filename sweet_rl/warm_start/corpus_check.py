@@ -1,0 +1,171 @@
+"""Whether the corpus is what its data card says: `python -m sweet_rl.warm_start.corpus_check [FILE …]`.
+
+Each file's faults, and a line on what its questions are like; without files, the whole corpus, with what
+only the whole can show: phrases in too many conversations, people in more than one.
+"""
+
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sweet_rl.warm_start.corpus import (
+    CORPUS,
+    CorpusError,
+    Question,
+    Written,
+    conversations,
+    passages,
+    read_conversation,
+    read_passages,
+)
+
+PHRASE = 8
+MOST_CONVERSATIONS = 3
+"""A phrase of `PHRASE` words may stand in so many conversations."""
+SHORTEST, LONGEST = 4, 48
+LONGEST_SPAN = 7
+_STOP = set(
+    "a about after again all am an and any are as at be because been before being but by can could did do does doing don't "
+    "down even ever for from get go got had has have he her here him his how i i'd i'll i'm i've if in into is it it's its just "
+    "let like me more my no not now of off oh on one only or our out over said say saying she should so some still such than that "
+    "that's the their them then there these they thing this those time to told too up us very was we were what when where which "
+    "while who why will with would you you'd you'll you're you've your yes mention mentioned remember tell talked name called".split()
+)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, folded."""
+    return re.findall(r"[\w']+", text.lower())
+
+
+def content_words(text: str) -> set[str]:
+    """The words that carry meaning, by a rough stem."""
+    return {_stem(word) for word in words_of(text) if word not in _STOP}
+
+
+def overlap(question: Question) -> int:
+    """How many content words a question shares with the sentence that answers it."""
+    return len(content_words(question.text) & content_words(question.evidence))
+
+
+def faults(talk: Written) -> Iterator[str]:
+    """What is wrong with a conversation, beyond its format."""
+    if not 3 <= len(talk.sessions) <= 5:
+        yield f"{len(talk.sessions)} sessions"
+    if list(talk.sessions) != sorted(talk.sessions):
+        yield "sessions out of order"
+    if not 28 <= len(talk.turns) <= 64:
+        yield f"{len(talk.turns)} turns"
+    for turn in talk.turns:
+        if not SHORTEST <= len(turn.text.split()) <= LONGEST:
+            yield f"a turn of {len(turn.text.split())} words: {turn.text[:60]}"
+    if not 10 <= len(talk.questions) <= 15:
+        yield f"{len(talk.questions)} questions"
+    for question in talk.questions:
+        if question.kind in {"fact", "update"} and len(question.answer.split()) > LONGEST_SPAN:
+            yield f"a long answer: {question.answer}"
+    kept: set[str] = set()
+    for turn in talk.turns:
+        for note in turn.notes:
+            old, arrow, new = note.partition(" -> ")
+            if arrow and old not in kept:
+                yield f"a change of a note that isn't there: {old}"
+            kept = (kept - {old}) | {new if arrow else note}
+            if len(note.split()) > 24:
+                yield f"a long note: {note}"
+
+
+def describe(talk: Written) -> str:
+    """A line on a conversation's questions."""
+    spans = [question for question in talk.questions if question.kind in {"fact", "update"}]
+    places = [talk.place(question) for question in talk.questions]
+    of_assistant = sum(
+        place is not None and talk.turns[place].speaker == "assistant" for place in places
+    )
+    shared = Counter(min(overlap(question), 2) for question in spans)
+    kinds = Counter(question.kind for question in talk.questions)
+    notes = sum(len(turn.notes) for turn in talk.turns)
+    length = sum(len(turn.text.split()) for turn in talk.turns) / len(talk.turns)
+    return (
+        f"{len(talk.turns)} turns of {length:.0f} words, {notes} notes; {len(talk.questions)} questions, {of_assistant} of "
+        f"what the assistant said; shared words 0/1/2+: {shared[0]}/{shared[1]}/{shared[2]}; {dict(kinds)}"
+    )
+
+
+def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
+    """Phrases in more conversations than `MOST_CONVERSATIONS`, and in which."""
+    where: dict[str, set[str]] = defaultdict(set)
+    for talk in talks:
+        for turn in talk.turns:
+            words = words_of(turn.text)
+            for start in range(len(words) - PHRASE + 1):
+                where[" ".join(words[start : start + PHRASE])].add(talk.name)
+    return [
+        (phrase, sorted(names))
+        for phrase, names in where.items()
+        if len(names) > MOST_CONVERSATIONS
+    ]
+
+
+def main(files: Sequence[str]) -> int:
+    """Print the report; returns how many faults there are."""
+    found = 0
+    if files:
+        for file in files:
+            found += _report(Path(file))
+        return found
+    for path in sorted((CORPUS / "conversations").glob("*.txt")) + sorted(
+        (CORPUS / "passages").glob("*.txt")
+    ):
+        found += _report(path, quiet=True)
+    if found:
+        return found
+    talks = conversations()
+    people = Counter(name for talk in talks for name in (talk.user, talk.assistant))
+    for name in (name for name, count in people.items() if count > 1):
+        found += 1
+        print(f"{name} is in more than one conversation")
+    for phrase, names in common_phrases(talks):
+        found += 1
+        print(f"'{phrase}' is in {', '.join(names)}")
+    questions = [question for talk in talks for question in talk.questions]
+    spans = [question for question in questions if question.kind in {"fact", "update"}]
+    shared = Counter(min(overlap(question), 2) for question in spans)
+    print(
+        f"{len(talks)} conversations of {len({talk.topic for talk in talks})} topics, "
+        f"{sum(len(talk.turns) for talk in talks)} turns; {len(questions)} questions {dict(Counter(q.kind for q in questions))}; "
+        f"shared words 0/1/2+ {shared[0]}/{shared[1]}/{shared[2]}; sides {dict(Counter(talk.side for talk in talks))}; "
+        f"{len(passages())} passages, {sum(len(each.questions) for each in passages())} questions"
+    )
+    return found
+
+
+def _report(path: Path, *, quiet: bool = False) -> int:
+    try:
+        if path.parent.name == "passages":
+            shelf = list(read_passages(path))
+            if not quiet:
+                print(
+                    f"{path.name}: {len(shelf)} passages, {sum(len(each.questions) for each in shelf)} questions"
+                )
+            return 0
+        talk = read_conversation(path)
+    except CorpusError as error:
+        print(error)
+        return 1
+    wrong = list(faults(talk))
+    for fault in wrong:
+        print(f"{path.name}: {fault}")
+    if not quiet:
+        print(f"{path.name}: {describe(talk)}")
+    return len(wrong)
+
+
+def _stem(word: str) -> str:
+    return re.sub(r"(ies|ing|ed|es|s|'s)$", "", word)[:6] if len(word) > 3 else word
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) > 0)
