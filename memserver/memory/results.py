@@ -20,7 +20,7 @@ T = TypeVar("T")
 READ_TOOL = "memory_read"
 SHARE = 4
 """A page has the window's tokens divided by this."""
-TOKENS_OF_A_PASSAGE, TOKENS_OF_A_MESSAGE = 128, 80
+TOKENS_OF_A_RESULT = 128
 """What is worth reading, its label and time included: a small window has fewer results on a page."""
 LEAST_ROOM = 64
 MOST_CHARACTERS = 40_000
@@ -56,9 +56,9 @@ class Reader:
     room: Callable[[], Awaitable[int]] | None = None
     can_read_on: bool = True
 
-    def page(self, number: int, tokens: int = TOKENS_OF_A_PASSAGE) -> Page:
-        """A page with as many results as are worth reading in its tokens, of which each takes about so many."""
-        size = self.window // SHARE // tokens
+    def page(self, number: int) -> Page:
+        """A page with as many results as are worth reading in its tokens."""
+        size = self.window // SHARE // TOKENS_OF_A_RESULT
         return Page(number, max(1, min(PAGE_SIZE, size)))
 
     async def limit(self) -> int:

@@ -9,7 +9,6 @@ from memserver.errors import InvalidInput, ToolError
 from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalQuery, PassageText
 from memserver.memory.dates import parse_range
-from memserver.memory.results import TOKENS_OF_A_MESSAGE
 from memserver.storage import collections
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
@@ -141,7 +140,7 @@ def _editor(context: ToolContext) -> Editor:
 async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     if query.text is not None and not query.text.strip():
         raise ToolError("The query is empty. Name a word or phrase.")
-    page_wanted = context.reader.page(page, TOKENS_OF_A_MESSAGE)
+    page_wanted = context.reader.page(page)
     found = await context.recall.search(context.transaction, context.agent_id, query, page_wanted)
     await context.transaction.roll_back()
     return await found.describe(context.zone, context.reader)

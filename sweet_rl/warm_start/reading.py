@@ -24,7 +24,7 @@ from sweet_rl.warm_start.corpus import Passage, Question, Turn, Written
 LONGEST_SAID = 190
 """Characters of a message: the local model's calls hold 200 in one argument."""
 LONGEST_QUERY = 190
-PAGE_SIZES = (4, 6, 6, 8, 10, 10)
+PAGE_SIZES = (2, 3, 4, 4, 4, 8, 10)
 _CANT_FIND = "I can't find that."
 _WORD = re.compile(r"[\w']+")
 _INSTRUCTIONS = (

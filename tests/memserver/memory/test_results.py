@@ -124,7 +124,7 @@ async def test_a_page_takes_a_quarter_of_the_window_at_most_and_has_each_match(
             head, *lines = page.split("\n")
             assert small_vocabulary(page) <= window // 4, kind
             assert head.startswith(f"Showing {len(lines)} of 11 results (page 1/"), kind
-            assert len(lines) == {1_280: 4, 2_048: 6}.get(window, 10), kind
+            assert len(lines) == {1_280: 2, 2_048: 4}.get(window, 10), kind
             for line in lines:
                 assert query in line, (kind, line)
                 inside = line.partition("] ")[2].partition(": ")[2]
