@@ -188,6 +188,7 @@ class User:
         persona: its system prompt, if not the server's.
         task: a section of the working context that says what the agent is there for.
         documents: in its archival storage.
+        auto_recall: whether the server searches for it.
     """
 
     past: tuple[Past, ...]
@@ -197,6 +198,7 @@ class User:
     persona: str | None
     task: str = ""
     documents: tuple[str, ...] = ()
+    auto_recall: bool = False
 
     @property
     def memorable(self) -> frozenset[str]:

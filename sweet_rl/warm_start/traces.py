@@ -111,6 +111,17 @@ class Recorder:
                 progress.step(len(batch))
         return write_chains(path, played)
 
+    async def record_all(self, path: Path, users: Sequence[User], *, seed: int) -> int:
+        """Play any number of users, some at a time, and write their chains; returns how many."""
+        played: list[Chain] = []
+        with Progress("users", len(users)) as progress:
+            for start in range(0, len(users), AT_ONCE):
+                batch = users[start : start + AT_ONCE]
+                name = f"{path.stem}-{seed}-{start}"
+                played.extend(await self._play(batch, name, Random(f"{seed} {start}")))
+                progress.step(len(batch))
+        return write_chains(path, played)
+
     async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
         """Play these users, all at once, and write their chains; returns how many."""
         return write_chains(path, await self._play(users, f"{path.stem}-{seed}", Random(seed)))
@@ -149,6 +160,7 @@ class Recorder:
                         "prompt_order": user.order,
                         "max_output_tokens": MAX_OUTPUT_TOKENS,
                         "clock": "messages" if user.has_times else "server",
+                        **({"auto_recall": True} if user.auto_recall else {}),
                     },
                 ),
             )
