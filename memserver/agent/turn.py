@@ -487,19 +487,14 @@ class TurnRun:
         self._replied = self._replied or is_sent(ended)
         if self._pressure.run:
             return self._pressure.next_stop(ended, last=last)
-        if is_sent(ended):
+        wants_more = ended.call.call.arguments.get("request_heartbeat") is True
+        if is_sent(ended) and (last or not wants_more):
             return "message_sent"
         if done and self._choice.tools.rule(name).terminal and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
-        wants_more = (
-            missing
-            or ended.call.state != "done"
-            or ended.call.call.arguments.get("request_heartbeat") is True
-            or self._must_still_reply()
-        )
-        if wants_more:
+        if missing or not done or wants_more or self._must_still_reply():
             return None
         return "message_sent" if self._replied else "no_heartbeat"
 

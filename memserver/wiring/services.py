@@ -210,7 +210,8 @@ async def assemble(
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
     registry = ToolRegistry(
-        [*memory_tools(), *tools],
+        # Too small to think is too small for more after an answer.
+        [*memory_tools(more_after_answer=not settings.llm_thought_last), *tools],
         SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
     )
     webhooks = WebhookSender(settings.tool_networks)
