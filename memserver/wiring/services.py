@@ -229,6 +229,8 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             history=settings.history,
+            auto_recall=settings.auto_recall,
+            auto_recall_floor=settings.auto_recall_floor,
             turn_timeout=settings.turn_timeout,
             waiting_call_seconds=settings.waiting_call_seconds,
             calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
