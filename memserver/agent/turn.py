@@ -48,6 +48,7 @@ from memserver.agent.events import (
     TurnStarted,
 )
 from memserver.agent.faculties import Faculties, auto_recall_floor, form_of, layout_of
+from memserver.agent.happenings import NOTHING_TO_DO, began_with_event
 from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
     ENDS_IT_FOLLOWS,
@@ -116,6 +117,7 @@ class TurnRun:
         self._replied = any(
             message.position >= self._first and is_sent(message) for message in queue
         )
+        self._of_event = began_with_event(queue, self._first)
         self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
@@ -678,7 +680,8 @@ class TurnRun:
             return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
             return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
-        return self._may_call()
+        calls = self._may_call()
+        return (*calls, NOTHING_TO_DO.spec) if self._of_event and calls else calls
 
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
@@ -696,12 +699,11 @@ class TurnRun:
         return max(newest, self._first) + 1
 
     def _tool(self, name: str) -> Tool | None:
-        if self._pressure.run and name == NOTHING_TO_SAVE.spec.name:
-            return NOTHING_TO_SAVE
-        return self._choice.tools.get(name)
+        idle = NOTHING_TO_SAVE if self._pressure.run else NOTHING_TO_DO if self._of_event else None
+        return idle if idle and name == idle.spec.name else self._choice.tools.get(name)
 
     def _must_still_reply(self) -> bool:
-        return self._options.must_reply and not self._replied
+        return self._options.must_reply and not (self._replied or self._of_event)
 
     @property
     def _is_last(self) -> bool:
