@@ -67,7 +67,9 @@ LARGE = 10_000
 """Messages above which an agent's vectors are indexed: compared one by one, fewer are found no later, and surely."""
 EMBEDDED = 110_000
 """Characters of a message that are embedded at most."""
-_EMBEDDED = "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages, large_to"
+_EMBEDDED = (
+    "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages, large_to"
+)
 _WITHOUT_VECTORS = PENDING.format(
     reached="coalesce(e.embedded_to, 0)",
     joined="""LEFT JOIN recall_embeddings e

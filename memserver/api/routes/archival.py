@@ -27,7 +27,6 @@ from memserver.messages import Passage
 from memserver.storage import collections, passage_search, passages
 
 
-
 class _Label(StringConvertor):
     """The rest of a path, whatever is in it: a label ends in a collection's name."""
 

@@ -179,7 +179,12 @@ async def test_vectors_of_an_agent_are_indexed_when_it_has_many(
     async with serving(database, ScriptedModel(), embedder=HashingEmbedder(384)) as server:
         agent, other = await server.create_agent(), await server.create_agent()
         sizes = []
-        for who, first, last in ((other, 1, 1), (other, 2, 250), (agent, 1, 600), (agent, 601, 900)):
+        for who, first, last in (
+            (other, 1, 1),
+            (other, 2, 250),
+            (agent, 1, 600),
+            (agent, 601, 900),
+        ):
             remember(server, who, [f"message {n}" for n in range(first, last + 1)], first=first)
             await server.run_jobs()
             sizes.append(index_size(server))
