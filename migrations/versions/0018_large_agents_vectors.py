@@ -60,6 +60,68 @@ END
 $$;
 """
 
+# OFFSET 0: else, where there are no statistics yet, as after an import, the planner reads all of an agent's messages
+# and compares each with each of the places.
+INDEXING = r"""
+-- Indexes the messages at these positions, which follow what is indexed, and says that all before `until` is.
+-- `seen`: the languages that occur in the history now; `spoken`: that of each message.
+CREATE OR REPLACE FUNCTION index_messages(
+    agent uuid, places bigint[], spoken text[], seen text[], until bigint
+) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    state recall_index;
+    said record;
+    numbers integer[] := '{}';
+    most_lexed CONSTANT integer := 100000;
+BEGIN
+    SELECT * INTO state FROM recall_index WHERE agent_id = agent FOR UPDATE;
+    IF NOT FOUND OR until <= state.indexed_to OR places[1] < state.indexed_to THEN
+        RETURN false; -- another one has
+    END IF;
+    FOR said IN SELECT created_at, octet_length(content) AS bytes FROM messages
+                WHERE agent_id = agent AND position = ANY (places) ORDER BY position
+    LOOP
+        IF state.block_holds >= 64 OR state.block_bytes + said.bytes > 6400 AND state.block_holds > 0 THEN
+            state.block := state.block + 1;
+            state.block_holds := 0;
+            state.block_bytes := 0;
+        END IF;
+        state.block_holds := state.block_holds + 1;
+        state.block_bytes := state.block_bytes + said.bytes + 20;
+        state.messages := state.messages + 1;
+        state.in_order := state.in_order AND state.last_time <= said.created_at;
+        state.last_time := greatest(state.last_time, said.created_at);
+        numbers := numbers || state.block;
+    END LOOP;
+    INSERT INTO recall_blocks AS b
+    SELECT agent, f.block, state.tenant, min(m.created_at), max(m.created_at),
+           array_agg(m.position ORDER BY m.position), array_agg(m.created_at ORDER BY m.position),
+           string_agg(left(m.role, 1), '' ORDER BY m.position),
+           string_agg(block_text(m.content), E'\u0001' ORDER BY m.position)
+    FROM unnest(places, numbers) AS f (place, block)
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE agent_id = agent AND position = f.place OFFSET 0) m
+    GROUP BY f.block
+    ON CONFLICT (agent_id, block) DO UPDATE SET
+        first_time = least(b.first_time, excluded.first_time),
+        last_time = greatest(b.last_time, excluded.last_time),
+        positions = b.positions || excluded.positions, times = b.times || excluded.times,
+        roles = b.roles || excluded.roles, body = b.body || E'\u0001' || excluded.body;
+    INSERT INTO message_words
+    SELECT agent, m.position, state.tenant, m.role, m.created_at,
+           lexemes_of(f.language, left(m.content, most_lexed))
+    FROM unnest(places, spoken) AS f (place, language)
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE agent_id = agent AND position = f.place OFFSET 0) m;
+    UPDATE recall_index SET indexed_to = until, languages = seen, in_order = state.in_order,
+        last_time = state.last_time, messages = state.messages, block = state.block, block_holds = state.block_holds,
+        block_bytes = state.block_bytes
+    WHERE agent_id = agent;
+    RETURN true;
+END
+$$;
+"""
+
 EXISTING = """
 DO $$
 DECLARE
@@ -85,5 +147,5 @@ SELECT defer_job('index_messages', tenant, '{}', tenant, -10, NULL)
 
 def upgrade() -> None:
     """Replace the index; the jobs make the rows of large agents large."""
-    for part in (COLUMN, TABLE, EXISTING):
+    for part in (COLUMN, TABLE, INDEXING, EXISTING):
         op.get_bind().exec_driver_sql(part.replace("%", "%%"))

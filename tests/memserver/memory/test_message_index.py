@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from typing_extensions import override
 
@@ -162,6 +163,21 @@ async def test_another_embedding_model_embeds_again_and_then_the_old_vectors_go(
     assert then["items"][0]["text"] == "I bake bread."
     assert left == [("new", 2)]
     assert sorted(rows) == [0, 2]
+
+
+async def test_an_import_is_indexed_by_reading_each_message_a_few_times(
+    database: OneDatabase,
+) -> None:
+    read = """SELECT coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0)
+              FROM pg_stat_user_tables WHERE relname = 'messages'"""
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        remember(server, agent, [f"message {number}" for number in range(2_000)], analyze=False)
+        await server.run_jobs()
+        assert server.rows("SELECT messages, waiting FROM recall_index") == [(2_000, False)]
+    with psycopg.connect(database.superuser) as connection:
+        [(rows,)] = connection.execute(read).fetchall()
+    assert 2_000 < rows < 7 * 2_000
 
 
 def index_size(server: Server) -> int:
