@@ -48,6 +48,9 @@ def add_vectors(
         ).fetchone()
         assert row is not None
         table, index = sql.Identifier(row[0]), sql.Identifier(f"{row[0]}_hnsw")
+        [definition] = connection.execute(
+            "SELECT pg_get_indexdef(%s::regclass)", [f"{row[0]}_hnsw"]
+        ).fetchone() or [""]
         connection.execute(sql.SQL("DROP INDEX {}").format(index))
         for agent in history.embedded:
             _store(connection, table, agent, history.said[agent], vectors)
@@ -63,12 +66,7 @@ def add_vectors(
             )
             advance(history.said[agent])
         connection.execute("SET LOCAL maintenance_work_mem = '512MB'")
-        connection.execute(
-            sql.SQL(
-                "CREATE INDEX {} ON {} USING hnsw (embedding halfvec_cosine_ops) "
-                "WITH (m = 12, ef_construction = 40) WHERE large"
-            ).format(index, table)
-        )
+        connection.execute(definition.replace(" ON ONLY ", " ON ").encode())
         connection.execute(sql.SQL("ANALYZE {}").format(table))
 
 

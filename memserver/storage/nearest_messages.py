@@ -82,7 +82,7 @@ class _Search:
         if self.state.in_index:
             await self.tx.execute(
                 """SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
-                          set_config('hnsw.ef_search', '200', true)"""
+                          set_config('hnsw.ef_search', '400', true)"""
             )
             found = await self._run(_BY_INDEX, narrowing)
             if len(found) == self.limit:
