@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
 from memserver.agent.context import (
@@ -26,6 +27,17 @@ from memserver.agent.context import (
     render_queue,
 )
 from memserver.agent.deadline import Deadline
+from memserver.agent.endings import (
+    CANCELLED,
+    CUT_OFF,
+    DIED,
+    GONE,
+    INTERRUPTED,
+    NO_RESULT,
+    NOT_APPROVED,
+    abandoned,
+    as_json,
+)
 from memserver.agent.entries import is_sent, prompt_messages
 from memserver.agent.events import (
     Event,
@@ -35,7 +47,8 @@ from memserver.agent.events import (
     TurnPaused,
     TurnStarted,
 )
-from memserver.agent.faculties import Faculties, form_of, layout_of
+from memserver.agent.faculties import Faculties, auto_recall_floor, form_of, layout_of
+from memserver.agent.happenings import NOTHING_TO_DO, began_with_event
 from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
     ENDS_IT_FOLLOWS,
@@ -52,7 +65,6 @@ from memserver.errors import (
     MemserverError,
     ProtocolViolation,
     ToolProcessEnded,
-    TurnAbandoned,
     TurnTimeout,
 )
 from memserver.llm.base import Reply
@@ -71,13 +83,6 @@ logger = logging.getLogger(__name__)
 
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
-INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
-DIED = "Its process ended while this ran; whether it took effect is not known."
-CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
-CANCELLED = "This was cancelled before it ran."
-NOT_APPROVED = "Nobody approved this in time, so it did not run."
-NO_RESULT = "No result of this came in time; whether it took effect is not known."
-GONE = "This tool is no longer there."
 PAUSED = "requires_action"
 """Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
@@ -112,6 +117,7 @@ class TurnRun:
         self._replied = any(
             message.position >= self._first and is_sent(message) for message in queue
         )
+        self._of_event = began_with_event(queue, self._first)
         self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
@@ -158,6 +164,7 @@ class TurnRun:
             return await self._fail(error)
 
     async def _answer(self) -> bool:
+        await self._recall_first()
         while True:
             shape = await self._make_room()
             last = self._is_last
@@ -184,6 +191,33 @@ class TurnRun:
         self._mind = replace(self._mind, tools=self._specs(self._mind.sections))
         database, lease = self._with.database, self._work.lease
         await self._choice.recount(database, lease, self._queue, self._first)
+
+    async def _recall_first(self) -> None:
+        """Automatic recall, where the agent has it and nothing has come of a message yet."""
+        floor = auto_recall_floor(self._options, self._with.limits)
+        asked = self._queue[-1] if self._queue else None
+        if floor is None or asked is None or asked.position != self._first or asked.role != "user":
+            return
+        shape = await self._make_room()
+        if not self._queue_start or self._choice.tools.get(SEARCH) is None:
+            return
+        search = AutoRecall(self._work.agent.id, asked.text, self._queue_start, floor)
+        record = CallRecord(search.call(), "running")
+        call = Message(asked.position + 1, "assistant", "", self._now(), 0, call=record)
+        async with (
+            self._deadline.cutting(),
+            LazyTransaction(self._with.database, self._work.lease.tenant) as lazy,
+        ):
+            reader = self._reader(call, shape.budget)
+            result = await search.result(self._with.recall, lazy, self._mind.zone, reader)
+        if result is None:
+            return
+        done = replace(record, state="done", result=result, finished_at=self._now())
+        found = await self._counted(replace(call, call=done))
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            await leases.write(tx, self._work.lease, self._change([found], self._steps, None))
+        self._queue.append(found)
+        self._tell(StepCommitted((found,)))
 
     async def _make_room(self) -> Frame:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
@@ -454,7 +488,7 @@ class TurnRun:
             # An approval may come days after the call.
             now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
-            reader=await self._reader(message),
+            reader=self._reader(message, (self._budget or (await self._frame()).budget)),
             alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
         )
         call = message.call.call
@@ -463,9 +497,8 @@ class TurnRun:
         record = replace(message.call, state=state, result=result, finished_at=self._now())
         return await self._counted(replace(message, call=record))
 
-    async def _reader(self, message: Message) -> Reader:
+    def _reader(self, message: Message, budget: Budget) -> Reader:
         """The model, as the reader of a call's result."""
-        budget = self._budget or (await self._frame()).budget
 
         async def room() -> int:
             call = await self._counted(message)
@@ -487,19 +520,14 @@ class TurnRun:
         self._replied = self._replied or is_sent(ended)
         if self._pressure.run:
             return self._pressure.next_stop(ended, last=last)
-        if is_sent(ended):
+        wants_more = ended.call.call.arguments.get("request_heartbeat") is True
+        if is_sent(ended) and (last or not wants_more):
             return "message_sent"
         if done and self._choice.tools.rule(name).terminal and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
-        wants_more = (
-            missing
-            or ended.call.state != "done"
-            or ended.call.call.arguments.get("request_heartbeat") is True
-            or self._must_still_reply()
-        )
-        if wants_more:
+        if missing or not done or wants_more or self._must_still_reply():
             return None
         return "message_sent" if self._replied else "no_heartbeat"
 
@@ -652,7 +680,8 @@ class TurnRun:
             return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
             return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
-        return self._may_call()
+        calls = self._may_call()
+        return (*calls, NOTHING_TO_DO.spec) if self._of_event and calls else calls
 
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
@@ -670,12 +699,11 @@ class TurnRun:
         return max(newest, self._first) + 1
 
     def _tool(self, name: str) -> Tool | None:
-        if self._pressure.run and name == NOTHING_TO_SAVE.spec.name:
-            return NOTHING_TO_SAVE
-        return self._choice.tools.get(name)
+        idle = NOTHING_TO_SAVE if self._pressure.run else NOTHING_TO_DO if self._of_event else None
+        return idle if idle and name == idle.spec.name else self._choice.tools.get(name)
 
     def _must_still_reply(self) -> bool:
-        return self._options.must_reply and not self._replied
+        return self._options.must_reply and not (self._replied or self._of_event)
 
     @property
     def _is_last(self) -> bool:
@@ -700,19 +728,6 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
-
-
-def abandoned() -> TurnAbandoned:
-    """What becomes of a turn that kills whoever runs it."""
-    return TurnAbandoned(
-        "The turn was given up: each time that it was tried, the server's process ended.",
-        hint="The agent can be used on. The log says what the turn was doing.",
-    )
-
-
-def as_json(error: MemserverError) -> JsonObject:
-    """An error as it is stored with a turn and told to callers."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def _told_time(queue: Sequence[Message]) -> datetime | None:

@@ -4,12 +4,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    Field,
-)
+from pydantic import BaseModel, Field, model_validator
 
 from memserver.agent.events import End, TurnQueued
+from memserver.agent.transcript import BETWEEN
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
 from memserver.memory.recall import FoundBy, RecallHit, RecallPage
@@ -28,6 +26,24 @@ class MessageIn(Request):
         description="When they say it, with a zone; only to an agent whose option clock is "
         '"messages". It is the time while the agent answers. Left out: now.',
     )
+
+
+class EventIn(Request):
+    """Something that happened, without anybody's saying it to the agent."""
+
+    type: Literal["login", "upload", "custom"] = Field(
+        description="login: the person is there; upload: a file has come; custom: what `text` says."
+    )
+    text: LongText | None = Field(
+        default=None, description="More of it; custom needs one.", examples=["rules.pdf"]
+    )
+    stream: bool = Field(default=False, description="Answer as server-sent events.")
+
+    @model_validator(mode="after")
+    def _told(self) -> Self:
+        if self.type == "custom" and not (self.text or "").strip():
+            raise ValueError("an event of type custom needs a text that says what happened")
+        return self
 
 
 class ToolCallOut(BaseModel):
@@ -162,7 +178,7 @@ class Answer(BaseModel):
 
     turn: int = Field(examples=[1])
     text: str = Field(
-        description="What the agent said; several messages are joined by newlines.",
+        description="What the agent said; between several messages is an empty line.",
         examples=["Hello Ada!"],
     )
     stop_reason: str = Field(
@@ -183,7 +199,7 @@ class Answer(BaseModel):
         ]
         return cls(
             turn=ended.turn,
-            text="\n".join(said),
+            text=BETWEEN.join(said),
             stop_reason=ended.stop_reason,
             steps=ended.steps,
             usage=UsageOut.read(ended.usage),
