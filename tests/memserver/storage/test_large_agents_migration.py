@@ -19,7 +19,7 @@ from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, prepare_embedded
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery
 from memserver.testing.hashing_embedder import HashingEmbedder
-from tests.memserver.storage.test_collections_migration import upgrade
+from tests.support.migrating import upgrade
 
 VECTORS = 300
 MESSAGES = {"large": LARGE + 1, "small": LARGE}
