@@ -11,6 +11,7 @@ from pgvector.psycopg import register_vector
 from psycopg import sql
 
 from benchmarks.recall_history import TENANT, History
+from memserver.storage.message_vectors import LARGE
 
 MODEL = "benchmark"
 DIMENSION = 384
@@ -47,26 +48,25 @@ def add_vectors(
         ).fetchone()
         assert row is not None
         table, index = sql.Identifier(row[0]), sql.Identifier(f"{row[0]}_hnsw")
+        [definition] = connection.execute(
+            "SELECT pg_get_indexdef(%s::regclass)", [f"{row[0]}_hnsw"]
+        ).fetchone() or [""]
         connection.execute(sql.SQL("DROP INDEX {}").format(index))
         for agent in history.embedded:
             _store(connection, table, agent, history.said[agent], vectors)
             connection.execute(
                 """INSERT INTO recall_embeddings
-                       (agent_id, model, dimension, tenant, table_name, embedded_to, messages)
-                   VALUES (%s, %s, %s, %s, %s, %s, %s)""",
+                       (agent_id, model, dimension, tenant, table_name, embedded_to, messages, large_to)
+                   VALUES (%s, %s, %s, %s, %s, %s, %s, %s)""",
                 [
                     *(agent, MODEL, DIMENSION, TENANT, row[0]),
                     *(history.said[agent] * 1000 + 1, history.said[agent]),
+                    history.said[agent] * 1000 + 1 if history.said[agent] > LARGE else 0,
                 ],
             )
             advance(history.said[agent])
         connection.execute("SET LOCAL maintenance_work_mem = '512MB'")
-        connection.execute(
-            sql.SQL(
-                "CREATE INDEX {} ON {} USING hnsw (embedding halfvec_cosine_ops) "
-                "WITH (m = 12, ef_construction = 40)"
-            ).format(index, table)
-        )
+        connection.execute(definition.replace(" ON ONLY ", " ON ").encode())
         connection.execute(sql.SQL("ANALYZE {}").format(table))
 
 
@@ -98,10 +98,12 @@ def _store(
     vectors: Vectors,
 ) -> None:
     statement = sql.SQL(
-        "COPY {} (agent_id, position, part, tenant, embedding) FROM STDIN (FORMAT BINARY)"
+        "COPY {} (agent_id, position, part, tenant, embedding, large) FROM STDIN (FORMAT BINARY)"
     ).format(table)
     with connection.cursor().copy(statement) as copy:
-        copy.set_types(["uuid", "int8", "int4", "text", "halfvec"])
+        copy.set_types(["uuid", "int8", "int4", "text", "halfvec", "bool"])
         for first in range(0, messages, CHUNK):
             for number, vector in enumerate(vectors.make(min(CHUNK, messages - first)), first + 1):
-                copy.write_row((agent, number * 1000, 0, TENANT, HalfVector(vector)))
+                copy.write_row(
+                    (agent, number * 1000, 0, TENANT, HalfVector(vector), messages > LARGE)
+                )

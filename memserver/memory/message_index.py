@@ -22,6 +22,8 @@ WORDS_AT_ONCE = 256
 """Messages whose words are indexed together."""
 BATCH = 64
 """Messages that are embedded and stored together."""
+LARGE_AT_ONCE = 256
+"""Vectors that are put into the index together."""
 BATCHES_OF_A_JOB = 20
 """Then the next job goes on, after what else waits."""
 PART_BYTES = 700
@@ -67,7 +69,8 @@ class MessageIndexing:
                 later = datetime.now(UTC) + timedelta(seconds=self._quiet)
                 await defer(tx, replace(next_one, due=later))
                 return
-        for step in (self._words, self._vectors):
+        # New vectors of an agent that is large already are stored in the index at once.
+        for step in (self._words, self._large, self._vectors, self._large):
             for _ in range(BATCHES_OF_A_JOB):
                 if not await step(job.tenant):
                     break
@@ -111,6 +114,14 @@ class MessageIndexing:
         async with self._database.tenant(tenant) as tx:
             await message_vectors.store(tx, model, dimension, found, made)
         return True
+
+    async def _large(self, tenant: str) -> bool:
+        """Put vectors of agents that have become large into their index; returns whether there were any."""
+        if not self._embeds:
+            return False
+        model, dimension = self._archival.embedder.model, await self._archival.dimension()
+        async with self._database.tenant(tenant) as tx:
+            return await message_vectors.index_more(tx, model, dimension, LARGE_AT_ONCE)
 
     async def _finish(self, tenant: str) -> None:
         model = self._archival.embedder.model if self._embeds else None

@@ -27,6 +27,7 @@ class Embedded:
         dimension: length of its vectors.
         embedded_to: what was said before this position has its vectors.
         messages: how many messages that is.
+        large_to: the vectors before this position are in the index of large agents' vectors, none after.
     """
 
     agent_id: UUID
@@ -36,6 +37,12 @@ class Embedded:
     dimension: int
     embedded_to: int
     messages: int
+    large_to: int
+
+    @property
+    def in_index(self) -> bool:
+        """Whether the index has all of them: before that they are compared one by one."""
+        return 0 < self.embedded_to == self.large_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,13 @@ class Near:
     part: int
 
 
+LARGE = 10_000
+"""Messages above which an agent's vectors are indexed: compared one by one, fewer are found no later, and surely."""
 EMBEDDED = 110_000
 """Characters of a message that are embedded at most."""
-_EMBEDDED = "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages"
+_EMBEDDED = (
+    "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages, large_to"
+)
 _WITHOUT_VECTORS = PENDING.format(
     reached="coalesce(e.embedded_to, 0)",
     joined="""LEFT JOIN recall_embeddings e
@@ -128,12 +139,13 @@ async def store(
     )
     cursor = await tx.execute(
         """UPDATE recall_embeddings e SET embedded_to = n.until, messages = e.messages + n.messages,
+               large_to = CASE WHEN e.large_to > 0 AND e.large_to = e.embedded_to THEN n.until ELSE e.large_to END,
                updated_at = now()
            FROM unnest(%(agents)s::uuid[], %(reached)s::bigint[], %(until)s::bigint[], %(messages)s::bigint[])
                AS n (agent_id, reached, until, messages)
            WHERE e.agent_id = n.agent_id AND e.embedded_to = n.reached
              AND e.model = %(model)s AND e.dimension = %(dimension)s
-           RETURNING e.agent_id, e.tenant, e.table_name""",
+           RETURNING e.agent_id, e.tenant, e.table_name, e.large_to = e.embedded_to AS large""",
         {
             "agents": [each.agent_id for each in pending],
             "reached": [each.reached for each in pending],
@@ -144,7 +156,7 @@ async def store(
         },
     )
     rows = await cursor.fetchall()
-    taken = {row["agent_id"] for row in rows}
+    taken = {row["agent_id"]: row["large"] for row in rows}
     new = [
         (each.agent_id, part)
         for each, parts in zip(pending, vectors, strict=True)
@@ -155,10 +167,10 @@ async def store(
         return
     await tx.execute(
         sql.SQL(
-            """INSERT INTO {} (agent_id, position, part, tenant, embedding)
-               SELECT v.agent_id, v.position, v.part, %s, v.embedding
-               FROM unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::halfvec[])
-                   AS v (agent_id, position, part, embedding)"""
+            """INSERT INTO {} (agent_id, position, part, tenant, embedding, large)
+               SELECT v.agent_id, v.position, v.part, %s, v.embedding, v.large
+               FROM unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::halfvec[], %b::boolean[])
+                   AS v (agent_id, position, part, embedding, large)"""
         ).format(sql.Identifier(rows[0]["table_name"])),
         [
             rows[0]["tenant"],
@@ -166,8 +178,52 @@ async def store(
             [part.position for _, part in new],
             [part.part for _, part in new],
             [HalfVector(part.vector) for _, part in new],
+            [taken[agent_id] for agent_id, _ in new],
         ],
     )
+
+
+async def index_more(tx: Transaction, model: str, dimension: int, limit: int) -> bool:
+    """Put the next vectors of an agent that has become large into the index; returns whether there were any.
+
+    Args:
+        tx: in the tenant's scope.
+        model: the embedding model's name.
+        dimension: length of its vectors.
+        limit: vectors at most, but for the parts of the last message.
+    """
+    cursor = await tx.execute(
+        f"""SELECT {_EMBEDDED} FROM recall_embeddings e
+            WHERE e.model = %s AND e.dimension = %s AND e.messages > %s AND e.large_to < e.embedded_to
+              AND EXISTS (SELECT 1 FROM recall_index i WHERE i.agent_id = e.agent_id AND i.waiting)
+            ORDER BY e.agent_id LIMIT 1 FOR UPDATE""",
+        [model, dimension, LARGE],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return False
+    state = Embedded(**row)
+    table = sql.Identifier(state.table)
+    cursor = await tx.execute(
+        sql.SQL(
+            """SELECT position + 1 AS until FROM {} WHERE agent_id = %s AND position >= %s
+               ORDER BY position OFFSET %s LIMIT 1"""
+        ).format(table),
+        [state.agent_id, state.large_to, limit - 1],
+    )
+    row = await cursor.fetchone()
+    until = state.embedded_to if row is None else row["until"]
+    await tx.execute(
+        sql.SQL(
+            "UPDATE {} SET large = true WHERE agent_id = %s AND position >= %s AND position < %s"
+        ).format(table),
+        [state.agent_id, state.large_to, until],
+    )
+    await tx.execute(
+        "UPDATE recall_embeddings SET large_to = %s WHERE agent_id = %s AND model = %s AND dimension = %s",
+        [until, state.agent_id, model, dimension],
+    )
+    return True
 
 
 async def forget_other_models(tx: Transaction, model: str, dimension: int) -> None:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pgvector import HalfVector
 from psycopg import sql
 
+from memserver.storage import message_vectors
 from memserver.storage.database import Transaction
 from memserver.storage.message_vectors import Embedded, Near
 from memserver.storage.recall import RecallQuery, Span, count_and_positions
 
-EXACT_UP_TO = 10_000
-"""Messages that are compared one by one: below it an index finds less and is no faster."""
 PARTS_SLACK = 20
 
 
@@ -32,7 +31,7 @@ async def nearest(
     search = _Search(tx, state, vector, limit)
     if _is_all(query, state):
         return await search.best(None)
-    few = Span(EXACT_UP_TO, count_to=EXACT_UP_TO)
+    few = Span(message_vectors.LARGE, count_to=message_vectors.LARGE)
     _, exact, positions = await count_and_positions(tx, state.agent_id, query, few)
     return await search.among(positions) if exact else await search.best(query)
 
@@ -62,7 +61,9 @@ _AMONG = sql.SQL(
     """{compared} AND v.position = ANY (%(positions)s)
        ORDER BY (v.embedding <=> %(vector)s) + 0 LIMIT %(candidates)s"""
 )
-_BY_INDEX = sql.SQL("{compared} ORDER BY v.embedding <=> %(vector)s LIMIT %(candidates)s")
+_BY_INDEX = sql.SQL(
+    "{compared} AND v.large ORDER BY v.embedding <=> %(vector)s LIMIT %(candidates)s"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ class _Search:
         return await self._run(_AMONG, None, positions=list(positions))
 
     async def best(self, narrowing: RecallQuery | None) -> list[Near]:
-        """The best of many, by the index unless that gives up."""
-        if self.state.messages > EXACT_UP_TO:
+        """The best of many, by the index unless that lacks some or gives up."""
+        if self.state.in_index:
             await self.tx.execute(
                 """SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
-                          set_config('hnsw.ef_search', '200', true)"""
+                          set_config('hnsw.ef_search', '400', true)"""
             )
             found = await self._run(_BY_INDEX, narrowing)
             if len(found) == self.limit:

@@ -4,7 +4,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class TrailingSlash:
-    """Takes a path's last slash away."""
+    """Takes slashes at a path's end away, but not one that was written as `%2F`: it belongs to a name."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -13,5 +13,7 @@ class TrailingSlash:
         """Hand on."""
         path = scope.get("path", "")
         if len(path) > 1 and path.endswith("/"):
-            scope = {**scope, "path": path.rstrip("/") or "/"}
+            written = scope.get("raw_path") or path.encode()
+            kept = path[: len(path) - (len(written) - len(written.rstrip(b"/")))]
+            scope = {**scope, "path": kept or "/"}
         await self._app(scope, receive, send)

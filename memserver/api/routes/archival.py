@@ -5,6 +5,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Path
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from memserver.api import passages as common
 from memserver.api.dependencies import AgentId, ById, CollectionId, ServicesDep, TenantDep
@@ -25,6 +26,14 @@ from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage import collections, passage_search, passages
 
+
+class _Label(StringConvertor):
+    """The rest of a path, whatever is in it: a label ends in a collection's name."""
+
+    regex = "(?s:.+)"
+
+
+register_url_convertor("label", _Label())
 router = Router(prefix="/agents/{agent}", tags=["archival storage"])
 
 
@@ -66,7 +75,7 @@ async def search_archival(
     return await asked.answer(services, tenant, searched, filters)
 
 
-@router.get("/passages/{label}")
+@router.get("/passages/{label:label}")
 async def get_labelled_passage(
     agent_id: AgentId,
     label: Annotated[str, Path(max_length=250, description="As p17, or p17@handbook.")],

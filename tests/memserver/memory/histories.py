@@ -11,10 +11,12 @@ from tests.support.server import Server
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def remember(server: Server, agent: str, texts: Sequence[str], *, first: int = 1) -> None:
+def remember(
+    server: Server, agent: str, texts: Sequence[str], *, first: int = 1, analyze: bool = True
+) -> None:
     """Put messages into the history, a minute apart, as a long conversation would have left them.
 
-    `first`: the turn of the first one.
+    `first`: the turn of the first one. `analyze`: have statistics of them, as autovacuum will have made in time.
     """
     rows = [
         (agent, 1000 * number, "user" if number % 2 else "assistant", text)
@@ -32,8 +34,9 @@ def remember(server: Server, agent: str, texts: Sequence[str], *, first: int = 1
                WHERE agent_id = %(agent)s""",
             {"turns": first - 1 + len(texts), "agent": agent},
         )
-    with psycopg.connect(server.database.owner, autocommit=True) as connection:
-        connection.execute("ANALYZE messages")
+    if analyze:
+        with psycopg.connect(server.database.owner, autocommit=True) as connection:
+            connection.execute("ANALYZE messages")
 
 
 async def find(server: Server, agent: str, **query: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from typing_extensions import override
 
@@ -11,7 +12,7 @@ from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
 from memserver.memory import message_index
 from memserver.memory.message_index import MOST_PARTS, PART_BYTES, MessageIndexing, parts_of
-from memserver.storage import nearest_messages
+from memserver.storage import message_vectors
 from memserver.storage.jobs import JobRun
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel, say
@@ -164,11 +165,75 @@ async def test_another_embedding_model_embeds_again_and_then_the_old_vectors_go(
     assert sorted(rows) == [0, 2]
 
 
+async def test_an_import_is_indexed_by_reading_each_message_a_few_times(
+    database: OneDatabase,
+) -> None:
+    read = """SELECT coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0)
+              FROM pg_stat_user_tables WHERE relname = 'messages'"""
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        remember(server, agent, [f"message {number}" for number in range(2_000)], analyze=False)
+        await server.run_jobs()
+        assert server.rows("SELECT messages, waiting FROM recall_index") == [(2_000, False)]
+    with psycopg.connect(database.superuser) as connection:
+        [(rows,)] = connection.execute(read).fetchall()
+    assert 2_000 < rows < 7 * 2_000
+
+
+def index_size(server: Server) -> int:
+    [(size,)] = server.rows(
+        """SELECT sum(pg_relation_size(c.oid)) FROM pg_class c
+           WHERE c.relkind = 'i' AND c.relname LIKE 'message\\_vectors\\_%%embedding_idx'"""
+    )
+    return int(size)
+
+
+async def test_vectors_of_an_agent_are_indexed_when_it_has_many(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_vectors, "LARGE", 300)
+    async with serving(database, ScriptedModel(), embedder=HashingEmbedder(384)) as server:
+        agent, other = await server.create_agent(), await server.create_agent()
+        sizes = []
+        for who, first, last in (
+            (other, 1, 1),
+            (other, 2, 250),
+            (agent, 1, 600),
+            (agent, 601, 900),
+        ):
+            remember(server, who, [f"message {n}" for n in range(first, last + 1)], first=first)
+            await server.run_jobs()
+            sizes.append(index_size(server))
+    assert sizes[0] == sizes[1] < sizes[2] < sizes[3]
+
+
+async def test_all_is_found_at_every_moment_while_an_agent_becomes_large(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_index, "BATCH", 10)
+    monkeypatch.setattr(message_index, "LARGE_AT_ONCE", 7)
+    monkeypatch.setattr(message_index, "BATCHES_OF_A_JOB", 1)
+    monkeypatch.setattr(message_vectors, "LARGE", 40)
+    found, indexed = [], set()
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        remember(server, agent, [f"message {number} of them" for number in range(90)])
+        handler = MessageIndexing(server.services.database, server.services.archival)
+        while server.rows("SELECT 1 FROM recall_index WHERE waiting"):
+            await handler.run(JobRun("default", {}, 1, last=False))
+            page = await by_meaning(server, agent, "message", limit=100)
+            found.append((len(page["items"]), page["coverage"]["embedded"]))
+            indexed |= set(server.rows("SELECT large_to = embedded_to FROM recall_embeddings"))
+    assert all(items == embedded for items, embedded in found)
+    assert found[-1] == (90, 90)
+    assert indexed == {(False,), (True,)}
+
+
 @pytest.mark.parametrize("exact_up_to", [10_000, 10])
 async def test_meaning_goes_with_dates_and_roles(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch, exact_up_to: int
 ) -> None:
-    monkeypatch.setattr(nearest_messages, "EXACT_UP_TO", exact_up_to)
+    monkeypatch.setattr(message_vectors, "LARGE", exact_up_to)
     history = [f"{'tea' if n % 2 else 'milk'} in room {n % 10} on day {n}" for n in range(60)]
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()

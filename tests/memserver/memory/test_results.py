@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from memserver.client.archival_requests import get_archival
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, Step, say
 from tests.memserver.memory.histories import remember
@@ -261,6 +262,25 @@ async def test_passages_have_labels_by_which_they_are_read_in_shared_collections
     assert "] The zinc compass points north." in shared
     assert [each["text"] for each in got] == [each["text"] for each in found["items"]]
     assert foreign.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["ships/log", "/a//b/", "two\nlines/of it", "../..", "a?b#c%2Fd", ";v=1/é 西"]
+)
+async def test_a_passage_is_read_by_its_label_whatever_its_collection_is_named(
+    database: OneDatabase, name: str
+) -> None:
+    async with serving(database, Searcher()) as server:
+        agent = await agent_of(server)
+        made = (await server.http.post("/v1/collections", json={"name": name})).json()["id"]
+        await server.http.put(f"/v1/agents/{agent}/collections/{made}")
+        texts = {"passages": [{"text": "The zinc compass points north."}]}
+        await server.http.post(f"/v1/collections/{made}/passages", json=texts)
+        [found] = (await server.get(f"{agent}/archival/search", query="zinc"))["items"]
+        read = await server.http.get(get_archival(agent, found["label"]).url)
+    assert found["label"] == f"p1@{name}"
+    assert read.status_code == 200, read.text
+    assert read.json()["text"] == found["text"]
 
 
 async def own_collection(server: Server, agent: str) -> str:

@@ -3,16 +3,14 @@
 from uuid import uuid4
 
 import psycopg
-from alembic import command
-from alembic.config import Config
 from psycopg import sql
-from sqlalchemy import create_engine, make_url, pool
 
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage import collections, passage_search
 from memserver.storage.database import Database
-from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, migrations_folder, prepare_embedded
+from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, prepare_embedded
 from memserver.storage.passage_search import EVERYTHING
+from tests.support.migrating import upgrade
 
 BEFORE = """
 SELECT set_config('memserver.tenant', 'mine', false);
@@ -23,18 +21,6 @@ INSERT INTO agent_state (agent_id, tenant, passage_count) VALUES ('{agent}', 'mi
 INSERT INTO passages (collection_id, id, tenant, content, tags)
     VALUES ('{agent}', '{passage}', 'mine', 'The cellos in the Café by 西湖 are tuned.', '{{music}}');
 """
-
-
-def upgrade(owner_url: str, revision: str) -> None:
-    engine = create_engine(
-        make_url(owner_url).set(drivername="postgresql+psycopg"), poolclass=pool.NullPool
-    )
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(migrations_folder()))
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
 
 
 async def test_passages_of_the_first_schema_are_found_by_vector_and_by_words(
