@@ -58,8 +58,12 @@ async def agent_of(server: Server, window: int | None = None) -> str:
 async def results(server: Server, agent: str, *calls: str) -> list[str]:
     """What calls of tools give, each as it stands in the prompt after it."""
     answer = await server.say(agent, "\n".join(calls))
-    stored = [each["tool_call"] for each in answer["messages"] if each["tool_call"]][:-1]
-    shown = [each.text for each in server.model.last_prompt if each.role == "tool"]
+    stored = [each["tool_call"] for each in answer["messages"] if each["tool_call"]][: len(calls)]
+    # What is saved after a pressure alert comes later.
+    answered = [
+        each for each in server.model.seen if "send_message" in {tool.name for tool in each.tools}
+    ]
+    shown = [each.text for each in answered[-1].prompt if each.role == "tool"]
     assert [text.removeprefix("OK. ") for text in shown[-len(calls) :]] == [
         call["result"] if call["state"] == "done" else f"Failed: {call['result']}"
         for call in stored
