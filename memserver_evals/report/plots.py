@@ -10,9 +10,23 @@ from memserver.errors import SetupError, install_extra
 from memserver_evals.runs.results import Summary, Table
 from memserver_evals.scoring.statistics import Estimate
 
-COLOURS = ("#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a", "#a08a1f", "#2b9aa8")
-USUAL = ("memserver", "full", "window", "summary", "retrieval", "oracle-search")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = (
+    "#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a",
+    "#a08a1f", "#2b9aa8", "#6fa3e0", "#c58fd0", "#3d3d3d", "#98b83c",
+)  # fmt: skip
+USUAL = (
+    "memserver",
+    "full",
+    "window",
+    "summary",
+    "retrieval",
+    "ten-searches-pasted",
+    "copying",
+    "summary-extract",
+    "memserver-auto",
+)
+"""Systems whose colour is the same in the pictures of all runs."""
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
 STYLES = ("-", "--", ":")
 WIDE = 20
 """The ratio of a group's largest to its smallest number from which the axis is logarithmic."""

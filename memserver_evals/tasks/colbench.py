@@ -154,6 +154,8 @@ BACKEND = TaskEntry(
     summary="find out by asking which Python function is wanted, and write it",
     make=make_backend,
     material=frozenset(),
+    systems=("memserver", "full"),
+    windows=(None, None),
     needs=(f"{BACKEND_FILE} and a model that plays the human, or nothing (generated)", "Linux"),
     options={
         **_OPTIONS,
@@ -165,6 +167,8 @@ FRONTEND = TaskEntry(
     summary="write a web page, and mend it by what is said of its picture",
     make=make_frontend,
     material=frozenset(),
+    systems=("memserver", "full"),
+    windows=(None, None),
     needs=(f"{FRONTEND_FILE} and a model that sees pictures, or nothing (generated)", "Chromium"),
     options={
         **_OPTIONS,

@@ -27,12 +27,12 @@ def test_the_oracle_finds_what_was_said_in_an_earlier_session(
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "msc", "--system", "oracle-search", "--system", "full", "--data", str(folder), "--out", str(out), database=database,
+            "msc", "--system", "ten-searches-pasted", "--system", "full", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
-    assert means(out, "containment") == {"oracle-search": 1.0, "full": 0.0}
-    assert means(out, "evidence_found")["oracle-search"] == 1.0
-    assert set(means(out, "judge_string")) == {"oracle-search", "full"}
+    assert means(out, "containment") == {"ten-searches-pasted": 1.0, "full": 0.0}
+    assert means(out, "evidence_found")["ten-searches-pasted"] == 1.0
+    assert set(means(out, "judge_string")) == {"ten-searches-pasted", "full"}
 
 
 def test_an_overheard_conversation_is_searched_by_who_spoke(
@@ -42,7 +42,7 @@ def test_an_overheard_conversation_is_searched_by_who_spoke(
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "locomo", "--system", "oracle-search", "--set", "adversarial=without", "--data", str(folder), "--out", str(out), database=database,
+            "locomo", "--system", "ten-searches-pasted", "--set", "adversarial=without", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
     [first, *_] = [json.loads(line) for line in (out / "examples.jsonl").read_text().splitlines()]
@@ -55,16 +55,17 @@ def test_documents_are_searched_and_shown_in_growing_numbers_and_the_curve_is_dr
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "nq", "--system", "oracle-search", "--system", "retrieval", "--set", "documents=1,2", "--data", str(folder), "--out", str(out), database=database,
+            "nq", "--system", "ten-searches-pasted", "--system", "retrieval", "--set", "documents=1,2", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
-    assert means(out, "accuracy@1") == {"oracle-search": 1.0, "retrieval": 0.0}
-    assert means(out, "gold_found")["oracle-search"] == 1.0
+    assert means(out, "accuracy@1") == {"ten-searches-pasted": 0.0, "retrieval": 0.0}
+    assert means(out, "accuracy_whole") == {"ten-searches-pasted": 1.0, "retrieval": 0.0}
+    assert means(out, "gold_found")["ten-searches-pasted"] == 1.0
     assert (out / "curve-accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert "Accuracy at growing numbers" in (out / "report.html").read_text(encoding="utf-8")
     played = [json.loads(line) for line in (out / "played.jsonl").read_text().splitlines()]
     turns = {each["system"]: each["played"]["turns"] for each in played}
-    assert (len(turns["oracle-search"]), len(turns["retrieval"])) == (1, 4)
+    assert (len(turns["ten-searches-pasted"]), len(turns["retrieval"])) == (1, 4)
     shown = [str(each["reply"]["exchanges"][-1]["prompt"]) for each in turns["retrieval"]]
     assert ["made of rock" in each for each in shown].count(True) >= 2
 
