@@ -22,7 +22,14 @@ from memserver.messages import JsonObject
 from memserver.settings import Settings
 from memserver_evals.catalog import AGENTS, WITHOUT_MODEL, check_systems
 from memserver_evals.cli.catalog import list_tasks, show_task
-from memserver_evals.cli.finished import compare_runs, judged, print_tables, report, report_again
+from memserver_evals.cli.finished import (
+    compare_runs,
+    draw_picture,
+    judged,
+    print_tables,
+    report,
+    report_again,
+)
 from memserver_evals.cli.labels import show_agreement, write_labels
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.ray_engine import RayEngine
@@ -115,6 +122,7 @@ def make_commands() -> typer.Typer:
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
     commands.command("tables")(print_tables)
+    commands.command("picture")(draw_picture)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():

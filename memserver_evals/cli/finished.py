@@ -20,6 +20,7 @@ from memserver_evals.judging.endpoint import EndpointJudge
 from memserver_evals.judging.string import StringJudge
 from memserver_evals.report.compare import Comparison, compare
 from memserver_evals.report.markdown import tables
+from memserver_evals.report.overview import overview
 from memserver_evals.report.page import gold_answers, write_report
 from memserver_evals.runs.records import Record
 from memserver_evals.runs.run_folder import RunFolder, open_run, read_manifest
@@ -96,6 +97,15 @@ def print_tables(
         manifest = read_manifest(run)
         print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
         print(tables(run))
+
+
+def draw_picture(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("scores.png"),
+) -> None:
+    """Draw the main scores of several runs in one picture: a bar for each system of each."""
+    out.write_bytes(overview(runs))
+    console.print(f"{out}")
 
 
 async def judged(

@@ -88,7 +88,7 @@ def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
     assert "ten-searches-pasted" in page
 
 
-def test_the_tables_of_a_run_are_printed_as_markdown(
+def test_the_tables_of_a_run_are_printed_as_markdown_and_several_runs_drawn_in_one_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -106,6 +106,11 @@ def test_the_tables_of_a_run_are_printed_as_markdown(
     assert "| level | full | window |" in found
     missing = evaluate("tables", str(tmp_path))
     assert isinstance(missing.error, InvalidInput)
+    picture = tmp_path / "all.png"
+    drawn = evaluate("picture", str(out), str(out), "--out", str(picture))
+    assert drawn.error is None, drawn.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert isinstance(evaluate("picture", str(tmp_path)).error, InvalidInput)
 
 
 def test_a_run_is_gone_on_with_and_another_one_refused_its_folder(
