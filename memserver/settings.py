@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     """Model steps in one turn."""
     prompt_order: Literal["working_context_first", "working_context_last"] = "working_context_first"
     """Where a prompt has the working context: before the messages, as in the MemGPT paper, or after them."""
+    history: Literal["calls", "compact"] = "calls"
+    """How prompts show what an agent said: as the calls by which it was said, or as the text alone, which
+    takes half as much room; compact is the local model's."""
     turn_timeout: float = Field(default=600, gt=0)
     """How long a turn may take from its start, waiting for the model included; an import has no limit."""
     lease_seconds: float = Field(default=15, gt=0)

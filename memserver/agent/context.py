@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from uuid import UUID
 
-from memserver.agent.entries import prompt_messages
+from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
 from memserver.llm.base import ChatModel
@@ -41,6 +41,7 @@ class Mind:
     tools: tuple[ToolSpec, ...]
     zone: tzinfo = UTC
     protocol: AgentProtocol = "tools"
+    form: EntryForm = "calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ async def render_queue(
     can_read = any(tool.name == READ_TOOL for tool in mind.tools)
     for message in queue:
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
-        parts = prompt_messages(message, mind.zone, mind.protocol)
+        parts = prompt_messages(message, mind.zone, mind.form)
         for part in parts:
             if message.tokens > largest and part.text:
                 limit = max(1, largest // len(parts) - model.message_overhead)
@@ -181,7 +182,7 @@ async def count_entry(
     """
     texts = [_counted_text(part) for part in shown]
     around = model.message_overhead * len(shown)
-    if texts and 0 < written <= len(texts[0].encode()):
+    if shown and shown[0].call is not None and 0 < written <= len(texts[0].encode()):
         texts, around = texts[1:], around + scaled(written, 1 / scale)
     text = "\n".join(texts)
     if (length := len(text.encode())) <= SHORT_TEXT:

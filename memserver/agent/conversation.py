@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.entries import user_text
+from memserver.agent.entries import EntryForm, user_text
 from memserver.agent.events import (
     End,
     Event,
@@ -19,7 +19,7 @@ from memserver.agent.events import (
     TurnPaused,
     TurnQueued,
 )
-from memserver.agent.faculties import Faculties
+from memserver.agent.faculties import Faculties, form_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
@@ -150,7 +150,8 @@ class Conversation:
             _check_text(message)
         async with self._database.tenant(tenant) as tx:
             agent = await agents.get(tx, agent_id)
-        counts = await self._count(cleaned, agent.model)
+        form = form_of(AgentOptions.model_validate(agent.options), self._limits)
+        counts = await self._count(cleaned, agent.model, form)
         counted = [
             replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)
         ]
@@ -329,7 +330,9 @@ class Conversation:
             self._model_names.clear()
         self._model_names[agent_id] = model
 
-    async def _count(self, messages: Sequence[NewMessage], model_name: str | None) -> list[int]:
+    async def _count(
+        self, messages: Sequence[NewMessage], model_name: str | None, form: EntryForm = "calls"
+    ) -> list[int]:
         """Tokens of each message as a prompt will show it, as the agent's model counts."""
         model = self._models.get(model_name)
         shown = [
@@ -339,10 +342,8 @@ class Conversation:
             for message in messages
         ]
         counts = await model.count_tokens(shown)
-        overheads = {
-            "user": model.message_overhead,
-            "assistant": 2 * model.message_overhead + CALL_TOKENS,
-        }
+        call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
+        overheads = {"user": model.message_overhead, "assistant": model.message_overhead + call}
         return [
             count + overheads[message.role] for count, message in zip(counts, messages, strict=True)
         ]

@@ -1,30 +1,41 @@
-"""How one entry of the history looks to the model, in each protocol.
+"""How one entry of the history looks to the model, in each form.
 
-With tools a message of the agent is a call and stands with its result, and what a person said has the time
-in front. In plain chat both are just their texts: a model that was trained on chats sees what it knows.
+As calls a message of the agent is a call and stands with its result, and what a person said has the time
+in front. The compact form differs in what the agent said: that is its text alone. In plain chat all are
+just their texts: a model that was trained on chats sees what it knows.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
+from typing import Literal
 
-from memserver.agent.options import AgentProtocol
+from memserver.agent.options import HistoryForm
 from memserver.memory.text import stamp
 from memserver.messages import CallRecord, Message, PromptMessage, ToolCall
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import RESERVED
 
+EntryForm = HistoryForm | Literal["chat"]
+"""How entries look: in plain chat there is no choice."""
+
 
 def prompt_messages(
-    message: Message, zone: tzinfo = UTC, protocol: AgentProtocol = "tools"
+    message: Message, zone: tzinfo = UTC, form: EntryForm = "calls"
 ) -> list[PromptMessage]:
     """One entry as the model sees it; in plain chat it may be nothing at all."""
-    return _FORMS[protocol](message, zone)
+    return _FORMS[form](message, zone)
 
 
 def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
     """What a person said, with the time at which it came."""
     return f"[{stamp(at, zone)}] {text}"
+
+
+def is_sent(message: Message) -> bool:
+    """Whether an entry is a message of the agent that reached the person."""
+    record = message.call
+    return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
 
 
 def result_text(record: CallRecord) -> str:
@@ -34,7 +45,7 @@ def result_text(record: CallRecord) -> str:
     return f"Failed: {record.result}"
 
 
-def _with_tools(message: Message, zone: tzinfo) -> list[PromptMessage]:
+def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
     """A call always stands with its result."""
     if message.role == "assistant":
         record = message.call or _as_call(message)
@@ -45,6 +56,13 @@ def _with_tools(message: Message, zone: tzinfo) -> list[PromptMessage]:
     if message.role == "system":
         return [_notice(message.text)]
     return [PromptMessage("user", user_text(message.text, message.created_at, zone))]
+
+
+def _compact(message: Message, zone: tzinfo) -> list[PromptMessage]:
+    """As calls, except that what reached the person is its text."""
+    if message.role == "assistant" and (message.call is None or is_sent(message)):
+        return [PromptMessage("assistant", message.text)]
+    return _as_calls(message, zone)
 
 
 def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
@@ -65,8 +83,9 @@ def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
     return [_notice(f"You called {call}. {result_text(record)}")]
 
 
-_FORMS: Mapping[AgentProtocol, Callable[[Message, tzinfo], list[PromptMessage]]] = {
-    "tools": _with_tools,
+_FORMS: Mapping[EntryForm, Callable[[Message, tzinfo], list[PromptMessage]]] = {
+    "calls": _as_calls,
+    "compact": _compact,
     "chat": _in_chat,
 }
 

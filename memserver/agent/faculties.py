@@ -7,8 +7,9 @@ from typing import Protocol
 
 from memserver.agent.calls import CallLimits
 from memserver.agent.context import Layout
+from memserver.agent.entries import EntryForm
 from memserver.agent.events import EventBus
-from memserver.agent.options import AgentOptions, PromptOrder
+from memserver.agent.options import AgentOptions, HistoryForm, PromptOrder
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
@@ -53,6 +54,7 @@ class Limits:
     max_steps: int = 10
     max_output_tokens: int = 512
     prompt_order: PromptOrder = "working_context_first"
+    history: HistoryForm = "calls"
     turn_timeout: float = 600
     """Seconds; of the server alone, no agent sets it."""
     waiting_call_seconds: float = 604_800
@@ -91,3 +93,8 @@ async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> 
     reserved = min(options.max_output_tokens or limits.max_output_tokens, window // 2)
     order = limits.prompt_order if options.protocol == "tools" else "working_context_first"
     return Layout(window, reserved, options.prompt_order or order)
+
+
+def form_of(options: AgentOptions, limits: Limits) -> EntryForm:
+    """How an agent's history looks in its prompts."""
+    return "chat" if options.protocol == "chat" else options.history or limits.history

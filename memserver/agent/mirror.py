@@ -5,7 +5,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from memserver.agent.context import Frame, Mind, frame, render_queue
-from memserver.agent.faculties import Faculties, layout_of
+from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.protocols import tool_specs
 from memserver.messages import Message, PromptMessage
@@ -85,6 +85,7 @@ async def read_context(
         ),
         zone=ZoneInfo(options.timezone),
         protocol=options.protocol,
+        form=form_of(options, faculties.limits),
     )
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)

@@ -11,6 +11,8 @@ AgentProtocol = Literal["tools", "chat"]
 """How the model is spoken with: it acts by calls of tools, or it writes what the person reads."""
 PromptOrder = Literal["working_context_first", "working_context_last"]
 """Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
+HistoryForm = Literal["calls", "compact"]
+"""How the agent's own messages stand in a prompt: as the calls that they were, or as their texts."""
 
 MOST_TOKENS = 100_000_000
 """More than any model has, and a number that arithmetic stays exact with."""
@@ -36,6 +38,9 @@ class AgentOptions(BaseModel):
     prompt_order: PromptOrder | None = None
     """Whether the working context comes before the messages or behind them; in plain chat it comes before
     unless the agent itself says otherwise."""
+    history: HistoryForm | None = None
+    """compact: what the agent said stands in its prompts as the text alone, which takes half as much room;
+    calls: as the call of send_message and its result."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
     histories that are replayed."""

@@ -10,7 +10,7 @@ from memserver.agent.options import AgentProtocol
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.reply_parser import new_call_id
-from memserver.messages import Message, PromptMessage, Section, ToolCall, ToolSpec
+from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Toolset
@@ -57,12 +57,6 @@ def said(reply: Reply) -> str:
     """What a step says to the person; empty for any other call."""
     message: object = reply.call.arguments.get("message")
     return message if reply.call.name == SEND_MESSAGE and isinstance(message, str) else ""
-
-
-def is_sent(message: Message) -> bool:
-    """Whether an entry is a message of the agent that reached the person."""
-    record = message.call
-    return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
 
 
 MOST_SHOWN = 200

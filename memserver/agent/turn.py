@@ -1,8 +1,9 @@
 """One turn: the step loop from a message to its answer.
 
 Each step asks the model for one tool call, runs it, and commits call, effect and result together. What
-was committed stands: a turn taken up again after a crash goes on behind its last step. A call that needs a
-person's approval, or the caller to run it, pauses the turn; the answer takes it up again.
+was committed stands: a turn taken up again after a crash resumes after its last step. A call that needs a
+person's approval, or the caller to run it, pauses the turn; the answer takes it up again. Under memory
+pressure the alert's steps follow the answer (`pressure`).
 """
 
 import logging
@@ -25,7 +26,7 @@ from memserver.agent.context import (
     render_queue,
 )
 from memserver.agent.deadline import Deadline
-from memserver.agent.entries import prompt_messages
+from memserver.agent.entries import is_sent, prompt_messages
 from memserver.agent.events import (
     Event,
     StepCommitted,
@@ -34,9 +35,15 @@ from memserver.agent.events import (
     TurnPaused,
     TurnStarted,
 )
-from memserver.agent.faculties import Faculties, layout_of
+from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
-from memserver.agent.protocols import ask_for_step, complaint, gave_up, is_sent, said, tool_specs
+from memserver.agent.pressure import (
+    ENDS_IT_FOLLOWS,
+    NOTHING_TO_SAVE,
+    PressureSteps,
+    tools_to_save_by,
+)
+from memserver.agent.protocols import ask_for_step, complaint, gave_up, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.errors import (
     ContextOverflow,
@@ -92,6 +99,7 @@ class TurnRun:
         self._written = 0
         self._scale = work.state.token_scale
         self._alert: Message | None = None
+        self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
         self._budget: Budget | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
@@ -113,6 +121,7 @@ class TurnRun:
             tools=self._specs(work.sections),
             zone=ZoneInfo(self._options.timezone),
             protocol=self._options.protocol,
+            form=form_of(self._options, faculties.limits),
         )
         self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
 
@@ -146,13 +155,12 @@ class TurnRun:
         except DatabaseError:  # a lost lease among them
             raise
         except MemserverError as error:
-            return await self._end("error", error)
+            return await self._fail(error)
 
     async def _answer(self) -> bool:
         while True:
             shape = await self._make_room()
-            await self._alert_under_pressure(shape)
-            last = self._steps + 1 >= self._max_steps
+            last = self._is_last
             try:
                 reply = await self._ask(shape, last=last)
             except ContextOverflow:
@@ -210,9 +218,6 @@ class TurnRun:
         Raises:
             ContextOverflow: that was done in this turn already.
         """
-        if self._alert is not None:
-            self._queue.remove(self._alert)
-            self._alert = None
         if self._shrunk:
             raise ContextOverflow(
                 "The model endpoint says that the prompt is too long, also after an eviction.",
@@ -225,27 +230,39 @@ class TurnRun:
         if len(self._queue) > 1:
             await self._evict(shape)
 
-    async def _alert_under_pressure(self, shape: Frame) -> None:
-        """Show the alert in this step, if memory is short and it has not been said yet."""
-        budget = shape.budget
-        if self._warned or not budget.under_pressure(self._queue):
-            return
-        if self._options.protocol == "chat":
-            self._warned = True  # it has no tool to save anything by, so there is nothing to say
-            return
-        percent = 100 * budget.used(self._queue) // budget.capacity
+    async def _outcome(self, ended: Message, *, last: bool) -> str | None:
+        """Why the turn ends after this step; None if another one follows, be it the alert's."""
+        stop = self._stop_reason(ended, last=last)
+        if stop is None or self._warned or self._pressure.run:
+            return stop
+        self._alert = await self._alert_after(ended, stop, last=last)
+        return stop if self._alert is None else None
+
+    async def _alert_after(self, ended: Message, stop: str, *, last: bool) -> Message | None:
+        """The alert, if memory is short and there is a step to save anything in."""
+        budget, queue = self._budget, [*self._queue, ended]
+        if budget is None or not budget.under_pressure(queue):
+            return None
+        if not tools_to_save_by(self._choice.tools, self._may_call()):
+            self._warned = True  # it can't save anything, so there is nothing to say
+            return None
+        if last or stop not in ENDS_IT_FOLLOWS:
+            self._warned = budget.over_target(queue)  # too late: room is made all the same
+            return None
+        percent = 100 * budget.used(queue) // budget.capacity
         text = self._with.prompts.render("pressure_alert.md", percent=percent)
-        self._alert = await self._counted(
-            Message(self._next_position(), "system", text, self._now(), 0)
-        )
-        self._queue.append(self._alert)
+        self._pressure.begin(stop, self._steps + 1)
         self._warned = True
+        alert = Message(ended.position + 1, "system", text, self._now(), 0)
+        return await self._counted(alert)
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
         tools = self._offered(last=last)
         step = self._steps + 1
-        streaming = self._with.events.wants_text(work.agent.id, work.turn.turn)
+        streaming = not self._pressure.run and self._with.events.wants_text(
+            work.agent.id, work.turn.turn
+        )
         async with self._deadline.cutting():
             queue = await render_queue(
                 self._mind, self._queue, shape.budget.largest_counted, self._model
@@ -271,7 +288,7 @@ class TurnRun:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
         self._violations = 0
-        tool = self._choice.tools.get(reply.call.name)
+        tool = self._tool(reply.call.name)
         assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
             position=self._next_position(),
@@ -290,7 +307,7 @@ class TurnRun:
             return await self._act_outside(tool, message, last=last)
         async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
             ended = await self._run_tool(tool, message, lazy)
-            stop = self._stop_reason(ended, last=last)
+            stop = await self._outcome(ended, last=last)
             released = await self._write(await lazy.get(), [ended], stop)
         self._step_done([ended])
         return stop, released
@@ -324,7 +341,7 @@ class TurnRun:
             if self._died():
                 await self._close(ended, None)
                 raise abandoned() from error
-        stop = self._stop_reason(ended, last=last)
+        stop = await self._outcome(ended, last=last)
         return stop, await self._close(ended, stop)
 
     def _died(self) -> bool:
@@ -341,20 +358,17 @@ class TurnRun:
 
     async def _store_close(self, tx: Transaction, ended: Message, stop: str | None) -> bool:
         await leases.close_call(tx, self._work.lease, ended)
-        return await self._store(tx, self._change([], self._steps + 1, stop), [ended])
+        return await self._store(tx, self._change(self._said_now, self._steps + 1, stop), [ended])
 
     async def _pause(self, message: Message, waits_for: WaitsFor) -> tuple[str | None, bool]:
         """Store the call as waiting, and the turn with it: nothing is held until somebody answers."""
         assert message.call is not None
         record = replace(message.call, state="waiting", waits_for=waits_for)
         waiting = await self._counted(replace(message, call=record))
-        alert = [self._alert] if self._alert else []
         steps = self._steps + 1
-        change = replace(self._change([*alert, waiting], steps, None), paused=True)
+        change = replace(self._change([waiting], steps, None), paused=True)
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             released = await leases.write(tx, self._work.lease, change)
-        if alert:
-            self._tell(StepCommitted(tuple(alert)))
         self._tell(TurnPaused(self._work.turn.turn, steps, self._usage, waiting))
         return PAUSED, released
 
@@ -376,7 +390,7 @@ class TurnRun:
         answer = message.call.answer
         self._queue.remove(message)
         self._steps -= 1  # it was counted when it was stored
-        last = self._steps + 1 >= self._max_steps
+        last = self._is_last
         if answer.get("cancelled"):
             return "cancelled", await self._close(
                 await self._interrupted(message, CANCELLED), "cancelled"
@@ -402,7 +416,7 @@ class TurnRun:
             try:
                 async with LazyTransaction(self._with.database, lease.tenant) as lazy:
                     ended = await self._run_tool(tool, message, lazy)
-                    stop = self._stop_reason(ended, last=last)
+                    stop = await self._outcome(ended, last=last)
                     released = await self._store_close(await lazy.get(), ended, stop)
             except TurnTimeout:
                 await self._close(await self._interrupted(message, CUT_OFF), None)
@@ -420,7 +434,7 @@ class TurnRun:
         assert message.call is not None
         record = replace(message.call, state=state, result=result, finished_at=self._now())
         ended = await self._counted(replace(message, call=record))
-        stop = self._stop_reason(ended, last=last)
+        stop = await self._outcome(ended, last=last)
         return stop, await self._close(ended, stop)
 
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
@@ -466,11 +480,13 @@ class TurnRun:
         )
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
-        """Why the turn ends after this step, or None if there is another one."""
+        """Why the turn ends after this step, or None if there is another one, apart from the alert's."""
         assert ended.call is not None
         name, done = ended.call.call.name, ended.call.state == "done"
         missing = self._choice.ended(name, done=done)
         self._replied = self._replied or is_sent(ended)
+        if self._pressure.run:
+            return self._pressure.next_stop(ended, last=last)
         if is_sent(ended):
             return "message_sent"
         if done and self._choice.tools.rule(name).terminal and not missing:
@@ -478,8 +494,7 @@ class TurnRun:
         if last:
             return "max_steps"
         wants_more = (
-            self._alert is not None
-            or missing
+            missing
             or ended.call.state != "done"
             or ended.call.call.arguments.get("request_heartbeat") is True
             or self._must_still_reply()
@@ -498,22 +513,21 @@ class TurnRun:
             raise gave_up(error, self._violations) from error
         text = complaint(self._with.prompts, error, self._options.protocol)
         note = await self._counted(Message(self._next_position(), "system", text, self._now(), 0))
-        stop = "max_steps" if last else None
+        stop = (self._pressure.stop_reason or "max_steps") if last else None
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             released = await self._write(tx, [note], stop)
         self._step_done([note])
         return stop, released
 
     async def _write(self, tx: Transaction, added: list[Message], stop: str | None) -> bool:
-        """Commit a step: the alert it showed, if any, and what came of it."""
-        alert = [self._alert] if self._alert else []
-        change = self._change([*alert, *added], self._steps + 1, stop)
+        """Commit what came of a step, and the alert that follows it, if any."""
+        change = self._change([*added, *self._said_now], self._steps + 1, stop)
         return await self._store(tx, change, added)
 
     async def _store(self, tx: Transaction, change: TurnWrite, added: list[Message]) -> bool:
         """Commit a change; with the turn's end, what follows when it left the queue too long."""
         released = await leases.write(tx, self._work.lease, change)
-        # Before the alert was shown nothing is evicted that could still wait.
+        # Before the alert's steps are over nothing is evicted that could still wait.
         if change.ended and self._warned and self._over_target(added):
             lease = self._work.lease
             await jobs.defer(tx, compaction_job(lease.tenant, lease.agent_id))
@@ -523,11 +537,24 @@ class TurnRun:
         return self._budget is not None and self._budget.over_target([*self._queue, *added])
 
     def _step_done(self, added: list[Message]) -> None:
-        alert = [self._alert] if self._alert else []
-        self._alert = None
+        alert, self._alert = self._said_now, None
         self._steps += 1
-        self._queue.extend(added)
-        self._tell(StepCommitted((*alert, *added)))
+        self._queue.extend([*added, *alert])
+        for messages in filter(None, (added, alert)):
+            self._tell(StepCommitted(tuple(messages)))
+
+    @property
+    def _said_now(self) -> list[Message]:
+        """The alert that is committed with this step."""
+        return [] if self._alert is None else [self._alert]
+
+    async def _fail(self, error: MemserverError) -> bool:
+        """End the turn with an error; where it was answered, as it would have ended without the alert."""
+        if self._pressure.stop_reason is None or self._alert is not None:
+            return await self._end("error", error)
+        agent, turn = self._work.agent.id, self._work.turn.turn
+        logger.warning("Agent %s: nothing was saved after turn %d: %s", agent, turn, error)
+        return await self._end(self._pressure.stop_reason)
 
     async def _end(self, stop: str, error: MemserverError | None = None) -> bool:
         """End the turn without a further step."""
@@ -535,7 +562,7 @@ class TurnRun:
             self._warned = False  # the alert was never committed: it comes again
         change = self._change([], self._steps, stop, error)
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
-            released = await leases.write(tx, self._work.lease, change)
+            released = await self._store(tx, change, [])
         self._tell_end(stop, change.error)
         return released
 
@@ -556,7 +583,7 @@ class TurnRun:
             pressure_warned=self._warned,
             token_scale=self._scale,
             ended=stop is not None,
-            stop_reason=stop,
+            stop_reason=stop or self._pressure.stop_reason,
             error=as_json(error) if error is not None else None,
         )
 
@@ -612,7 +639,7 @@ class TurnRun:
     async def _counted(self, message: Message) -> Message:
         written = self._written if message.call is not None else 0
         factor = self._scale or self._model.expected_scale
-        shown = prompt_messages(message, protocol=self._options.protocol)
+        shown = prompt_messages(message, form=self._mind.form)
         tokens = await count_entry(shown, self._model, written=written, scale=factor)
         return replace(message, tokens=tokens)
 
@@ -621,8 +648,13 @@ class TurnRun:
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""
+        if self._pressure.run:
+            return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
             return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
+        return self._may_call()
+
+    def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
         return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
 
@@ -637,8 +669,18 @@ class TurnRun:
         newest = self._queue[-1].position if self._queue else self._first
         return max(newest, self._first) + 1
 
+    def _tool(self, name: str) -> Tool | None:
+        if self._pressure.run and name == NOTHING_TO_SAVE.spec.name:
+            return NOTHING_TO_SAVE
+        return self._choice.tools.get(name)
+
     def _must_still_reply(self) -> bool:
         return self._options.must_reply and not self._replied
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether the next step is the last one that may be made."""
+        return self._steps + 1 >= self._max_steps or self._pressure.none_after(self._steps)
 
     @property
     def _max_steps(self) -> int:

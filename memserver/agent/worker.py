@@ -177,8 +177,10 @@ class Worker:
             self._again.add(agent_id)
 
     async def _end_failed(self, work: Work, failure: MemserverError) -> bool:
-        error = as_json(failure)
         turn = work.turn
+        # One that was answered has failed only to save something.
+        error = None if turn.stop_reason else as_json(failure)
+        stop = turn.stop_reason or "error"
         change = TurnWrite(
             turn=turn,
             model=work.agent.model,
@@ -189,12 +191,12 @@ class Worker:
             pressure_warned=work.state.pressure_warned,
             token_scale=work.state.token_scale,
             ended=True,
-            stop_reason="error",
+            stop_reason=stop,
             error=error,
         )
         async with self._with.database.tenant(work.lease.tenant) as tx:
             released = await leases.write(tx, work.lease, change)
-        ended = TurnEnded(turn.turn, turn.steps, "error", turn.usage, error)
+        ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, error)
         self._with.events.publish(turn.agent_id, turn.turn, ended)
         return released
 

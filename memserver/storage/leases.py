@@ -71,6 +71,7 @@ class TurnWrite:
     """What a turn adds to the history, and how it stands after that.
 
     `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
+    `stop_reason` of a turn that has not ended: why it ends when the pressure alert's steps are over.
     `pressure_warned` counts for the queue from `queue_start` on: an eviction beside the turn begins anew.
     `paused`: its last call waits for somebody's answer; the lease is given up until that comes.
     """

@@ -54,6 +54,9 @@ Writer = Callable[[Sequence[PromptMessage]], Step]
 """Makes the step that answers a request for plain text; a str is that text."""
 
 
+NOTHING_TO_SAVE = Call("nothing_to_save")
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One request that the model got."""
@@ -68,6 +71,17 @@ def say(message: str, *, thought: str | None = None, **arguments: Any) -> Call: 
     """A step that calls send_message."""
     before = {} if thought is None else {"inner_thought": thought}
     return Call("send_message", {**before, "message": message, **arguments})
+
+
+def unless_alerted(rule: Rule, on_alert: Step | Rule = NOTHING_TO_SAVE) -> Rule:
+    """The rule, except where a step is for saving under memory pressure."""
+
+    def made(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        if not any(tool.name == NOTHING_TO_SAVE.name for tool in tools):
+            return rule(prompt, tools)
+        return on_alert(prompt, tools) if callable(on_alert) else on_alert
+
+    return made
 
 
 def count_words(text: str) -> int:
@@ -92,6 +106,7 @@ class ScriptedModel(ChatModel):
         self,
         script: Iterable[Step] | Rule = (),
         *,
+        on_alert: Step | Rule = NOTHING_TO_SAVE,
         summary: str | Writer = "They talked.",
         context_window: int = 8192,
         count: Callable[[str], int] = count_words,
@@ -101,6 +116,7 @@ class ScriptedModel(ChatModel):
 
         Args:
             script: the steps in order, or a function that makes a step from the prompt and tools.
+            on_alert: the step that answers a pressure alert, or what makes one; no step of the script does.
             summary: what `write` answers, or a function that makes a step from its prompt.
             context_window: what `context_window()` answers.
             count: tokens of a text.
@@ -111,7 +127,8 @@ class ScriptedModel(ChatModel):
         self.window = context_window
         self.seen: list[Seen] = []
         self.writes: list[tuple[PromptMessage, ...]] = []
-        self._rule = script if callable(script) else _in_order(iter(script))
+        rule = script if callable(script) else _in_order(iter(script))
+        self._rule = unless_alerted(rule, on_alert)
         self._writer = summary if callable(summary) else lambda _: summary
         self._count = count
         self._enforce_window = enforce_window

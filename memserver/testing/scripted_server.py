@@ -43,6 +43,7 @@ from memserver.testing.scripted import (
     count_words,
     fragments,
     shown,
+    unless_alerted,
 )
 from memserver.testing.scripted_rules import RULES
 
@@ -96,7 +97,7 @@ def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and a
         count: tokens of a text.
     """
     able = abilities or Abilities()
-    endpoint = _Endpoint(rule, model, context_window, api_key, summary, able, count)
+    endpoint = _Endpoint(unless_alerted(rule), model, context_window, api_key, summary, able, count)
     routes = [
         Route("/health", endpoint.health),
         Route("/v1/models", endpoint.models),

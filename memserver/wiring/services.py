@@ -227,6 +227,7 @@ async def assemble(
             max_steps=settings.max_steps,
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
+            history=settings.history,
             turn_timeout=settings.turn_timeout,
             waiting_call_seconds=settings.waiting_call_seconds,
             calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),

@@ -5,7 +5,11 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Annotated
 
 import typer
@@ -19,7 +23,11 @@ from memserver.settings import Settings
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import make_embedder
 from memserver.wiring.services import assemble
+from sweet_rl.warm_start.chains import write_chains
+from sweet_rl.warm_start.corpus import Side, conversations, shelves
+from sweet_rl.warm_start.corpus_users import users
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
+from sweet_rl.warm_start.reading import lessons_of, lessons_of_passages, small_model_prompts
 from sweet_rl.warm_start.report import draw, table
 from sweet_rl.warm_start.small_talk import (
     PLAIN,
@@ -62,14 +70,14 @@ async def _reply(endpoint: Endpoint, model: str) -> None:
 def traces(
     folder: Annotated[Path, typer.Argument(help="Where the traces go.")],
     tokenizer: Annotated[Path, typer.Option(help="The model's folder or tokenizer.json.")],
-    users: Annotated[int, typer.Option(help="Conversations for training.")] = 1200,
+    count: Annotated[int, typer.Option("--users", help="Conversations for training.")] = 1200,
     tests: Annotated[int, typer.Option(help="Conversations for each of the three tests.")] = 60,
     seed: int = 1,
 ) -> None:
     """Play synthetic users on a server of its own, and write down what the teacher does."""
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the database ends with us
-    asyncio.run(_record(folder, tokenizer, {"train": users} | dict.fromkeys(HELD_OUT, tests), seed))
+    asyncio.run(_record(folder, tokenizer, {"train": count} | dict.fromkeys(HELD_OUT, tests), seed))
 
 
 @app.command()
@@ -84,14 +92,94 @@ def report(
         draw(figures, png)
 
 
+@app.command()
+def people(
+    folder: Annotated[Path, typer.Argument(help="Where the traces go.")],
+    tokenizer: Annotated[Path, typer.Option(help="The model's folder or tokenizer.json.")],
+    each: Annotated[int, typer.Option(help="Times that each conversation is played.")] = 2,
+    part: Annotated[
+        str, typer.Option(help="Which part of the corpus: 1/4 is every fourth.")
+    ] = "1/1",
+    auto_recall: Annotated[
+        float, typer.Option(help="Share of the agents with automatic recall.")
+    ] = 0.3,
+    seed: int = 1,
+) -> None:
+    """Play the people of the corpus on a server of its own, and write down what the teacher does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    number, parts = (int(each) for each in part.split("/"))
+    asyncio.run(_people(folder, tokenizer, (number, parts), each, auto_recall, seed))
+
+
+@app.command()
+def reading(
+    folder: Annotated[Path, typer.Argument(help="Where the lessons go.")],
+    each: Annotated[int, typer.Option(help="Lessons of each question.")] = 8,
+    seed: int = 1,
+) -> None:
+    """Write lessons in reading and quoting, made of the corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    prompts = small_model_prompts()
+    sides: dict[Side, str] = {"train": "train-reading", "validation": "reading"}
+    for side, name in sides.items():
+        random = Random(f"{seed} {side}")
+        most = each if side == "train" else 1
+        talks = [talk for talk in conversations() if talk.side == side]
+        chains = [chain for talk in talks for chain in lessons_of(talk, random, prompts, each=most)]
+        for shelf in shelves(side):
+            chains += lessons_of_passages(shelf, random, prompts, each=max(1, most // 2))
+        path = folder / f"{name}.jsonl.gz"
+        typer.echo(f"{path}: {write_chains(path, chains)} lessons of {len(talks)} conversations")
+
+
+async def _people(
+    folder: Path, tokenizer: Path, part: tuple[int, int], each: int, auto_recall: float, seed: int
+) -> None:
+    number, parts = part
+    sides: dict[Side, str] = {"train": f"train-people-{number}", "validation": "people"}
+    async with _recorder(tokenizer) as recorder:
+        for side, name in sides.items():
+            if side == "validation" and number != 1:
+                continue
+            random = Random(f"{seed} {side} {number}")
+            talks = [talk for talk in conversations() if talk.side == side]
+            chat = [talk for talk in load_replies() if talk.held_out == (side != "train")]
+            found = shelves(side)
+            if side == "train":
+                talks, found = talks[number - 1 :: parts], found[number - 1 :: parts]
+            played = list(users(talks, found, chat, random, each=each if side == "train" else 1))
+            played = [
+                replace(user, auto_recall=random.random() < auto_recall and bool(user.past))
+                for user in played
+            ]
+            path = folder / f"{name}.jsonl.gz"
+            written = await recorder.record_all(path, played, seed=seed)
+            typer.echo(f"{path}: {written} chains of {len(played)} conversations")
+
+
 async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: int) -> None:
     sides: dict[str, Holdout] = {"train": TRAINING, **HELD_OUT}
+    async with _recorder(tokenizer) as recorder:
+        for name, count in counts.items():
+            talk = [each for each in load_replies() if each.held_out == (name != "train")]
+            path = folder / f"{name}.jsonl.gz"
+            written = await recorder.record_made_up(path, sides[name], talk, count=count, seed=seed)
+            typer.echo(f"{path}: {written} chains of {count} conversations")
+
+
+@asynccontextmanager
+async def _recorder(tokenizer: Path) -> AsyncIterator[Recorder]:
+    """A recorder on a server of its own, set as for the local model."""
     with tempfile.TemporaryDirectory() as home:
         settings = Settings(
             home=Path(home),
             prompts_dir=shipped_prompts() / "small_model",
             llm_thought_last=True,
             llm_longest_text=200,
+            history="compact",
+            summary_method="extract",
+            index_after_seconds=0,
             jobs_at_once=0,
         )
         teachers = Teachers(Remembered(TokenizerFile(tokenizer)))
@@ -99,14 +187,7 @@ async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: i
         embedder = BatchingEmbedder(make_embedder(settings))
         with database_urls(settings) as urls:
             async with assemble(urls.app, teachers, embedder, settings, clock=clock) as services:
-                recorder = Recorder(services, teachers, clock)
-                for name, count in counts.items():
-                    talk = [each for each in load_replies() if each.held_out == (name != "train")]
-                    path = folder / f"{name}.jsonl.gz"
-                    written = await recorder.record_made_up(
-                        path, sides[name], talk, count=count, seed=seed
-                    )
-                    typer.echo(f"{path}: {written} chains of {count} conversations")
+                yield Recorder(services, teachers, clock)
         await embedder.aclose()
 
 

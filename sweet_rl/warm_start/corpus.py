@@ -131,6 +131,16 @@ def passages(folder: Path = CORPUS / "passages") -> list[Passage]:
     return [each for path in sorted(folder.glob("*.txt")) for each in read_passages(path)]
 
 
+def shelves(side: Side, folder: Path = CORPUS / "passages") -> list[list[Passage]]:
+    """The passages of a side, by group.
+
+    Raises:
+        CorpusError: a file breaks the format.
+    """
+    groups = [list(read_passages(path)) for path in sorted(folder.glob("*.txt"))]
+    return [group for group in groups if group and group[0].side == side]
+
+
 def read_conversation(path: Path) -> Written:
     """One file.
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from memserver.agent.options import PromptOrder
+from sweet_rl.warm_start.corpus import Question
 from sweet_rl.warm_start.facts import Fact
 from sweet_rl.warm_start.values import Split
 
@@ -90,7 +91,69 @@ class LookUp:
     note: Note
 
 
-Intent = Chat | Tell | Change | Forget | Ask | AskAll | AskDay | Keep | LookUp
+@dataclass(frozen=True, slots=True)
+class Converse:
+    """Talk that holds lasting facts among other things.
+
+    Attributes:
+        reply: what is said to it.
+        notes: what a good memory writes down of it; `old -> new` changes a note.
+    """
+
+    reply: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """A question about what was said.
+
+    Attributes:
+        question: with its answer, and the sentence that holds it.
+        speaker: whose sentence that is; empty where nothing was said of it.
+        notes: of the turn with that sentence, which may hold the answer too.
+    """
+
+    question: Question
+    speaker: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """A question that documents in archival storage answer.
+
+    Attributes:
+        question: with its answer, and the sentence that holds it.
+        quoted: the answer is wanted as ANSWER and DOCUMENT.
+    """
+
+    question: Question
+    quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """A question for the last of some values, each of which is the key of the next."""
+
+    chain: tuple[str, ...]
+
+
+Intent = (
+    Chat
+    | Tell
+    | Change
+    | Forget
+    | Ask
+    | AskAll
+    | AskDay
+    | Keep
+    | LookUp
+    | Converse
+    | Remember
+    | Consult
+    | Follow
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +162,7 @@ class Saying:
 
     text: str
     intent: Intent
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +173,53 @@ class Past:
     text: str
     at: datetime
     fact: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A whole conversation, and the agent that it is held with."""
+    """A whole conversation, and the agent that it is held with.
+
+    Attributes:
+        past: what was said before, and is imported.
+        sayings: what the user says.
+        window: tokens of the agent.
+        order: of its prompt.
+        persona: its system prompt, if not the server's.
+        task: a section of the working context that says what the agent is there for.
+        documents: in its archival storage.
+        auto_recall: whether the server searches for it.
+    """
 
     past: tuple[Past, ...]
     sayings: tuple[Saying, ...]
     window: int
     order: PromptOrder
     persona: str | None
+    task: str = ""
+    documents: tuple[str, ...] = ()
+    auto_recall: bool = False
 
     @property
     def memorable(self) -> frozenset[str]:
         """What was said that no note holds and that is no small talk."""
         return frozenset(each.text for each in self.past if each.fact)
+
+    @property
+    def lasting(self) -> tuple[tuple[str, str], ...]:
+        """What was said that is worth a note, with the note as it stands at the end of the past."""
+        now: dict[str, tuple[str, str]] = {}
+        for each in self.past:
+            for note in each.notes:
+                old, arrow, new = note.partition(" -> ")
+                now.pop(old, None)
+                now[new if arrow else note] = (each.text, new if arrow else note)
+        return tuple(now.values())
+
+    @property
+    def has_times(self) -> bool:
+        """Whether what the user says has times of its own."""
+        return any(each.at is not None for each in self.sayings)
 
 
 @dataclass(frozen=True, slots=True)

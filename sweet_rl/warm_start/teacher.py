@@ -18,17 +18,22 @@ from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
 from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
 from sweet_rl.warm_start.facts import Fact
+from sweet_rl.warm_start import remembering
 from sweet_rl.warm_start.intents import (
     Ask,
     AskAll,
     AskDay,
     Change,
     Chat,
+    Consult,
+    Converse,
+    Follow,
     Forget,
     Intent,
     Keep,
     LookUp,
     Note,
+    Remember,
     Tell,
 )
 
@@ -70,12 +75,14 @@ class Teacher(ChatModel):
         window: tokens that the student can see.
         random: chooses the words.
         memorable: what the user says that a summary should keep.
+        lasting: what the user says that is worth a note, and the note.
     """
 
     counter: TokenCounter
     window: int
     random: Random
     memorable: frozenset[str] = frozenset()
+    lasting: Sequence[tuple[str, str]] = ()
     taught: list[Taught] = field(default_factory=list)
     name: str = "teacher"
     message_overhead: int = 16
@@ -112,6 +119,11 @@ class Teacher(ChatModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         assert self._intent is not None
+        if any(tool.name == remembering.NOTHING_TO_SAVE for tool in tools):
+            call = remembering.save_before_eviction(self.lasting, prompt)
+            goal = str(call.arguments.get("content", ""))
+            self.taught.append(Taught(tuple(prompt), call, "", "alert", goal))
+            return Reply(call, Usage())
         if self._steps is None:
             self._steps = right_steps(self._intent, prompt, self.random)
             call = next(self._steps)
@@ -158,6 +170,14 @@ def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random)
             yield from _ask_day(day, words)
         case Keep(note=note) | LookUp(note=note):
             yield from _archive(note, random, keep=isinstance(intent, Keep))
+        case Converse():
+            yield from remembering.converse(intent, prompt)
+        case Remember():
+            yield from remembering.remember(intent, prompt, random)
+        case Consult():
+            yield from remembering.consult(intent, prompt, random)
+        case Follow():
+            yield from remembering.follow(intent, random)
 
 
 def right_summary(request: str, memorable: Collection[str], *, most_words: int) -> str:
@@ -310,6 +330,8 @@ def _goal(intent: Intent, call: ToolCall) -> str:
             return said[-20:]
         case AskAll(facts=facts):
             return next((fact.value for fact in facts if fact.value in said), "")
+        case Remember() | Consult() | Follow():
+            return said.split(". ")[0].split(", DOCUMENT")[0]
         case _:
             return ""
 

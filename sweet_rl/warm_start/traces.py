@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -18,9 +19,12 @@ from memserver.agent.faculties import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
+from memserver.memory.archival import PassageText
 from memserver.memory.working_context import default_sections
-from memserver.storage import agents
+from memserver.messages import Section
+from memserver.storage import agents, collections
 from memserver.storage.agents import NewAgent
+from memserver.storage.database import LazyTransaction
 from memserver.storage.inbox import NewMessage
 from memserver.wiring.services import Services
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
@@ -56,7 +60,9 @@ class Teachers(ModelSource):
 
     def add(self, name: str, user: User, random: Random) -> Teacher:
         """A new one, for this user."""
-        self._known[name] = Teacher(self._counter, user.window, random, user.memorable)
+        self._known[name] = Teacher(
+            self._counter, user.window, random, user.memorable, user.lasting
+        )
         return self._known[name]
 
     def remove(self, name: str) -> None:
@@ -105,6 +111,17 @@ class Recorder:
                 progress.step(len(batch))
         return write_chains(path, played)
 
+    async def record_all(self, path: Path, users: Sequence[User], *, seed: int) -> int:
+        """Play any number of users, some at a time, and write their chains; returns how many."""
+        played: list[Chain] = []
+        with Progress("users", len(users)) as progress:
+            for start in range(0, len(users), AT_ONCE):
+                batch = users[start : start + AT_ONCE]
+                name = f"{path.stem}-{seed}-{start}"
+                played.extend(await self._play(batch, name, Random(f"{seed} {start}")))
+                progress.step(len(batch))
+        return write_chains(path, played)
+
     async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
         """Play these users, all at once, and write their chains; returns how many."""
         return write_chains(path, await self._play(users, f"{path.stem}-{seed}", Random(seed)))
@@ -134,7 +151,7 @@ class Recorder:
                 TENANT,
                 NewAgent(
                     name=name,
-                    sections=default_sections(),
+                    sections=_sections(user),
                     embedding_model=archival.embedder.model,
                     dimension=await archival.dimension(),
                     model=name,
@@ -142,9 +159,16 @@ class Recorder:
                     options={
                         "prompt_order": user.order,
                         "max_output_tokens": MAX_OUTPUT_TOKENS,
+                        "clock": "messages" if user.has_times else "server",
+                        **({"auto_recall": True} if user.auto_recall else {}),
                     },
                 ),
             )
+        if user.documents:
+            own = partial(collections.own_of, agent_id=agent.id)
+            texts = [PassageText(text, created_at=user.sayings[0].at) for text in user.documents]
+            async with LazyTransaction(self.services.database, TENANT) as transaction:
+                await archival.insert(transaction, own, texts)
         return _Player(name, user, teacher, agent.id)
 
     async def _import(self, player: "_Player") -> None:
@@ -157,7 +181,9 @@ class Recorder:
     async def _say(self, player: "_Player", index: int) -> None:
         saying = player.user.sayings[index]
         player.teacher.expect(saying.intent)
-        turn = await self.services.conversation.post(TENANT, player.agent, saying.text)
+        turn = await self.services.conversation.post(
+            TENANT, player.agent, saying.text, at=saying.at
+        )
         result = await self.services.conversation.result(TENANT, turn)
         if result.ended.stop_reason != "message_sent":
             raise AssertionError(f"A teacher's turn ended otherwise: {result.ended}")
@@ -185,6 +211,11 @@ def chains(taught: Iterable[Taught]) -> Iterator[Chain]:
         messages = [*prompt, {"role": "assistant", "content": text}]
     if messages:
         yield Chain(tuple(messages), tuple(lessons))
+
+
+def _sections(user: User) -> tuple[Section, ...]:
+    task = [Section("task", user.task, 2000, "")] if user.task else []
+    return (*default_sections(), *task)
 
 
 def _some_time(random: Random) -> datetime:

@@ -18,6 +18,7 @@ class AgentOptions(Record):
         max_steps: model steps in one turn.
         must_reply: whether a message is answered before the turn ends.
         prompt_order: whether the working context comes before the messages or behind them.
+        history: whether its prompts show what it said as calls, or as the text alone.
         clock: what it takes for the time: the server's clock, or the times of its messages.
         timezone: of dates without a zone, an IANA name.
     """
@@ -28,6 +29,7 @@ class AgentOptions(Record):
     max_steps: int | None = None
     must_reply: bool = True
     prompt_order: Literal["working_context_first", "working_context_last"] | None = None
+    history: Literal["calls", "compact"] | None = None
     clock: Literal["server", "messages"] = "server"
     timezone: str = "UTC"
 

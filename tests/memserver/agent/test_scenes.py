@@ -16,13 +16,16 @@ def keep(content: str) -> Call:
 
 
 def saves_under_pressure(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Call:
-    """Appends both facts when the alert comes, one a step; otherwise it chats."""
-    text = "\n".join(message.text for message in prompt)
-    if "Memory pressure" in text and "James" in text:
+    """Appends both facts when the alert comes, one a step."""
+    if any("James" in message.text for message in prompt):
         if "Birthday is February 7" not in prompt[0].text:
             return keep("Birthday is February 7")
         if "Boyfriend named James" not in prompt[0].text:
             return keep("Boyfriend named James")
+    return Call("nothing_to_save")
+
+
+def chats(_: Sequence[PromptMessage], __: Sequence[ToolSpec]) -> Call:
     return say("I see! Tell me more about your day, it sounds lovely.", thought="I chat.")
 
 
@@ -30,7 +33,10 @@ async def test_birthday_facts_saved_under_pressure_outlive_two_evictions(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel(
-        saves_under_pressure, context_window=WINDOW, summary="They talked about their days."
+        chats,
+        on_alert=saves_under_pressure,
+        context_window=WINDOW,
+        summary="They talked about their days.",
     )
     async with serving(database, model, llm_max_output_tokens=200) as server:
         agent = await server.create_agent(name="companion")
@@ -38,9 +44,10 @@ async def test_birthday_facts_saved_under_pressure_outlive_two_evictions(
         first = "It is February 7 and my boyfriend James baked me a birthday cake!"
         answer = await server.say(agent, first)
         called = [m["tool_call"]["name"] for m in answer["messages"] if m["tool_call"]]
-        assert called == ["working_context_append", "working_context_append", "send_message"]
-        assert answer["messages"][0]["role"] == "system"
-        assert "Memory pressure" in answer["messages"][0]["text"]
+        append = "working_context_append"
+        assert called == ["send_message", append, append, "nothing_to_save"]
+        assert answer["messages"][1]["role"] == "system"
+        assert "Memory pressure" in answer["messages"][1]["text"]
         for number in range(200):
             await server.say(agent, f"Message {number}: I went for a walk and it was nice.")
         summaries = server.rows("SELECT method, failure FROM summaries ORDER BY until")

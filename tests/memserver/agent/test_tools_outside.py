@@ -149,6 +149,6 @@ async def test_a_result_that_is_larger_than_the_window_is_shown_shortened(
     async with serving(database, model, [make_tool(lecture)]) as server:
         agent = await server.create_agent()
         await server.say(agent, "Go!")
-    [result] = [message.text for message in model.last_prompt if message.role == "tool"]
+    result = next(message.text for message in model.last_prompt if message.role == "tool")
     assert result.startswith("OK. word word")
     assert "shortened: the whole has" in result

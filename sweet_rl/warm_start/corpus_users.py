@@ -1,0 +1,196 @@
+"""People of the corpus as users of an agent: who come back and ask, who live on, who have documents and keys looked up."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID
+
+from sweet_rl.warm_start.corpus import Passage, Written
+from sweet_rl.warm_start.intents import (
+    Chat,
+    Consult,
+    Converse,
+    Follow,
+    Past,
+    Remember,
+    Saying,
+    User,
+)
+from sweet_rl.warm_start.reading import LONGEST_SAID, turn_lines
+from sweet_rl.warm_start.small_talk import SmallTalk
+
+WINDOWS = (1280, 1536, 2048, 2048, 2048, 3072, 4096, 8192)
+SMALL_WINDOWS = (1280, 1280, 1536, 2048)
+PAIRS = 60
+
+
+def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
+    """Somebody who comes back weeks after all of it was said, and asks."""
+    past = _past(talk, len(talk.turns))
+    at = past[-1].at + timedelta(days=random.randint(4, 70), minutes=random.randint(0, 600))
+    questions = random.sample(talk.questions, min(len(talk.questions), random.randint(4, 7)))
+    sayings = []
+    for question in questions:
+        if random.random() < 0.25:
+            small = random.choice(chat)
+            sayings.append(Saying(small.text, Chat(small.reply), at))
+            at += timedelta(minutes=random.randint(1, 9))
+        sayings.append(Saying(question.text, _remember(talk, question), at))
+        at += timedelta(minutes=random.randint(1, 9))
+    task = random.choice(_RETURNING) if random.random() < 0.5 else ""
+    return User(
+        past, tuple(sayings), random.choice(WINDOWS), "working_context_first", None, task=task
+    )
+
+
+def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
+    """Somebody who lives through the last session with the agent, tells it things, and asks."""
+    last = len(talk.sessions) - 1
+    first = next(number for number, turn in enumerate(talk.turns) if turn.session == last)
+    while talk.turns[first].speaker == "assistant":
+        first += 1
+    past, lines = _past(talk, first), turn_lines(talk)
+    sayings, at, seen = [], lines[first].at, " ".join(each.text for each in past)
+    for number in range(first, len(talk.turns)):
+        turn, at = talk.turns[number], lines[number].at
+        if turn.speaker == "assistant":
+            continue
+        follows = talk.turns[number + 1].text if number + 1 < len(talk.turns) else "I see."
+        reply = _short(follows)
+        sayings.append(Saying(turn.text, Converse(reply, turn.notes), at))
+        seen += f" {turn.text} {reply}"
+    asked = [
+        each
+        for each in talk.questions
+        if each.kind != "date" and (not each.evidence or each.evidence in seen)
+    ]
+    for question in random.sample(asked, min(len(asked), random.randint(3, 5))):
+        if random.random() < 0.4:
+            small = random.choice(chat)
+            at += timedelta(minutes=3)
+            sayings.append(Saying(small.text, Chat(small.reply), at))
+        at += timedelta(minutes=random.randint(1, 20))
+        sayings.append(Saying(question.text, _remember(talk, question), at))
+    return User(past, tuple(sayings), random.choice(SMALL_WINDOWS), "working_context_first", None)
+
+
+def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Random) -> User:
+    """Somebody who has questions for documents: those asked for are among the shelf's."""
+    at = datetime(2026, 2, 1, 9, tzinfo=UTC) + timedelta(days=random.randint(0, 300))
+    quoted = random.random() < 0.5
+    sayings = []
+    for passage in asked:
+        question = random.choice(passage.questions)
+        sayings.append(Saying(question.text, Consult(question, quoted), at))
+        at += timedelta(minutes=random.randint(1, 9))
+    documents = tuple(
+        f"{each.title}. {each.text}" if random.random() < 0.5 else each.text for each in shelf
+    )
+    task = random.choice(_QUOTED if quoted else _CONSULTING)
+    window = random.choice(WINDOWS)
+    return User(
+        (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
+    )
+
+
+def following(random: Random) -> User:
+    """Somebody who wants a key followed to its last value, among many pairs."""
+    at = datetime(2026, 2, 1, 9, tzinfo=UTC)
+    keys = [_key(random) for _ in range(PAIRS)]
+    values = {key: _key(random) for key in keys}
+    sayings = []
+    free = list(keys)
+    random.shuffle(free)
+    for level in random.sample((0, 1, 2, 3, 4), 3):
+        chain = [free.pop() for _ in range(level + 1)]
+        for here, then in zip(chain, chain[1:], strict=False):
+            values[here] = then
+        whole = (*chain, values[chain[-1]])
+        sayings.append(Saying(random.choice(_FOLLOWING).format(k=chain[0]), Follow(whole), at))
+        at += timedelta(minutes=4)
+    form = random.choice(('"{k}": "{v}"', '"{k}": "{v}"', "{k} = {v}", "{k}: {v}"))
+    documents = tuple(form.format(k=key, v=value) for key, value in values.items())
+    task = random.choice(_KEYS)
+    window = random.choice((2048, 2048, 3072, 4096))
+    return User(
+        (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
+    )
+
+
+def users(
+    talks: Sequence[Written],
+    shelves: Sequence[Sequence[Passage]],
+    chat: Sequence[SmallTalk],
+    random: Random,
+    *,
+    each: int,
+) -> Iterator[User]:
+    """Users of every kind, so many for each conversation."""
+    everything = [passage for shelf in shelves for passage in shelf]
+    for _ in range(each):
+        for talk in talks:
+            yield returning(talk, chat, random)
+            yield living(talk, chat, random)
+        for shelf in shelves:
+            others = random.sample(everything, min(len(everything), random.randint(4, 20)))
+            yield consulting(
+                list(dict.fromkeys([*shelf, *others])),
+                random.sample(shelf, min(3, len(shelf))),
+                random,
+            )
+        for _ in range(len(talks) // 5 + 1):
+            yield following(random)
+
+
+def _past(talk: Written, until: int) -> tuple[Past, ...]:
+    return tuple(
+        Past(line.speaker, turn.text, line.at, fact=bool(turn.notes), notes=turn.notes)  # type: ignore[arg-type]
+        for line, turn in list(zip(turn_lines(talk), talk.turns, strict=True))[:until]
+    )
+
+
+def _remember(talk: Written, question: object) -> Remember:
+    place = talk.place(question)  # type: ignore[arg-type]
+    if place is None:
+        return Remember(question, "")  # type: ignore[arg-type]
+    turn = talk.turns[place]
+    kept = tuple(note.rpartition(" -> ")[2] for note in turn.notes)
+    return Remember(question, turn.speaker, kept)  # type: ignore[arg-type]
+
+
+def _short(text: str) -> str:
+    """The first sentences of a reply, as long as a small model's may be."""
+    if len(text) <= LONGEST_SAID:
+        return text
+    ends = [at + 1 for at, letter in enumerate(text[:LONGEST_SAID]) if letter in ".!?"]
+    return text[: ends[-1]] if ends else f"{text[: LONGEST_SAID - 1].rsplit(' ', 1)[0]}…"
+
+
+def _key(random: Random) -> str:
+    return str(UUID(int=random.getrandbits(128), version=4))
+
+
+_RETURNING = (
+    "You and the user go back a while, and you told them things about your own life too. Answer what they ask from what was said then, shortly.",
+    "Answer from your memory of earlier talks. What you said in them is about you.",
+    "Old friends talk. Keep to what was really said between you; look it up when you don't see it.",
+)
+_CONSULTING = (
+    "Questions are answered from the documents in archival storage, and from nothing else.",
+    "You are the help desk of an encyclopaedia. Its articles are in your archival storage: search there, and answer shortly.",
+    "Answer from archival storage. Say so when it holds no answer.",
+)
+_QUOTED = (
+    "Answer from the documents in archival storage as 'ANSWER: (the answer), DOCUMENT: (the sentence)'. If they don't say, "
+    f"answer 'INSUFFICIENT INFORMATION'.",
+    "The documents are in your archival memory; search until you have it. Reply in the form ANSWER: ..., DOCUMENT: ... or, if it "
+    "isn't there, with INSUFFICIENT INFORMATION.",
+)
+_KEYS = (
+    "Pairs of keys and values are in your archival storage. A value can be a key itself: then look that up too, until a value is no key.",
+    "Your archival memory holds key-value pairs. Search it for a key; if its value is another key, go on with that one, and report the last value.",
+)
+_FOLLOWING = (
+    "Which value does {k} lead to in the end?", "Look up {k} and follow it to its last value.", "I need the final value for {k}.",
+    "Where does the chain from {k} end?", "Please resolve the key {k} completely.",
+)  # fmt: skip
