@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from memserver.errors import ModelUnavailable
+from memserver.client.failures import error_of
+from memserver.errors import MemserverError, ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, Rule, Step, say
 from memserver.testing.scripted_rules import last_user_text
+from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.memory import MemorySystem
 from memserver_evals.systems.oracle import searches_made, tell
 from memserver_evals.systems.recording import RemoteRecorder
-from memserver_evals.task import Document, Library, Material, Search, Session, Utterance
+from memserver_evals.task import Document, Library, Material, Reply, Search, Session, Utterance
 from tests.memserver_evals.memories import memory
 from tests.support.server import OneDatabase
 
@@ -220,3 +222,13 @@ async def test_a_recorder_or_an_oracle_that_is_down_is_an_outage_to_try_again_af
     for hints in (("blue",), ()):
         with pytest.raises(ModelUnavailable, match="doesn't answer"):
             await tell(url, "agent", hints)
+
+
+def test_a_fault_of_the_server_is_no_answer_of_the_model() -> None:
+    fault = error_of({"error": {"code": "internal_error", "message": "The server has a fault."}})
+    late = error_of({"error": {"code": "turn_timeout", "message": "It took too long."}})
+    assert fault is not None
+    assert late is not None
+    with pytest.raises(MemserverError, match="fault"):
+        failed_reply(fault)
+    assert failed_reply(late) == Reply("", error="turn_timeout")
