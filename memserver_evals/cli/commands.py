@@ -1,5 +1,6 @@
-"""The command `eval`: list the tasks, run one, compare two runs, report one anew."""
+"""The command `eval`: list the tasks, run one, compare two runs, report one again."""
 
+import json
 import platform
 import re
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
         ] = None,
         out: Annotated[
             Path | None,
-            typer.Option(help="The run's folder; one that is there is gone on with."),
+            typer.Option(help="The run's folder; one that is there is resumed."),
         ] = None,
         url: Annotated[
             str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
@@ -191,6 +192,10 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             str | None,
             typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
         ] = None,
+        agent: Annotated[
+            list[str] | None,
+            typer.Option(help="An option of memserver's agents: key=value; repeatable."),
+        ] = None,
         context_window: Annotated[
             int | None, typer.Option(min=512, help="Tokens that every system but full may use.")
         ] = entry.windows[0],
@@ -216,10 +221,10 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
         wishes = Wishes(
             system or entry.systems or ["memserver", "full"],
             limit,
-            TaskOptions(data, seed, _pairs(set_ or ())),
+            TaskOptions(data, seed, _pairs("--set", set_ or ())),
             SystemOptions(
                 mode.value,
-                {"protocol": "chat"} if protocol is ProtocolName.CHAT else {},
+                _agent_options(agent or (), protocol),
                 context_window,
                 full_window,
                 max_tokens,
@@ -246,7 +251,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
 
 
 def run(entry: TaskEntry, wishes: Wishes) -> None:
-    """Run a task; what was begun in the same folder is gone on with.
+    """Run a task; what was begun in the same folder is resumed.
 
     Raises:
         MemserverError: the data is bad, which is found before anything runs; or something stays down.
@@ -371,11 +376,22 @@ def _secrets(settings: Settings) -> JsonObject:
     }
 
 
-def _pairs(given: Sequence[str]) -> dict[str, str]:
+def _agent_options(given: Sequence[str], protocol: ProtocolName) -> JsonObject:
+    """Values are JSON where they can be, so that 256 and true are what they look like."""
+    options: JsonObject = {"protocol": "chat"} if protocol is ProtocolName.CHAT else {}
+    for name, value in _pairs("--agent", given).items():
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         name, separated, value = each.partition("=")
         if not separated:
-            raise InvalidInput(f"--set {each}: it is key=value.")
+            raise InvalidInput(f"{option} {each}: it is key=value.")
         found[name] = value
     return found

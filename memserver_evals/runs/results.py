@@ -1,6 +1,6 @@
 """From what was played to tables: scores of examples, means with intervals, tokens, errors.
 
-Everything here follows from the records, the verdicts and the task, so it is made anew each time and
+Everything here follows from the records, the verdicts and the task, so it is made again each time and
 comes out the same.
 """
 

@@ -164,7 +164,7 @@ BACKEND = TaskEntry(
 )
 FRONTEND = TaskEntry(
     name="colbench-frontend",
-    summary="write a web page, and mend it by what is said of its picture",
+    summary="write a web page, and fix it by what is said of its picture",
     make=make_frontend,
     material=frozenset(),
     systems=("memserver", "full"),

@@ -25,7 +25,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in SAME}
 
 
-def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
+def test_every_system_is_run_and_the_script_that_searches_ends_at_every_value(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -212,6 +212,7 @@ def test_bad_wishes_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
         (("--system", "nobody"), "no system 'nobody'"),
         (("--system", "summary"), "can't do nested-kv"),
         (("--set", "each"), "key=value"),
+        (("--agent", "history"), "--agent history: it is key=value"),
         (("--set", "source=file"), "no data folder"),
         (("--set", "levels=3"), "no option"),
         (("--data", str(tmp_path)), "nested_kv_base"),
@@ -271,9 +272,11 @@ def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(
         )
         monkeypatch.delenv("MEMSERVER_LLM_BASE_URL")
         asked = ("nested-kv", "--system", "memserver", *SMALL, "--out", str(out))
-        done = evaluate(*asked, "--url", there.memserver)
+        done = evaluate(*asked, "--url", there.memserver, "--agent", "max_output_tokens=256")
     assert done.error is None, done.output
     replies = [row["played"]["turns"][0]["reply"] for row in lines(out / "played.jsonl")]
     assert len(replies) == 10
     assert all(reply["text"].startswith("echo: What is the value") for reply in replies)
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["options"]["agent"] == {"max_output_tokens": 256}
     assert all(reply["tokens_in"] > 0 and not reply["exchanges"] for reply in replies)
