@@ -194,6 +194,11 @@ class Settings(BaseSettings):
     history: Literal["calls", "compact"] = "calls"
     """How prompts show what an agent said: as the calls by which it was said, or as the text alone, which
     takes half as much room; compact is the local model's."""
+    auto_recall: bool = False
+    """Whether the server searches an agent's history for each message before the model's first step, unless the
+    agent says otherwise."""
+    auto_recall_floor: float = Field(default=0.3, ge=0, le=1)
+    """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
     turn_timeout: float = Field(default=600, gt=0)
     """How long a turn may take from its start, waiting for the model included; an import has no limit."""
     lease_seconds: float = Field(default=15, gt=0)

@@ -55,6 +55,8 @@ class Limits:
     max_output_tokens: int = 512
     prompt_order: PromptOrder = "working_context_first"
     history: HistoryForm = "calls"
+    auto_recall: bool = False
+    auto_recall_floor: float = 0.3
     turn_timeout: float = 600
     """Seconds; of the server alone, no agent sets it."""
     waiting_call_seconds: float = 604_800

@@ -41,6 +41,11 @@ class AgentOptions(BaseModel):
     history: HistoryForm | None = None
     """compact: what the agent said stands in its prompts as the text alone, which takes half as much room;
     calls: as the call of send_message and its result."""
+    auto_recall: bool | None = None
+    """Before each message is answered the server searches the history for it, in the agent's name, where
+    something of it is out of sight."""
+    auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
+    """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
     histories that are replayed."""

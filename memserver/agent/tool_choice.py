@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from memserver.agent.auto_recall import is_automatic
 from memserver.messages import Message
 from memserver.storage import calls
 from memserver.storage.database import Database
@@ -47,7 +48,9 @@ class ToolChoice:
         known = [
             (message.call.call.name, message.call.state == "done")
             for message in queue
-            if message.position >= first and message.call and not message.call.is_open
+            if message.position >= first
+            and message.call
+            and not (message.call.is_open or is_automatic(message.call))
         ]
         start = queue[0].position if queue else first
         if start > first:

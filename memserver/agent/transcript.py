@@ -28,7 +28,7 @@ from memserver.storage.transcripts import Entry
 WINDOW = 100
 """The newest entries of a history, which are looked at first."""
 BETWEEN = "\n\n"
-"""Between messages that are posted as one."""
+"""Between messages that are posted or read as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _History:
             self.said[entry.text] = entry.position
             texts = whole.setdefault(entry.position // PLACES_PER_TURN, [])
             texts.append(entry.text)
-            self.said["\n".join(texts)] = entry.position
+            self.said[BETWEEN.join(texts)] = entry.position
 
     def place_of(self, exchange: _Exchange) -> int | None:
         """Where the history has it, or None."""

@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
 from memserver.agent.context import (
@@ -158,6 +159,7 @@ class TurnRun:
             return await self._fail(error)
 
     async def _answer(self) -> bool:
+        await self._recall_first()
         while True:
             shape = await self._make_room()
             last = self._is_last
@@ -184,6 +186,40 @@ class TurnRun:
         self._mind = replace(self._mind, tools=self._specs(self._mind.sections))
         database, lease = self._with.database, self._work.lease
         await self._choice.recount(database, lease, self._queue, self._first)
+
+    async def _recall_first(self) -> None:
+        """Automatic recall, where the agent has it and nothing has come of a message yet."""
+        options, limits = self._options, self._with.limits
+        wanted = limits.auto_recall if options.auto_recall is None else options.auto_recall
+        asked = self._queue[-1] if self._queue else None
+        if not wanted or asked is None or asked.position != self._first or asked.role != "user":
+            return
+        shape = await self._make_room()
+        if not self._queue_start or self._choice.tools.get(SEARCH) is None:
+            return
+        floor = options.auto_recall_floor
+        search = AutoRecall(
+            agent_id=self._work.agent.id,
+            text=asked.text,
+            before=self._queue_start,
+            floor=limits.auto_recall_floor if floor is None else floor,
+        )
+        record = CallRecord(search.call(), "running")
+        call = Message(asked.position + 1, "assistant", "", self._now(), 0, call=record)
+        async with (
+            self._deadline.cutting(),
+            LazyTransaction(self._with.database, self._work.lease.tenant) as lazy,
+        ):
+            reader = self._reader(call, shape.budget)
+            result = await search.result(self._with.recall, lazy, self._mind.zone, reader)
+        if result is None:
+            return
+        done = replace(record, state="done", result=result, finished_at=self._now())
+        found = await self._counted(replace(call, call=done))
+        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            await leases.write(tx, self._work.lease, self._change([found], self._steps, None))
+        self._queue.append(found)
+        self._tell(StepCommitted((found,)))
 
     async def _make_room(self) -> Frame:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
@@ -454,7 +490,7 @@ class TurnRun:
             # An approval may come days after the call.
             now=self._now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
-            reader=await self._reader(message),
+            reader=self._reader(message, (self._budget or (await self._frame()).budget)),
             alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
         )
         call = message.call.call
@@ -463,9 +499,8 @@ class TurnRun:
         record = replace(message.call, state=state, result=result, finished_at=self._now())
         return await self._counted(replace(message, call=record))
 
-    async def _reader(self, message: Message) -> Reader:
+    def _reader(self, message: Message, budget: Budget) -> Reader:
         """The model, as the reader of a call's result."""
-        budget = self._budget or (await self._frame()).budget
 
         async def room() -> int:
             call = await self._counted(message)
@@ -487,19 +522,14 @@ class TurnRun:
         self._replied = self._replied or is_sent(ended)
         if self._pressure.run:
             return self._pressure.next_stop(ended, last=last)
-        if is_sent(ended):
+        wants_more = ended.call.call.arguments.get("request_heartbeat") is True
+        if is_sent(ended) and (last or not wants_more):
             return "message_sent"
         if done and self._choice.tools.rule(name).terminal and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
-        wants_more = (
-            missing
-            or ended.call.state != "done"
-            or ended.call.call.arguments.get("request_heartbeat") is True
-            or self._must_still_reply()
-        )
-        if wants_more:
+        if missing or not done or wants_more or self._must_still_reply():
             return None
         return "message_sent" if self._replied else "no_heartbeat"
 

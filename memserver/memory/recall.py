@@ -1,5 +1,6 @@
 """Recall storage as a tool and a caller search it: by text, words, meaning, date and role; in pages or after a cursor."""
 
+import asyncio
 import base64
 import binascii
 import logging
@@ -114,11 +115,13 @@ class RecallStorage:
         query: RecallQuery,
         page: Page,
         mode: RecallMode = "hybrid",
+        *,
+        patience: float | None = None,
     ) -> RecallPage:
         """Search the history. A page that doesn't exist is empty, with the right total.
 
         A query without a text lists what its dates and roles let through. If the embedder fails, a hybrid
-        search finds what it can without it.
+        search finds what it can without it; also if it takes more than `patience` seconds.
 
         Raises:
             EmbeddingError: the embedder failed in a search by meaning alone.
@@ -127,7 +130,7 @@ class RecallStorage:
         blank = query.text is None or not query.text.strip()
         if blank or query.ignore_case or mode == "exact":
             return await search(await transaction.get(), agent_id, query, page)
-        vector, failed = await self._vector(query.text or "", mode)
+        vector, failed = await self._vector(query.text or "", mode, patience)
         tx = await transaction.get()
         exact: list[int] = []
         if mode == "hybrid":
@@ -165,7 +168,9 @@ class RecallStorage:
         cursor = write_cursor(Place(last.created_at, last.position))
         return RecallPage(hits, total, counted, cursor, page, query=query.text or "")
 
-    async def _vector(self, text: str, mode: RecallMode) -> tuple[Vector | None, bool]:
+    async def _vector(
+        self, text: str, mode: RecallMode, patience: float | None
+    ) -> tuple[Vector | None, bool]:
         """The query's vector, if meaning counts; and whether the embedder failed."""
         if mode == "words" or (self._embedder is None and mode == "hybrid"):
             return None, False
@@ -175,11 +180,14 @@ class RecallStorage:
                 hint="Search by words, or set MEMSERVER_EMBED_MESSAGES.",
             )
         try:
-            [vector] = await self._embedder.embed([text])
-        except EmbeddingError as error:
+            async with asyncio.timeout(patience):
+                [vector] = await self._embedder.embed([text])
+        except (EmbeddingError, TimeoutError) as error:
             if mode == "meaning":
                 raise
-            logger.warning("A search goes without meaning: %s", error)
+            logger.warning(
+                "A search goes without meaning: %s", str(error) or "no embedding in time"
+            )
             return None, True
         return vector, False
 

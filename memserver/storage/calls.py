@@ -13,6 +13,9 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
 from memserver.storage.listing import Cut
 
+AUTOMATIC = "auto_"
+"""How the id of a call begins that the server made, and not the model."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
@@ -142,12 +145,13 @@ async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: 
 async def made_in(
     tx: Transaction, agent_id: UUID, start: int, end: int
 ) -> Sequence[tuple[str, bool]]:
-    """The calls that ended between two positions of the history: name, and whether it succeeded."""
+    """The model's calls that ended between two positions of the history: name, and whether it succeeded."""
     cursor = await tx.execute(
         """SELECT name, state = 'done' AS done FROM tool_calls
            WHERE agent_id = %s AND position >= %s AND position < %s
-             AND state NOT IN ('pending', 'running', 'waiting') ORDER BY position""",
-        [agent_id, start, end],
+             AND state NOT IN ('pending', 'running', 'waiting') AND NOT starts_with(call_id, %s)
+           ORDER BY position""",
+        [agent_id, start, end, AUTOMATIC],
     )
     return [(row["name"], row["done"]) for row in await cursor.fetchall()]
 

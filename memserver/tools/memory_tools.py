@@ -113,10 +113,14 @@ async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> s
     return await found.describe(start, context.zone, context.reader)
 
 
-def memory_tools() -> list[Tool]:
-    """The nine, in the order in which the model sees them."""
+def memory_tools(*, more_after_answer: bool = False) -> list[Tool]:
+    """The nine, in the order in which the model sees them.
+
+    Args:
+        more_after_answer: the model is told that send_message too can ask for another step.
+    """
     return [
-        make_tool(send_message, heartbeat=False, transactional=True, kind="memory"),
+        make_tool(send_message, heartbeat=more_after_answer, transactional=True, kind="memory"),
         *(
             make_tool(function, transactional=True, kind="memory")
             for function in (

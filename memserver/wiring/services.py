@@ -210,7 +210,8 @@ async def assemble(
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
     registry = ToolRegistry(
-        [*memory_tools(), *tools],
+        # Too small to think is too small for more after an answer.
+        [*memory_tools(more_after_answer=not settings.llm_thought_last), *tools],
         SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
     )
     webhooks = WebhookSender(settings.tool_networks)
@@ -228,6 +229,8 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             history=settings.history,
+            auto_recall=settings.auto_recall,
+            auto_recall_floor=settings.auto_recall_floor,
             turn_timeout=settings.turn_timeout,
             waiting_call_seconds=settings.waiting_call_seconds,
             calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),

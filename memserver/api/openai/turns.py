@@ -20,7 +20,7 @@ from memserver.agent.events import (
     TurnPaused,
     TurnQueued,
 )
-from memserver.agent.transcript import Said, unread
+from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.agent.turn import as_json
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
@@ -125,7 +125,7 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
 
 def text_of(messages: Sequence[Message]) -> str:
     """What the agent said in a turn."""
-    return "\n".join(each.text for each in messages if each.role == "assistant" and each.text)
+    return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
 def finish_reason(ended: End) -> str:
@@ -226,9 +226,9 @@ class Spoken:
     def _show(self, text: str) -> str:
         if text.startswith(self.open):
             piece = text[len(self.open) :]
-            separator = "\n" if self.closed and not self.open else ""
+            separator = BETWEEN if self.closed and not self.open else ""
         else:
-            piece, separator = text, "\n\n"
+            piece, separator = text, BETWEEN
         self.open = text
         return separator + piece
 

@@ -10,6 +10,7 @@ from pydantic import (
 )
 
 from memserver.agent.events import End, TurnQueued
+from memserver.agent.transcript import BETWEEN
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
 from memserver.memory.recall import FoundBy, RecallHit, RecallPage
@@ -162,7 +163,7 @@ class Answer(BaseModel):
 
     turn: int = Field(examples=[1])
     text: str = Field(
-        description="What the agent said; several messages are joined by newlines.",
+        description="What the agent said; between several messages is an empty line.",
         examples=["Hello Ada!"],
     )
     stop_reason: str = Field(
@@ -183,7 +184,7 @@ class Answer(BaseModel):
         ]
         return cls(
             turn=ended.turn,
-            text="\n".join(said),
+            text=BETWEEN.join(said),
             stop_reason=ended.stop_reason,
             steps=ended.steps,
             usage=UsageOut.read(ended.usage),

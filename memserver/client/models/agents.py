@@ -19,6 +19,8 @@ class AgentOptions(Record):
         must_reply: whether a message is answered before the turn ends.
         prompt_order: whether the working context comes before the messages or behind them.
         history: whether its prompts show what it said as calls, or as the text alone.
+        auto_recall: whether the server searches its history for each message.
+        auto_recall_floor: similarity from which on such a search shows a message.
         clock: what it takes for the time: the server's clock, or the times of its messages.
         timezone: of dates without a zone, an IANA name.
     """
@@ -30,6 +32,8 @@ class AgentOptions(Record):
     must_reply: bool = True
     prompt_order: Literal["working_context_first", "working_context_last"] | None = None
     history: Literal["calls", "compact"] | None = None
+    auto_recall: bool | None = None
+    auto_recall_floor: float | None = None
     clock: Literal["server", "messages"] = "server"
     timezone: str = "UTC"
 
