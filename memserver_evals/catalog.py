@@ -14,6 +14,7 @@ ALIASES: Mapping[str, str] = {"oracle-search": PASTED}
 _EVERY: frozenset[MaterialKind] = frozenset({"sessions", "documents"})
 SYSTEMS: dict[str, tuple[frozenset[MaterialKind], str]] = {
     AGENT: (_EVERY, "an agent of memserver, through its HTTP API"),
+    AUTO: (_EVERY, "the same, with the option auto_recall: the server makes the first search"),
     FULL: (
         _EVERY,
         "the same model with everything in a window of --full-window, the oldest cut where it doesn't fit",

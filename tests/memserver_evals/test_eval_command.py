@@ -37,6 +37,7 @@ def test_every_system_is_run_and_the_script_that_searches_ends_at_every_value(
     found = means(out, "accuracy")
     assert set(found) == {
         "memserver",
+        "memserver-auto",
         "full",
         "window",
         "retrieval",
@@ -51,10 +52,12 @@ def test_every_system_is_run_and_the_script_that_searches_ends_at_every_value(
     assert pasted["own"] > 1
     assert 0 < pasted["own_right"] <= 1
     assert searches.pop("memserver") == {"own": 0, "own_right": None, "auto": 0, "auto_right": None}
+    assert searches.pop("memserver-auto")["own"] == 0
     assert set(searches.values()) == {None}
     assert results(out)["systems"]["copying"]["answer_words"] == 10
     assert results(out)["run"]["windows"] == {
         "memserver": 2048,
+        "memserver-auto": 2048,
         "full": 4096,
         "window": 2048,
         "retrieval": 2048,
@@ -71,7 +74,7 @@ def test_every_system_is_run_and_the_script_that_searches_ends_at_every_value(
         each["systems"]["ten-searches-pasted"]["scores"]["accuracy"]["mean"] for each in by_level
     } == {1.0}
     rows = lines(out / "played.jsonl")
-    assert len(rows) == 6 * 10
+    assert len(rows) == 7 * 10
     for row in rows:
         if row["system"] == "copying":
             continue

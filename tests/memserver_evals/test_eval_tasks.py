@@ -14,6 +14,7 @@ from memserver.errors import BadData, InvalidInput
 from memserver.testing.scripted_rules import echo
 from memserver_evals.report.plots import families
 from memserver_evals.runs.results import Row, tabulate
+from memserver_evals.runs.searches import Searches, SearchMeans
 from tests.memserver_evals import rows
 from tests.memserver_evals.support import endpoints, evaluate, means, results
 from tests.support.http_app import Current
@@ -173,3 +174,20 @@ def test_scores_at_a_number_are_a_curve_and_no_column() -> None:
     assert list(table.curves["accuracy"]) == ["5", "10", "all"]
     assert table.curves["accuracy"]["10"]["s"].mean == 1
     assert families(table) == {"accuracy": ["accuracy", "accuracy_characters"]}
+
+
+def test_a_table_says_how_often_was_searched_and_found_automatic_searches_apart() -> None:
+    made = [Searches(2, 1, 1, 1), Searches(0, 0, 1, 0), Searches(1, 1, 0, 0), Searches(5, None)]
+    rows_ = [
+        Row("s", str(number), {}, str(number), {"accuracy": 1.0}, 1.0, "a b", 1, 1, searches=each)
+        for number, each in enumerate(made)
+    ]
+    quiet = Row("t", "0", {}, "0", {"accuracy": 1.0}, 1.0, "", 1, 1)
+    table = tabulate(Measured(), [*rows_, quiet])  # type: ignore[arg-type]
+    assert table.overall["t"].searches is None
+    assert table.overall["s"].answer_words == 2
+    searches = table.overall["s"].searches
+    assert searches == SearchMeans(2.0, 2 / 3, 0.5, 0.5), "of searches whose evidence is known"
+    assert searches.shown() == ("2.00, automatic 0.50", "0.67, automatic 0.50")
+    assert SearchMeans(0.0, None, 0.0, None).shown() == ("0.00", "-")
+    assert Row.read(json.dumps(rows_[0].as_json())) == rows_[0]

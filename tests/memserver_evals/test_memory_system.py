@@ -11,11 +11,22 @@ from memserver.errors import MemserverError, ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, Rule, Step, say
 from memserver.testing.scripted_rules import last_user_text
+from memserver_evals.runs.searches import Searches, count_searches
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.memory import MemorySystem
 from memserver_evals.systems.oracle import searches_made, tell
 from memserver_evals.systems.recording import RemoteRecorder
-from memserver_evals.task import Document, Library, Material, Reply, Search, Session, Utterance
+from memserver_evals.task import (
+    Document,
+    Library,
+    Material,
+    Played,
+    Reply,
+    Search,
+    Session,
+    Turn,
+    Utterance,
+)
 from tests.memserver_evals.memories import memory
 from tests.support.server import OneDatabase
 
@@ -116,6 +127,35 @@ async def test_every_search_is_kept_with_what_it_found_also_one_that_failed(
     ):
         reply = await conversation.say("What is its name?", at=ASKED)
     assert reply.searches == (Search("cat", ("s1.1",)), Search("dog"), Search("cat"))
+
+
+async def test_a_search_that_the_server_made_is_kept_apart_from_those_of_the_agent(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [
+        Utterance("user", f"{'filler ' * 60}{number}", BEGAN + timedelta(days=3, minutes=number))
+        for number in range(60)
+    ]
+    sessions = (*SESSIONS, Session(BEGAN + timedelta(days=3), tuple(old)))
+
+    def searches_too(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        if any(made.call.arguments.get("query") == "dog" for made in searches_made(prompt)):
+            return say("Tom.", inner_thought="I know.")
+        return searching("recall_memory_search_ignore_case", "dog")(prompt[:1], tools)
+
+    options = {"auto_recall": True, "context_window": 2048}
+    async with (
+        memory(searches_too, database, monkeypatch, tmp_path, options=options) as system,
+        system.begin("e1", Material(sessions)) as conversation,
+    ):
+        reply = await conversation.say("What is the cat named?", at=ASKED)
+    assert reply.searches is not None
+    by_server, own = reply.searches
+    assert (by_server.query, by_server.auto) == ("What is the cat named?", True)
+    assert "s1.1" in by_server.found
+    assert own == Search("dog")
+    played = Played((Turn("?", reply),))
+    assert count_searches(played, frozenset({"s1.1"})) == Searches(1, 0, 1, 1)
 
 
 async def test_only_who_has_documents_in_a_storage_is_asked_to_search_there(
