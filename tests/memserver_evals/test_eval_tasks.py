@@ -28,11 +28,13 @@ def test_the_oracle_finds_what_was_said_in_an_earlier_session(
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "msc", "--system", "ten-searches-pasted", "--system", "full", "--data", str(folder), "--out", str(out), database=database,
+            "msc", "--system", "oracle-search", "--system", "full", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
     assert means(out, "containment") == {"ten-searches-pasted": 1.0, "full": 0.0}
     assert means(out, "evidence_found")["ten-searches-pasted"] == 1.0
+    compared = evaluate("compare", f"{out}:full", f"{out}:oracle-search", "--json")
+    assert json.loads(compared.output)["b"].endswith("ten-searches-pasted"), "the old name works"
     assert set(means(out, "judge_string")) == {"ten-searches-pasted", "full"}
 
 
