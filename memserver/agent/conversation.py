@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.entries import EntryForm, user_text
+from memserver.agent.entries import EntryForm, event_text, user_text
 from memserver.agent.events import (
     End,
     Event,
@@ -111,6 +111,34 @@ class Conversation:
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
+        return await self._post(
+            tenant, agent_id, message, self._envelope(key, [replace(message, created_at=at)])
+        )
+
+    async def post_event(
+        self, tenant: str, agent_id: UUID, kind: str, text: str = "", *, key: str | None = None
+    ) -> Turn:
+        """Store durably that something happened, as the agent's next turn, which need not answer.
+
+        Args:
+            tenant: whose agent it is.
+            agent_id: whom it concerns.
+            kind: what happened, in a word; empty where the text says it all.
+            text: more of it.
+            key: under which the same event may come again.
+
+        Raises:
+            NotFound: no such agent.
+            Conflict: the idempotency key was used with another content.
+        """
+        event = NewMessage(event_text(kind, clean(text).strip()), 0, "system")
+        envelope = self._envelope(key, [event])
+        at = self._clock()
+        return await self._post(tenant, agent_id, replace(event, created_at=at), envelope)
+
+    async def _post(
+        self, tenant: str, agent_id: UUID, message: NewMessage, envelope: Envelope
+    ) -> Turn:
         model = self._model_names.get(agent_id)
         [tokens] = await self._count([message], model)
         async with self._posting.setdefault(agent_id, asyncio.Lock()):
@@ -119,7 +147,7 @@ class Conversation:
                 tenant,
                 agent_id,
                 replace(message, tokens=tokens),
-                self._envelope(key, [replace(message, created_at=at)]),
+                envelope,
             )
         if posted.model != model:
             self._remember(agent_id, posted.model)
@@ -343,9 +371,9 @@ class Conversation:
         ]
         counts = await model.count_tokens(shown)
         call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
-        overheads = {"user": model.message_overhead, "assistant": model.message_overhead + call}
         return [
-            count + overheads[message.role] for count, message in zip(counts, messages, strict=True)
+            count + model.message_overhead + (call if message.role == "assistant" else 0)
+            for count, message in zip(counts, messages, strict=True)
         ]
 
     def _envelope(self, key: str | None, messages: Sequence[NewMessage]) -> Envelope:

@@ -16,6 +16,8 @@ from memserver.messages import CallRecord, Message, PromptMessage, ToolCall
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import RESERVED
 
+EVENT_MARK = "[event] "
+"""How what happened without anybody's saying it begins, in the history as in prompts."""
 EntryForm = HistoryForm | Literal["chat"]
 """How entries look: in plain chat there is no choice."""
 
@@ -36,6 +38,11 @@ def is_sent(message: Message) -> bool:
     """Whether an entry is a message of the agent that reached the person."""
     record = message.call
     return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
+
+
+def event_text(kind: str, text: str) -> str:
+    """What happened, as the history has it; an event of no known kind is its text."""
+    return EVENT_MARK + ": ".join(part for part in (kind, text) if part)
 
 
 def result_text(record: CallRecord) -> str:
@@ -92,7 +99,7 @@ _FORMS: Mapping[EntryForm, Callable[[Message, tzinfo], list[PromptMessage]]] = {
 
 def _notice(text: str) -> PromptMessage:
     # Many chat templates take a system message in first place only.
-    return PromptMessage("user", f"[system] {text}")
+    return PromptMessage("user", text if text.startswith(EVENT_MARK) else f"[system] {text}")
 
 
 def _as_call(message: Message) -> CallRecord:

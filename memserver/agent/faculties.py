@@ -100,3 +100,10 @@ async def layout_of(model: ChatModel, options: AgentOptions, limits: Limits) -> 
 def form_of(options: AgentOptions, limits: Limits) -> EntryForm:
     """How an agent's history looks in its prompts."""
     return "chat" if options.protocol == "chat" else options.history or limits.history
+
+
+def auto_recall_floor(options: AgentOptions, limits: Limits) -> float | None:
+    """The similarity from which on automatic recall shows a message; None where the agent has no such recall."""
+    wanted = limits.auto_recall if options.auto_recall is None else options.auto_recall
+    own = options.auto_recall_floor
+    return (limits.auto_recall_floor if own is None else own) if wanted else None

@@ -7,7 +7,7 @@ inference of its own). The person has the answer already, and no step of these c
 from collections.abc import Iterable
 
 from memserver.messages import Message, ToolSpec
-from memserver.tools.registry import Tool, ToolContext, Toolset
+from memserver.tools.registry import Toolset, idle_tool
 
 MOST_STEPS = 5
 """Steps that one alert leads to."""
@@ -16,20 +16,7 @@ ENDS_IT_FOLLOWS = frozenset({"message_sent", "terminal_tool", "no_heartbeat"})
 """Why a turn ends that has done what it was for."""
 
 
-async def _nothing_to_save(context: ToolContext) -> str:  # noqa: ARG001 - every tool takes it
-    return ""
-
-
-NOTHING_TO_SAVE = Tool(
-    ToolSpec(
-        "nothing_to_save",
-        "Say that nothing has to be saved.",
-        {"type": "object", "properties": {}, "additionalProperties": False},
-    ),
-    _nothing_to_save,
-    transactional=True,
-    kind="memory",
-)
+NOTHING_TO_SAVE = idle_tool("nothing_to_save", "Say that nothing has to be saved.")
 
 
 class PressureSteps:

@@ -27,6 +27,17 @@ from memserver.agent.context import (
     render_queue,
 )
 from memserver.agent.deadline import Deadline
+from memserver.agent.endings import (
+    CANCELLED,
+    CUT_OFF,
+    DIED,
+    GONE,
+    INTERRUPTED,
+    NO_RESULT,
+    NOT_APPROVED,
+    abandoned,
+    as_json,
+)
 from memserver.agent.entries import is_sent, prompt_messages
 from memserver.agent.events import (
     Event,
@@ -36,7 +47,8 @@ from memserver.agent.events import (
     TurnPaused,
     TurnStarted,
 )
-from memserver.agent.faculties import Faculties, form_of, layout_of
+from memserver.agent.faculties import Faculties, auto_recall_floor, form_of, layout_of
+from memserver.agent.happenings import NOTHING_TO_DO, began_with_event
 from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
     ENDS_IT_FOLLOWS,
@@ -53,7 +65,6 @@ from memserver.errors import (
     MemserverError,
     ProtocolViolation,
     ToolProcessEnded,
-    TurnAbandoned,
     TurnTimeout,
 )
 from memserver.llm.base import Reply
@@ -72,13 +83,6 @@ logger = logging.getLogger(__name__)
 
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
-INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
-DIED = "Its process ended while this ran; whether it took effect is not known."
-CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
-CANCELLED = "This was cancelled before it ran."
-NOT_APPROVED = "Nobody approved this in time, so it did not run."
-NO_RESULT = "No result of this came in time; whether it took effect is not known."
-GONE = "This tool is no longer there."
 PAUSED = "requires_action"
 """Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
@@ -113,6 +117,7 @@ class TurnRun:
         self._replied = any(
             message.position >= self._first and is_sent(message) for message in queue
         )
+        self._of_event = began_with_event(queue, self._first)
         self._choice = ToolChoice(faculties.tools, work.grants)
         self._mind = Mind(
             agent=work.agent,
@@ -189,21 +194,14 @@ class TurnRun:
 
     async def _recall_first(self) -> None:
         """Automatic recall, where the agent has it and nothing has come of a message yet."""
-        options, limits = self._options, self._with.limits
-        wanted = limits.auto_recall if options.auto_recall is None else options.auto_recall
+        floor = auto_recall_floor(self._options, self._with.limits)
         asked = self._queue[-1] if self._queue else None
-        if not wanted or asked is None or asked.position != self._first or asked.role != "user":
+        if floor is None or asked is None or asked.position != self._first or asked.role != "user":
             return
         shape = await self._make_room()
         if not self._queue_start or self._choice.tools.get(SEARCH) is None:
             return
-        floor = options.auto_recall_floor
-        search = AutoRecall(
-            agent_id=self._work.agent.id,
-            text=asked.text,
-            before=self._queue_start,
-            floor=limits.auto_recall_floor if floor is None else floor,
-        )
+        search = AutoRecall(self._work.agent.id, asked.text, self._queue_start, floor)
         record = CallRecord(search.call(), "running")
         call = Message(asked.position + 1, "assistant", "", self._now(), 0, call=record)
         async with (
@@ -682,7 +680,8 @@ class TurnRun:
             return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
             return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
-        return self._may_call()
+        calls = self._may_call()
+        return (*calls, NOTHING_TO_DO.spec) if self._of_event and calls else calls
 
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
@@ -700,12 +699,11 @@ class TurnRun:
         return max(newest, self._first) + 1
 
     def _tool(self, name: str) -> Tool | None:
-        if self._pressure.run and name == NOTHING_TO_SAVE.spec.name:
-            return NOTHING_TO_SAVE
-        return self._choice.tools.get(name)
+        idle = NOTHING_TO_SAVE if self._pressure.run else NOTHING_TO_DO if self._of_event else None
+        return idle if idle and name == idle.spec.name else self._choice.tools.get(name)
 
     def _must_still_reply(self) -> bool:
-        return self._options.must_reply and not self._replied
+        return self._options.must_reply and not (self._replied or self._of_event)
 
     @property
     def _is_last(self) -> bool:
@@ -730,19 +728,6 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
-
-
-def abandoned() -> TurnAbandoned:
-    """What becomes of a turn that kills whoever runs it."""
-    return TurnAbandoned(
-        "The turn was given up: each time that it was tried, the server's process ended.",
-        hint="The agent can be used on. The log says what the turn was doing.",
-    )
-
-
-def as_json(error: MemserverError) -> JsonObject:
-    """An error as it is stored with a turn and told to callers."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def _told_time(queue: Sequence[Message]) -> datetime | None:

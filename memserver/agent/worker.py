@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
 
+from memserver.agent.endings import abandoned, as_json
 from memserver.agent.events import Stirred, TurnEnded
 from memserver.agent.faculties import Faculties
-from memserver.agent.turn import TurnRun, abandoned, as_json
+from memserver.agent.turn import TurnRun
 from memserver.errors import (
     Conflict,
     DatabaseError,

@@ -51,6 +51,7 @@ class AsyncMessages(AsyncResource):
     """Messages, and the history."""
 
     send = AsyncMethod(messages.send_message)
+    send_event = AsyncMethod(messages.send_event)
     list = AsyncMethod(messages.list_messages)
     all = AsyncItems(messages.list_messages)
     get = AsyncMethod(messages.get_message)

@@ -40,6 +40,31 @@ def send_message(
     )
 
 
+def send_event(
+    agent: Id,
+    type: Literal["login", "upload", "custom"],
+    text: str | None = None,
+    *,
+    idempotency_key: str | None = None,
+) -> Request[Answer]:
+    """Report that something happened, and get what the agent says to it, if anything.
+
+    Args:
+        agent: whom it concerns.
+        type: login, upload, or custom, which needs a text.
+        text: more of it.
+        idempotency_key: as of a message.
+    """
+    return Request(
+        "POST",
+        "/agents/{agent}/events",
+        Answer.model_validate,
+        {"agent": agent},
+        body=given(type=type, text=text),
+        key=idempotency_key or new_key(),
+    )
+
+
 def stream_message(agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[None]:
     """Say something to the agent and follow the turn as events."""
     return Request(

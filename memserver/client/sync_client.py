@@ -45,6 +45,7 @@ class Messages(Resource):
     """Messages, and the history."""
 
     send = Method(messages.send_message)
+    send_event = Method(messages.send_event)
     list = Method(messages.list_messages)
     all = Items(messages.list_messages)
     get = Method(messages.get_message)

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, Role, Usage
 from memserver.storage.agents import no_agent
 from memserver.storage.database import Database, Transaction
 
@@ -54,11 +54,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message from outside; `created_at` None means now."""
+    """A message from outside, or as the system's an event; `created_at` None means now."""
 
     text: str
     tokens: int
-    role: Literal["user", "assistant"] = "user"
+    role: Role = "user"
     created_at: datetime | None = None
 
 
@@ -96,7 +96,7 @@ WITH numbered AS (
     RETURNING *
 ), stored AS (
     INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-    SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, 'user', %(text)s, %(tokens)s,
+    SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, %(role)s, %(text)s, %(tokens)s,
            coalesce(%(created_at)s, now())
     FROM posted
 )
@@ -123,7 +123,7 @@ SELECT {TURN_COLUMNS}, t.tenant FROM posted t ORDER BY t.turn
 async def post(
     database: Database, tenant: str, agent_id: UUID, new: NewMessage, envelope: Envelope
 ) -> Posted:
-    """Store a user's message durably as the agent's next turn.
+    """Store a user's message, or an event, durably as the agent's next turn.
 
     Returns:
         The new turn; or, for a key that was used before with the same content, that first turn.
@@ -134,6 +134,7 @@ async def post(
     """
     parameters = {
         "agent_id": agent_id,
+        "role": new.role,
         "text": new.text,
         "tokens": new.tokens,
         "created_at": new.created_at,

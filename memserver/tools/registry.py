@@ -228,6 +228,16 @@ def make_tool(
     return Tool(spec, function, transactional, kind)
 
 
+def idle_tool(name: str, description: str) -> Tool:
+    """A tool without arguments that does nothing, for a step that has to be a call."""
+
+    async def nothing(context: ToolContext) -> str:  # noqa: ARG001 - every tool takes it
+        return ""
+
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    return Tool(ToolSpec(name, description, schema), nothing, transactional=True, kind="memory")
+
+
 def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
     """The schema of a call: a tool's own arguments, with the thought before and the heartbeat behind."""
     properties = {"inner_thought": THOUGHT, **arguments.get("properties", {})}

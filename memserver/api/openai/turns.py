@@ -11,6 +11,7 @@ from uuid import UUID
 from fastapi import Header
 
 from memserver.agent.conversation import TurnResult
+from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
     Event,
@@ -21,7 +22,6 @@ from memserver.agent.events import (
     TurnQueued,
 )
 from memserver.agent.transcript import BETWEEN, Said, unread
-from memserver.agent.turn import as_json
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound

@@ -13,6 +13,7 @@ from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.json_body import Router
 from memserver.api.schemas.messages import (
     Answer,
+    EventIn,
     ImportIn,
     MessageIn,
     MessageOut,
@@ -70,6 +71,33 @@ async def post_message(
         tenant, agent_id, message.text, key=key, at=message.created_at
     )
     return await respond(services.conversation, tenant, turn, stream=message.stream)
+
+
+@router.post(
+    "/events",
+    response_model=Answer,
+    responses={
+        200: {
+            "content": {"text/event-stream": {}},
+            "description": "What the agent says, if anything.",
+        },
+        202: {"model": Answer, "description": QUEUED},
+    },
+)
+async def post_event(
+    agent_id: AgentId,
+    event: EventIn,
+    services: ServicesDep,
+    tenant: TenantDep,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Report to the agent that something happened. It may say or do something then, or leave it at that.
+
+    The event is stored before the model is asked, and has a turn, as a message has.
+    """
+    kind = "" if event.type == "custom" else event.type
+    turn = await services.conversation.post_event(tenant, agent_id, kind, event.text or "", key=key)
+    return await respond(services.conversation, tenant, turn, stream=event.stream)
 
 
 @router.get("/messages")

@@ -4,10 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    Field,
-)
+from pydantic import BaseModel, Field, model_validator
 
 from memserver.agent.events import End, TurnQueued
 from memserver.agent.transcript import BETWEEN
@@ -29,6 +26,24 @@ class MessageIn(Request):
         description="When they say it, with a zone; only to an agent whose option clock is "
         '"messages". It is the time while the agent answers. Left out: now.',
     )
+
+
+class EventIn(Request):
+    """Something that happened, without anybody's saying it to the agent."""
+
+    type: Literal["login", "upload", "custom"] = Field(
+        description="login: the person is there; upload: a file has come; custom: what `text` says."
+    )
+    text: LongText | None = Field(
+        default=None, description="More of it; custom needs one.", examples=["rules.pdf"]
+    )
+    stream: bool = Field(default=False, description="Answer as server-sent events.")
+
+    @model_validator(mode="after")
+    def _told(self) -> Self:
+        if self.type == "custom" and not (self.text or "").strip():
+            raise ValueError("an event of type custom needs a text that says what happened")
+        return self
 
 
 class ToolCallOut(BaseModel):

@@ -1,0 +1,25 @@
+"""How calls and turns end that could not do what they were for: what the model reads, and the caller."""
+
+from memserver.errors import MemserverError, TurnAbandoned
+from memserver.messages import JsonObject
+
+INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
+DIED = "Its process ended while this ran; whether it took effect is not known."
+CUT_OFF = "The turn's time was over while this ran; whether it took effect is not known."
+CANCELLED = "This was cancelled before it ran."
+NOT_APPROVED = "Nobody approved this in time, so it did not run."
+NO_RESULT = "No result of this came in time; whether it took effect is not known."
+GONE = "This tool is no longer there."
+
+
+def abandoned() -> TurnAbandoned:
+    """What becomes of a turn that kills whoever runs it."""
+    return TurnAbandoned(
+        "The turn was given up: each time that it was tried, the server's process ended.",
+        hint="The agent can be used on. The log says what the turn was doing.",
+    )
+
+
+def as_json(error: MemserverError) -> JsonObject:
+    """An error as it is stored with a turn and told to callers."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
