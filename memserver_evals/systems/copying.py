@@ -5,7 +5,7 @@ What it reaches is what word overlap alone is worth; a system below it has not u
 
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -60,7 +60,7 @@ class CopyingSystem:
     name = "copying"
 
     def __init__(self) -> None:
-        self._libraries: dict[str, _Index] = {}
+        self._made: dict[Hashable, _Index] = {}
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:  # noqa: ARG002 - the protocol's
@@ -68,14 +68,18 @@ class CopyingSystem:
         yield _Copying([index for index in self._indexes(material) if index.places])
 
     def _indexes(self, material: Material) -> list[_Index]:
-        said = [each for session in material.sessions for each in session.utterances]
-        indexes = [_Index([_utterance(each, material) for each in said])]
+        """Those of the history and of the library; what several examples share is indexed once."""
+        key = (material.sessions, material.answers_from)
+        if key not in self._made:
+            said = [each for session in material.sessions for each in session.utterances]
+            self._made[key] = _Index([_utterance(each, material) for each in said])
+        indexes = [self._made[key]]
         if (library := material.library) is not None and not library.shared:
             indexes.append(_Index(_sentences(library)))
         elif library is not None:
-            if library.name not in self._libraries:
-                self._libraries[library.name] = _Index(_sentences(library))
-            indexes.append(self._libraries[library.name])
+            if library.name not in self._made:
+                self._made[library.name] = _Index(_sentences(library))
+            indexes.append(self._made[library.name])
         return indexes
 
 
