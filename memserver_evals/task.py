@@ -102,7 +102,10 @@ class Material:
             characters, as the MemGPT paper's baselines did by mistake.
         reading: the documents to be shown, as ids in their order; they are then not retrieved. For
             protocols that fix what the reader sees.
-        look_for: what an oracle would search for, in order. Only the system oracle-search reads it.
+        look_for: what an oracle would search for, in order. Only the system ten-searches-pasted reads it.
+        look_up: what is said besides the instructions to a system that has the documents in its own storage
+            and has to search there.
+        answers_from: who said what is asked for. Only the system copying reads it.
     """
 
     sessions: tuple[Session, ...] = ()
@@ -114,6 +117,8 @@ class Material:
     documents_cut: Cut = "whole"
     reading: tuple[str, ...] | None = None
     look_for: tuple[str, ...] = ()
+    look_up: str = ""
+    answers_from: Literal["assistant", "anyone"] = "anyone"
 
 
 # --- a system, and what comes of asking it
@@ -144,6 +149,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """One search: what for, the ids of what it found; `auto`: the server made it, and not the model."""
+
+    query: str
+    found: tuple[str, ...] = ()
+    auto: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What a system answered.
 
@@ -157,6 +171,7 @@ class Reply:
             tokens, 0 to 1) that fitted; 1 where all did, None where a system doesn't work that way.
         error: the stable code of what went wrong, if no answer came; the text is then empty.
         page_characters: of a page of results of its searches, on average; None where it made none.
+        searches: in their order; None where a system has none to make.
     """
 
     text: str
@@ -167,6 +182,7 @@ class Reply:
     share_fitted: float | None = None
     error: str = ""
     page_characters: float | None = None
+    searches: tuple[Search, ...] | None = None
 
 
 class Conversation(Protocol):
@@ -240,6 +256,7 @@ class Example(Protocol):
 
 
 E = TypeVar("E", bound=Example)
+E_contra = TypeVar("E_contra", bound=Example, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +318,15 @@ class Task(Protocol[E]):
 
     def claim(self, example: E, played: Played) -> Claim | None:
         """What a judge is to be asked; None where no judge is needed."""
+        ...
+
+
+@runtime_checkable
+class Sourced(Protocol[E_contra]):
+    """A task whose data says where the answers stand."""
+
+    def evidence(self, example: E_contra) -> frozenset[str]:
+        """The ids of the utterances or documents with the answer; empty where that isn't known."""
         ...
 
 

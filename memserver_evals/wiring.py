@@ -14,18 +14,16 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
-from memserver.client.models import SearchMode
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.errors import InvalidInput
 from memserver.messages import JsonObject, ToolSpec
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -34,9 +32,11 @@ from memserver.tools.registry import SpecStyle, ToolRegistry
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import Models, make_embedder
 from memserver.wiring.services import Services, assemble
+from memserver_evals.catalog import AGENTS, AUTO, FULL, PASTED, SEARCHES, WITHOUT_MODEL
 from memserver_evals.runs.player import Player
 from memserver_evals.systems.chat import ChatSystem
 from memserver_evals.systems.choosing import Choice, Everything, Nearest, Summarised
+from memserver_evals.systems.copying import CopyingSystem
 from memserver_evals.systems.memory import AgentSetup, MemorySystem, Mode, OracleSystem
 from memserver_evals.systems.oracle import Oracle, oracle_app
 from memserver_evals.systems.recording import NoRecorder, Recorder, RemoteRecorder, recording_app
@@ -46,41 +46,10 @@ from memserver_evals.systems.speaking import Speaker
 from memserver_evals.systems.vectors import VectorIndex
 from memserver_evals.task import System
 from memserver_evals.tasks.catalog import TASKS
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
+from memserver_evals.tasks.registry import TaskOptions, find_task
 
 EVALUATIONS = "evaluations"
 """The folder under MEMSERVER_HOME."""
-SYSTEMS: dict[str, tuple[frozenset[str], str]] = {
-    "memserver": (
-        frozenset({"sessions", "documents"}),
-        "an agent of memserver, through its HTTP API",
-    ),
-    "full": (
-        frozenset({"sessions", "documents"}),
-        "the same model with everything in its window, the oldest cut where it doesn't fit",
-    ),
-    "window": (
-        frozenset({"sessions", "documents"}),
-        "the same model with the newest --window-tokens of it",
-    ),
-    "summary": (
-        frozenset({"sessions"}),
-        "the same model with a recursive summary of it, and nothing else",
-    ),
-    "retrieval": (
-        frozenset({"sessions", "documents"}),
-        "the same model with the --top-k nearest vectors' texts",
-    ),
-    "oracle-search": (
-        frozenset({"sessions", "documents"}),
-        "a script that always searches memserver and copies: the memory's own ceiling",
-    ),
-}
-SEARCHES: dict[str, SearchMode] = {f"search-{mode}": mode for mode in get_args(SearchMode)}
-SYSTEMS |= {
-    name: (frozenset({"documents"}), f"memserver's archival search alone ({mode}); no model")
-    for name, mode in SEARCHES.items()
-}
 Speak = Literal["text", "call"]
 
 
@@ -92,10 +61,10 @@ class SystemOptions:
         mode: how memserver gets to know the sessions.
         agent: more options of memserver's agents.
         agent_model: of memserver's agents; None is the server's own.
-        context_window: tokens that all systems may use, of what the model has.
+        context_window: tokens that all systems but full may use, of what the model has; None: all of it.
+        full_window: tokens of the system full; None: all that the model has.
         max_tokens: of an answer, by the systems without memserver.
-        window_tokens: of the system window.
-        summary_tokens: of the system summary.
+        summary_tokens: of the systems summary and summary-extract.
         top_k: of the system retrieval.
         speak: whether the systems without memserver write text, or call send_message.
     """
@@ -103,8 +72,8 @@ class SystemOptions:
     mode: Mode = "import"
     agent: dict[str, Any] = field(default_factory=dict)
     context_window: int | None = None
+    full_window: int | None = None
     max_tokens: int = 256
-    window_tokens: int = 1024
     summary_tokens: int = 512
     top_k: int = 10
     speak: Speak = "text"
@@ -115,6 +84,20 @@ class SystemOptions:
         return {
             name: value for name, value in asdict(self).items() if name != "agent_model" or value
         }
+
+    def within(self, window: int) -> "SystemOptions":
+        """The same, with no window larger than the model's."""
+        return replace(
+            self,
+            context_window=min(self.context_window or window, window),
+            full_window=min(self.full_window or window, window),
+        )
+
+    def window_of(self, system: str) -> int | None:
+        """The tokens that a system may use; None where that isn't known, or it asks no model."""
+        if system in WITHOUT_MODEL:
+            return None
+        return self.full_window if system == FULL else self.context_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,28 +146,6 @@ class Plan:
         )
 
 
-def check_systems(systems: Sequence[str], entry: TaskEntry) -> tuple[str, ...]:
-    """The systems, `all` spelt out. Raises InvalidInput for one that there is not, or that can't do the task."""
-    suiting = tuple(
-        name
-        for name, (suits, _) in SYSTEMS.items()
-        if entry.material <= suits and name not in SEARCHES
-    )
-    if list(systems) == ["all"]:
-        return entry.systems or suiting
-    for name in systems:
-        if name not in SYSTEMS:
-            raise InvalidInput(
-                f"There is no system {name!r}.", hint=f"There are {', '.join(SYSTEMS)}, and all."
-            )
-        if name not in (entry.systems or suiting):
-            raise InvalidInput(
-                f"The system {name} can't do {entry.name}.",
-                hint=f"It can be done by {', '.join(entry.systems or suiting)}.",
-            )
-    return tuple(dict.fromkeys(systems))
-
-
 @contextmanager
 def own_servers(
     settings: Settings, systems: Sequence[str], url: str | None, database_url: str | None = None
@@ -194,7 +155,7 @@ def own_servers(
     Args:
         settings: with the model's endpoint in them.
         systems: their names.
-        url: of a memserver that is to be used for the system memserver.
+        url: of a memserver that is to be used for the systems memserver and memserver-auto.
         database_url: of a Postgres for ours, as its owner; None brings the evaluations' own. It is the first
             server's alone: a server serves every agent in its database, so two with different models can't share.
 
@@ -210,14 +171,15 @@ def own_servers(
             urls = stack.enter_context(_database(settings, name, database))
             return stack.enter_context(_memserver(served_settings, model, urls))
 
-        if "memserver" in systems:
+        agents = not set(AGENTS).isdisjoint(systems)
+        if agents:
             memserver = url or ""
-        if "memserver" in systems and url is None:
+        if agents and url is None:
             assert settings.llm_base_url is not None
             recording = recording_app(settings.llm_base_url)
             recorder = stack.enter_context(served(recording, lifespan=True))
             memserver = start("memserver", settings, recorder)
-        if "oracle-search" in systems:
+        if PASTED in systems:
             oracle = stack.enter_context(served(oracle_app(Oracle())))
             recording = recording_app(f"{oracle}/v1", pass_agent=True)
             oracle_recorder = stack.enter_context(served(recording, lifespan=True))
@@ -306,46 +268,70 @@ async def open_systems(plan: Plan) -> AsyncIterator[dict[str, System]]:
     async with AsyncExitStack() as stack:
         made: dict[str, System] = {}
         for name in plan.systems:
-            if name == "memserver":
-                client = AsyncClient(plan.addresses.memserver, api_key=plan.api_key)
-                recorder = _recorder(plan.addresses.recorder)
-                agent = dict(plan.options.agent)
-                if plan.options.context_window is not None:
-                    agent["context_window"] = plan.options.context_window
-                setup = AgentSetup(plan.options.mode, agent, plan.options.agent_model)
-                made[name] = MemorySystem(
-                    await stack.enter_async_context(client), setup=setup, recorder=recorder
-                )
-            elif name == "oracle-search":
-                client = AsyncClient(plan.addresses.oracle_memserver)
-                made[name] = OracleSystem(
-                    await stack.enter_async_context(client),
-                    plan.addresses.oracle,
-                    recorder=_recorder(plan.addresses.oracle_recorder),
-                )
-            elif name in SEARCHES:
-                client = AsyncClient(plan.addresses.searched_memserver, api_key=plan.api_key)
-                made[name] = SearchSystem(await stack.enter_async_context(client), SEARCHES[name])
-        others = [name for name in plan.systems if name not in made]
-        if others:
-            made |= await _chat_systems(stack, settings, plan.options, others)
+            if (system := await _served_system(stack, plan, name)) is not None:
+                made[name] = system
+        asking = [name for name in plan.systems if name not in made]
+        for window in dict.fromkeys(map(plan.options.window_of, asking)):
+            names = [name for name in asking if plan.options.window_of(name) == window]
+            made |= await _chat_systems(stack, _windowed(settings, window), plan.options, names)
         yield {name: made[name] for name in plan.systems}
+
+
+async def _served_system(stack: AsyncExitStack, plan: Plan, name: str) -> System | None:
+    """A system that asks a memserver, or nobody; None for one that asks the model itself."""
+    addresses = plan.addresses
+    if name == "copying":
+        return CopyingSystem()
+    if name in AGENTS:
+        client = AsyncClient(addresses.memserver, api_key=plan.api_key)
+        return MemorySystem(
+            await stack.enter_async_context(client),
+            name=name,
+            setup=_agent_setup(plan.options, name),
+            recorder=_recorder(addresses.recorder),
+        )
+    if name == PASTED:
+        client = AsyncClient(addresses.oracle_memserver)
+        recorder = _recorder(addresses.oracle_recorder)
+        return OracleSystem(
+            await stack.enter_async_context(client), addresses.oracle, recorder=recorder
+        )
+    if name in SEARCHES:
+        client = AsyncClient(addresses.searched_memserver, api_key=plan.api_key)
+        return SearchSystem(await stack.enter_async_context(client), SEARCHES[name])
+    return None
+
+
+def _agent_setup(options: SystemOptions, name: str) -> AgentSetup:
+    agent = dict(options.agent)
+    if options.context_window is not None:
+        agent["context_window"] = options.context_window
+    if name == AUTO:
+        agent["auto_recall"] = True
+    return AgentSetup(options.mode, agent, options.agent_model)
+
+
+def _windowed(settings: Settings, window: int | None) -> Settings:
+    if window is None:
+        return settings
+    return settings.model_copy(update={"llm_context_window": window})
 
 
 async def _chat_systems(
     stack: AsyncExitStack, settings: Settings, options: SystemOptions, names: Sequence[str]
 ) -> dict[str, System]:
-    if options.context_window is not None:
-        settings = settings.model_copy(update={"llm_context_window": options.context_window})
+    """Systems that ask the settings' model, in its window."""
     models = Models(settings)
     stack.push_async_callback(models.aclose)
     prompts = Prompts(settings.prompts_dir)
     tool = _send_message(settings) if options.speak == "call" else None
     speaker = Speaker(models.get(None), options.max_tokens, tool)
+    tokens = options.summary_tokens
     choices: dict[str, Choice] = {
         "full": Everything(),
-        "window": Everything(options.window_tokens),
-        "summary": Summarised(speaker, prompts, options.summary_tokens),
+        "window": Everything(),
+        "summary": Summarised(speaker, prompts, tokens),
+        "summary-extract": Summarised(speaker, prompts, tokens, "extract"),
     }
     if "retrieval" in names:
         embedder: Embedder = BatchingEmbedder(make_embedder(settings))

@@ -1,11 +1,11 @@
-"""The command `eval`: list the tasks, run one, compare two runs, report one anew."""
+"""The command `eval`: list the tasks, run one, compare two runs, report one again."""
 
 import json
 import platform
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -16,36 +16,34 @@ import anyio
 import typer
 
 import memserver
-from memserver.cli.console import console, print_table
+from memserver.cli.console import console
 from memserver.cli.local_engine import local_engine
-from memserver.errors import InvalidInput, SetupError
+from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
-from memserver.prompts import Prompts
 from memserver.settings import Settings
+from memserver_evals.catalog import AGENTS, WITHOUT_MODEL, check_systems
 from memserver_evals.cli.catalog import list_tasks, show_task
+from memserver_evals.cli.finished import (
+    compare_runs,
+    draw_picture,
+    judged,
+    print_tables,
+    report,
+    report_again,
+)
 from memserver_evals.cli.labels import show_agreement, write_labels
-from memserver_evals.cli.terminal import print_scores, shown_estimate
-from memserver_evals.judging.endpoint import EndpointJudge
-from memserver_evals.judging.string import StringJudge
-from memserver_evals.report.compare import Comparison, compare
-from memserver_evals.report.markdown import tables
-from memserver_evals.report.page import gold_answers, write_report
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.ray_engine import RayEngine
 from memserver_evals.runs.records import Job, Record
-from memserver_evals.runs.run_folder import RunFolder, open_run, read_manifest
-from memserver_evals.runs.runner import Outcome, jobs_of, judge_and_report, play_all, sample
-from memserver_evals.runs.verdicts import Bench
+from memserver_evals.runs.run_folder import RunFolder, open_run
+from memserver_evals.runs.runner import jobs_of, play_all, sample
 from memserver_evals.task import Task
 from memserver_evals.tasks.catalog import TASKS
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
+from memserver_evals.tasks.registry import TaskEntry, TaskOptions
 from memserver_evals.wiring import (
-    SEARCHES,
     Plan,
     SystemOptions,
     ask_about_model,
-    check_systems,
     open_player,
     own_servers,
 )
@@ -125,6 +123,7 @@ def make_commands() -> typer.Typer:
     commands.command("compare")(compare_runs)
     commands.command("report")(report_again)
     commands.command("tables")(print_tables)
+    commands.command("picture")(draw_picture)
     commands.command("labels")(write_labels)
     commands.command("agreement")(show_agreement)
     for entry in TASKS.values():
@@ -132,74 +131,6 @@ def make_commands() -> typer.Typer:
             entry.name, help=f"Run: {entry.summary}. Its data and options: eval show {entry.name}."
         )(_run_command(entry))
     return commands
-
-
-def compare_runs(
-    a: Annotated[str, typer.Argument(help="A run's folder; RUN:SYSTEM names one of its systems.")],
-    b: Annotated[str, typer.Argument(help="The other one.")],
-    score: Annotated[str | None, typer.Option(help="Which score; left out: the main one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
-    """How B differs from A, example by example, on the examples that both have."""
-    found = compare(a, b, score)
-    if as_json:
-        print(json.dumps(_comparison_as_json(found)))
-        return
-    rows = [
-        (
-            name,
-            str(each.estimate.count),
-            f"{each.a:.3f}",
-            f"{each.b:.3f}",
-            shown_estimate(each.estimate, sign=True),
-            str(each.better),
-            str(each.worse),
-            str(each.equal),
-            f"{each.p:.4f}",
-        )
-        for name, each in found.differences.items()
-    ]
-    console.print(f"A: {found.a.title}\nB: {found.b.title}\n{found.score.replace('_', ' ')}:")
-    print_table(("examples", "n", "A", "B", "B - A [95 %]", "better", "worse", "equal", "p"), rows)
-    if found.only_a or found.only_b:
-        console.print(f"Left out: {found.only_a} examples that only A has, {found.only_b} only B.")
-
-
-def report_again(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
-    data: Annotated[Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The data.")] = None,
-    judge_url: Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")] = None,
-    judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
-    judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
-) -> None:
-    """Score, judge and report a run again, without playing anything: after a better scorer, or by a new judge."""
-    manifest = read_manifest(run)
-    options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
-    task = find_task(TASKS, str(manifest["task"])).make(options)
-    if task.data_hash != manifest["data_hash"]:
-        raise InvalidInput(
-            "The data is not what the run was played with.", hint="Name it by --data."
-        )
-    jobs = jobs_of(manifest["systems"], manifest["examples"])
-    with open_run(run, manifest) as folder:
-        missing = [job for job in jobs if job not in folder.done]
-        if missing:
-            raise InvalidInput(
-                f"{len(missing)} examples are not played yet.", hint="Resume the run."
-            )
-        records = [folder.done[job] for job in jobs]
-        outcome = anyio.run(_judged, task, folder, records, (judge_url, judge_model, judge_key), 4)
-        _tell(run, manifest, task, outcome)
-
-
-def print_tables(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
-) -> None:
-    """The tables of runs as Markdown, for a document."""
-    for run in runs:
-        manifest = read_manifest(run)
-        print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")
-        print(tables(run))
 
 
 def _options(entry: TaskEntry) -> str:
@@ -227,7 +158,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
         ] = None,
         out: Annotated[
             Path | None,
-            typer.Option(help="The run's folder; one that is there is gone on with."),
+            typer.Option(help="The run's folder; one that is there is resumed."),
         ] = None,
         url: Annotated[
             str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
@@ -261,14 +192,20 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             str | None,
             typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
         ] = None,
-        context_window: Annotated[
-            int | None, typer.Option(min=512, help="Tokens that every system may use.")
+        agent: Annotated[
+            list[str] | None,
+            typer.Option(help="An option of memserver's agents: key=value; repeatable."),
         ] = None,
+        context_window: Annotated[
+            int | None, typer.Option(min=512, help="Tokens that every system but full may use.")
+        ] = entry.windows[0],
+        full_window: Annotated[
+            int | None, typer.Option(min=512, help="Tokens that the system full may use.")
+        ] = entry.windows[1],
         max_tokens: Annotated[
             int, typer.Option(min=16, help="Of an answer without memserver.")
         ] = 256,
-        window_tokens: Annotated[int, typer.Option(min=64, help="Of the system window.")] = 1024,
-        summary_tokens: Annotated[int, typer.Option(min=64, help="Of the system summary.")] = 512,
+        summary_tokens: Annotated[int, typer.Option(min=64, help="Of a system's summary.")] = 512,
         top_k: Annotated[int, typer.Option(min=1, help="Texts of the system retrieval.")] = 10,
         speak: Annotated[
             SpeakName,
@@ -284,13 +221,13 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
         wishes = Wishes(
             system or entry.systems or ["memserver", "full"],
             limit,
-            TaskOptions(data, seed, _pairs(set_ or ())),
+            TaskOptions(data, seed, _pairs("--set", set_ or ())),
             SystemOptions(
                 mode.value,
-                {"protocol": "chat"} if protocol is ProtocolName.CHAT else {},
+                _agent_options(agent or (), protocol),
                 context_window,
+                full_window,
                 max_tokens,
-                window_tokens,
                 summary_tokens,
                 top_k,
                 agent_model=model,
@@ -314,7 +251,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
 
 
 def run(entry: TaskEntry, wishes: Wishes) -> None:
-    """Run a task; what was begun in the same folder is gone on with.
+    """Run a task; what was begun in the same folder is resumed.
 
     Raises:
         MemserverError: the data is bad, which is found before anything runs; or something stays down.
@@ -334,6 +271,8 @@ def run(entry: TaskEntry, wishes: Wishes) -> None:
         settings = _sampling(settings, wishes)
         model = ask_about_model(settings) if needs_model else {}
         options = replace(wishes.system_options, speak=_speaking(wishes.speak, settings))
+        if model:
+            options = options.within(int(model["window"]))
         manifest = _manifest(entry, task, examples, systems, wishes, options, model)
         folder = stack.enter_context(open_run(out, manifest))
         jobs = jobs_of(systems, examples)
@@ -357,8 +296,8 @@ def run(entry: TaskEntry, wishes: Wishes) -> None:
         else:
             records = folder.put_in_order(jobs)
         judge = (wishes.judge_url, wishes.judge_model, wishes.judge_key)
-        outcome = anyio.run(_judged, task, folder, records, judge, wishes.at_once)
-        _tell(out, manifest, task, outcome)
+        outcome = anyio.run(judged, task, folder, records, judge, wishes.at_once)
+        report(out, manifest, task, outcome)
 
 
 async def _played(
@@ -371,49 +310,6 @@ async def _played(
                 open_player, plan, player, workers=wishes.workers, at_once=wishes.at_once
             )
         return await play_all(folder, jobs, engine, console)
-
-
-async def _judged(
-    task: Task[Any],
-    folder: RunFolder,
-    records: Sequence[Record],
-    judge: tuple[str | None, str | None, str | None],
-    at_once: int,
-) -> Outcome:
-    benches = [Bench(StringJudge())]
-    url, model, key = judge
-    if url is not None:
-        if model is None:
-            raise InvalidInput("--judge-url is given, but no --judge-model.")
-        client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
-        asked = EndpointJudge(client, model, Prompts(Settings().prompts_dir))
-        benches.append(Bench(asked, identity=asked.identity))
-        try:
-            return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
-        finally:
-            await client.aclose()
-    return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
-
-
-def _tell(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) -> None:
-    gold = gold_answers(task.examples())
-    try:
-        page = write_report(out, manifest, outcome, gold)
-    except SetupError as error:  # without matplotlib there are the numbers
-        page = None
-        console.print(f"No report: {error.message} {error.hint}")
-    print_scores(outcome.table)
-    console.print(f"{page or out}")
-
-
-def _comparison_as_json(found: Comparison) -> JsonObject:
-    return {
-        "a": found.a.title,
-        "b": found.b.title,
-        "score": found.score,
-        "shared": found.shared,
-        "differences": {name: asdict(each) for name, each in found.differences.items()},
-    }
 
 
 def _manifest(  # noqa: PLR0913 - all of it decides what the run is
@@ -437,6 +333,7 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "model": model,
         "temperature": wishes.temperature,
         "options": options.as_told(),
+        "windows": {name: options.window_of(name) for name in systems},
         "server": wishes.url or "",
         "versions": {
             "memserver": memserver.__version__,
@@ -449,8 +346,7 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
 
 def _needs_model(systems: Sequence[str], url: str | None) -> bool:
     """Whether one of the systems asks the settings' model."""
-    without = {"oracle-search", *SEARCHES} | ({"memserver"} if url is not None else set())
-    return not set(systems) <= without
+    return not set(systems) <= WITHOUT_MODEL | (set(AGENTS) if url is not None else set())
 
 
 def _sampling(settings: Settings, wishes: Wishes) -> Settings:
@@ -480,11 +376,22 @@ def _secrets(settings: Settings) -> JsonObject:
     }
 
 
-def _pairs(given: Sequence[str]) -> dict[str, str]:
+def _agent_options(given: Sequence[str], protocol: ProtocolName) -> JsonObject:
+    """Values are JSON where they can be, so that 256 and true are what they look like."""
+    options: JsonObject = {"protocol": "chat"} if protocol is ProtocolName.CHAT else {}
+    for name, value in _pairs("--agent", given).items():
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         name, separated, value = each.partition("=")
         if not separated:
-            raise InvalidInput(f"--set {each}: it is key=value.")
+            raise InvalidInput(f"{option} {each}: it is key=value.")
         found[name] = value
     return found

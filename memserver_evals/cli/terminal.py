@@ -1,6 +1,6 @@
 """Results in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 
 from memserver.cli.console import print_table
@@ -8,15 +8,15 @@ from memserver_evals.runs.results import Table
 from memserver_evals.scoring.statistics import Estimate
 
 
-def print_scores(table: Table) -> None:
-    """The main score with its interval, a page of search results, and what it cost; then the means of the other scores.
+def print_scores(table: Table, windows: Mapping[str, int | None]) -> None:
+    """The main score with its interval, how it came about, and what it cost; then the means of the other scores.
 
     The report has their intervals.
     """
-    titles = ("system", "n", table.main_score.replace("_", " "))
+    titles = ("system", "window", "n", table.main_score.replace("_", " "), "words")
     print_table(
-        (*titles, "fitted", "page", "tokens in/out", "no answer"),
-        [_main(table, name) for name in table.systems],
+        (*titles, "searches", "found", "fitted", "page", "tokens in/out", "no answer"),
+        [_main(table, name, windows.get(name)) for name in table.systems],
         sentences=("no answer",),
     )
     others = [name for name in table.scores if name != table.main_score]
@@ -31,12 +31,15 @@ def print_scores(table: Table) -> None:
         print_table(("score", *table.systems), rows)
 
 
-def _main(table: Table, name: str) -> Sequence[str]:
+def _main(table: Table, name: str, window: int | None) -> Sequence[str]:
     one = table.overall[name]
     return (
         name,
+        "-" if window is None else str(window),
         str(one.examples),
         shown_estimate(one.scores.get(table.main_score), digits=2),
+        f"{one.answer_words:.0f}",
+        *(("-", "-") if one.searches is None else one.searches.shown()),
         "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %",
         "-" if one.page_characters is None else f"{one.page_characters:.0f} chars",
         f"{one.tokens_in:.0f}/{one.tokens_out:.0f}",

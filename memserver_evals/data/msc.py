@@ -190,11 +190,11 @@ class _SelfInstruct(Record):
 _SPEAKERS: dict[str, Side] = {"speaker 1": "A", "speaker 2": "B"}
 
 
-def read_self_instruct(path: Path) -> list[Dialogue]:
+def read_self_instruct(path: Path, *, with_last: bool = False) -> list[Dialogue]:
     """Read the published format: `previous_dialogs` are sessions 1 to 4, `dialog` is the fifth.
 
-    The question is asked in the fifth session, by B (Speaker 2), of A (Speaker 1); the fifth session is not
-    part of the history. The trap: turns of earlier sessions don't say who speaks, and not each session begins
+    The question is asked in the fifth session, by B (Speaker 2), of A (Speaker 1). What was said in it before is
+    part of the history only `with_last`; then the question comes right after it. The trap: turns of earlier sessions don't say who speaks, and not each session begins
     with Speaker 1. Where a turn has no id, who began is inferred: of the two readings the one is taken in
     which each says more of the words in their own summary and persona; Speaker 1 if there is no difference.
 
@@ -209,30 +209,36 @@ def read_self_instruct(path: Path) -> list[Dialogue]:
             what = f"metadata.initial_data_id {name!r} is that of record {ids[name]} too"
             raise bad_place(path, f"record {number + 1}", what)
         ids[name] = number + 1
-        dialogues.append(_dialogue(name, row))
+        if with_last and not row.dialog:
+            raise bad_place(path, f"record {number + 1}", "dialog: there is no fifth session")
+        dialogues.append(_dialogue(name, row, with_last=with_last))
     return dialogues
 
 
-def _dialogue(name: str, row: _SelfInstruct) -> Dialogue:
+def _dialogue(name: str, row: _SelfInstruct, *, with_last: bool) -> Dialogue:
     sessions, guessed = [], 0
-    for place, earlier in enumerate(row.previous_dialogs):
-        named = [_SPEAKERS.get((turn.id or "").lower()) for turn in earlier.dialog]
+    spoken = [earlier.dialog for earlier in row.previous_dialogs]
+    gaps = [as_time(f"{each.time_num} {each.time_unit}") for each in row.previous_dialogs]
+    if with_last:
+        spoken, gaps = [*spoken, row.dialog], [*gaps, timedelta(0)]
+    for place, turns in enumerate(spoken):
+        named = [_SPEAKERS.get((turn.id or "").lower()) for turn in turns]
         if all(named):
             sides: Sequence[Side | None] = named
         else:
             guessed += 1
-            sides = _alternating(_who_began(earlier.dialog, row, place), len(earlier.dialog))
+            sides = _alternating(_who_began(turns, row, place), len(turns))
         sessions.append(
             tuple(
                 Line(speaker=side or "A", text=turn.text)
-                for side, turn in zip(sides, earlier.dialog, strict=True)
+                for side, turn in zip(sides, turns, strict=True)
             )
         )
     personas = (*row.personas, (), ())
     return Dialogue(
         name,
         tuple(sessions),
-        tuple(as_time(f"{each.time_num} {each.time_unit}") for each in row.previous_dialogs),
+        tuple(gaps),
         (tuple(personas[0]), tuple(personas[1])),
         Question(
             question=row.self_instruct.question,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
+from memserver_evals.catalog import ALIASES
 from memserver_evals.runs.results import Row, read_rows
 from memserver_evals.runs.run_folder import read_manifest
 from memserver_evals.scoring.statistics import Difference, difference
@@ -68,6 +69,8 @@ def open_side(named: str, other: str | None = None) -> Side:
     there = list(dict.fromkeys(row.system for row in rows))
     if system is None:
         system = there[0] if len(there) == 1 else other
+    if system not in there:
+        system = ALIASES.get(system or "", system)
     if system not in there:
         raise InvalidInput(
             f"Which system of {folder}? It has {', '.join(there)}.",

@@ -8,6 +8,7 @@ from typing import Any
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.runs.results import AT, RESULTS, number_or_last
+from memserver_evals.runs.searches import SearchMeans
 
 Cells = Mapping[str, JsonObject]
 """By system: what results.json says of it."""
@@ -31,19 +32,24 @@ def tables(run: Path) -> str:
 
 def _parts(results: JsonObject) -> Iterator[str]:
     main, systems = results["main_score"], results["systems"]
+    windows = results["run"].get("windows", {})
     named = dict.fromkeys(name for one in systems.values() for name in one["scores"])
     scores = [main, *(name for name in named if name != main and AT not in name)]
     yield _table(
         [
             "system",
+            "window",
             "examples",
             *map(_words, scores),
+            "answer words",
+            "searches",
+            "found evidence",
             "fitted",
             "page",
             "tokens in / out",
             "no answer",
         ],
-        [_row(name, one, scores) for name, one in systems.items()],
+        [_row(name, windows.get(name), one, scores) for name, one in systems.items()],
     )
     for key, values in results["groups"].items():
         if len(values) > 1:
@@ -70,13 +76,17 @@ def _varies(one: JsonObject, scores: Sequence[str]) -> bool:
     return len({(one["scores"].get(score) or {}).get("mean") for score in scores}) > 1
 
 
-def _row(name: str, one: JsonObject, scores: Sequence[str]) -> list[str]:
-    fitted, page = one["share_fitted"], one.get("page_characters")
+def _row(name: str, window: int | None, one: JsonObject, scores: Sequence[str]) -> list[str]:
+    fitted, page, words = one["share_fitted"], one.get("page_characters"), one.get("answer_words")
+    searches = one.get("searches")
     errors = [f"{count} {code}" for code, count in one["errors"].items()]
     return [
         name,
+        NONE if window is None else f"{window:,}",
         str(one["examples"]),
         *(_shown(one["scores"].get(score)) for score in scores),
+        NONE if words is None else f"{words:.0f}",
+        *((NONE, NONE) if searches is None else SearchMeans(**searches).shown()),
         NONE if fitted is None else f"{100 * fitted:.0f} % ({one['fitted_whole']} whole)",
         NONE if page is None else f"{page:,.0f} characters",
         f"{one['tokens_in_per_example']:,.0f} / {one['tokens_out_per_example']:,.0f}",

@@ -65,6 +65,7 @@ def write_report(
             manifest=manifest,
             facts=_facts(manifest),
             table=outcome.table,
+            windows=manifest.get("windows", {}),
             families=families(outcome.table),
             pictures=[
                 (name, base64.b64encode(content).decode("ascii"))
@@ -94,7 +95,7 @@ def _environment() -> Environment:
 
 
 def _facts(manifest: JsonObject) -> list[tuple[str, str]]:
-    hidden = {"format", "task", "about", "systems", "examples"}
+    hidden = {"format", "task", "about", "systems", "examples", "windows"}
     return [
         (_words(name), _fact(value))
         for name, value in manifest.items()

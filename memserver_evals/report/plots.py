@@ -10,9 +10,23 @@ from memserver.errors import SetupError, install_extra
 from memserver_evals.runs.results import Summary, Table
 from memserver_evals.scoring.statistics import Estimate
 
-COLOURS = ("#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a", "#a08a1f", "#2b9aa8")
-USUAL = ("memserver", "full", "window", "summary", "retrieval", "oracle-search")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = (
+    "#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a",
+    "#a08a1f", "#2b9aa8", "#6fa3e0", "#c58fd0", "#3d3d3d", "#98b83c",
+)  # fmt: skip
+USUAL = (
+    "memserver",
+    "full",
+    "window",
+    "summary",
+    "retrieval",
+    "ten-searches-pasted",
+    "copying",
+    "summary-extract",
+    "memserver-auto",
+)
+"""Systems whose colour is the same in the pictures of all runs."""
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
 STYLES = ("-", "--", ":")
 WIDE = 20
 """The ratio of a group's largest to its smallest number from which the axis is logarithmic."""
@@ -20,16 +34,16 @@ WIDE = 20
 
 def draw_all(table: Table) -> dict[str, bytes]:
     """PNG pictures by the names of their files."""
-    pictures = {"scores.png": _draw(partial(_bars, table=table), _height(table))}
+    pictures = {"scores.png": draw_png(partial(_bars, table=table), _height(table))}
     for key, values in table.groups.items():
         if len(values) > 1:
             numeric = all(isinstance(value, int) for value in values)
             draw = _lines if numeric else _grouped_bars
             width = 7.5 if numeric else max(7.5, 1.1 * len(values) + 3)
-            pictures[f"by-{key}.png"] = _draw(partial(draw, table=table, key=key), 4.2, width)
+            pictures[f"by-{key}.png"] = draw_png(partial(draw, table=table, key=key), 4.2, width)
     for name, variants in families(table).items():
         draw_these = partial(_curves, table=table, name=name, variants=variants)
-        pictures[f"curve-{name}.png"] = _draw(draw_these, 4.2, 8.5)
+        pictures[f"curve-{name}.png"] = draw_png(draw_these, 4.2, 8.5)
     return pictures
 
 
@@ -87,7 +101,7 @@ def _line(
     if not points:
         return
     colour = _colour(table, system)
-    mark = MARKS[_place(table, system) % len(MARKS)]
+    mark = MARKS[_place(table.systems, system) % len(MARKS)]
     axes.plot(
         [value for value, _ in points],
         [found.mean for _, found in points],
@@ -109,7 +123,8 @@ def _line(
     )
 
 
-def _draw(draw: Callable[[Any], None], height: float, width: float = 7.5) -> bytes:
+def draw_png(draw: Callable[[Any], None], height: float, width: float = 7.5) -> bytes:
+    """What a function draws on its axes, as a PNG. Raises SetupError without matplotlib."""
     try:
         import matplotlib  # noqa: PLC0415 - of an extra
     except ImportError as error:
@@ -219,6 +234,12 @@ def _grouped_bars(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
 def _finish(axes: Any, table: Table) -> None:  # noqa: ANN401
     axes.set_ylabel(table.main_score.replace("_", " "))
     _limit(axes.set_ylim, table)
+    finish_bars(axes)
+
+
+def finish_bars(axes: Any) -> None:  # noqa: ANN401
+    """Lines to read the heights by, and a legend beside the picture."""
+    axes.tick_params(axis="x", length=0)
     axes.grid(axis="y", color="#e3e7eb", lw=0.8)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
@@ -240,12 +261,17 @@ def _error(found: Estimate) -> Sequence[Sequence[float]] | None:
 
 
 def _colour(table: Table, name: str) -> str:
-    return COLOURS[_place(table, name) % len(COLOURS)]
+    return colour_of(name, table.systems)
 
 
-def _place(table: Table, name: str) -> int:
+def colour_of(name: str, systems: Sequence[str]) -> str:
+    """The colour of one of some systems."""
+    return COLOURS[_place(systems, name) % len(COLOURS)]
+
+
+def _place(systems: Sequence[str], name: str) -> int:
     """A system has the same colour and mark in every picture."""
     if name in USUAL:
         return USUAL.index(name)
-    others = [system for system in table.systems if system not in USUAL]
+    others = [system for system in systems if system not in USUAL]
     return len(USUAL) + others.index(name)

@@ -1,6 +1,6 @@
 """From what was played to tables: scores of examples, means with intervals, tokens, errors.
 
-Everything here follows from the records, the verdicts and the task, so it is made anew each time and
+Everything here follows from the records, the verdicts and the task, so it is made again each time and
 comes out the same.
 """
 
@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from memserver.messages import JsonObject
 from memserver_evals.judging.base import Verdict
 from memserver_evals.runs.records import Job, Record, dump
 from memserver_evals.runs.run_folder import read_lines, write_whole
+from memserver_evals.runs.searches import Searches, SearchMeans, count_searches, mean_searches
 from memserver_evals.scoring.statistics import Estimate, estimate
-from memserver_evals.task import Example, Played, Task
+from memserver_evals.scoring.text import count_words
+from memserver_evals.task import Example, Played, Sourced, Task
 
 RESULTS, EXAMPLES = "results.json", "examples.jsonl"
 AT = "@"
@@ -37,6 +39,7 @@ class Row:
         share_fitted: the least of its turns; None where that means nothing.
         error: why there is no answer, or none to one of several turns.
         page_characters: of a page of search results, on average; None where there was none.
+        searches: None where the system has none to make.
     """
 
     system: str
@@ -51,6 +54,7 @@ class Row:
     share_fitted: float | None = None
     error: str = ""
     page_characters: float | None = None
+    searches: Searches | None = None
 
     def as_json(self) -> JsonObject:
         """As it is kept; nan, which JSON has not, is null."""
@@ -67,6 +71,7 @@ class Row:
             "share_fitted": self.share_fitted,
             "error": self.error,
             "page_characters": _or_none(self.page_characters),
+            "searches": asdict(self.searches) if self.searches else None,
         }
 
     @classmethod
@@ -78,6 +83,8 @@ class Row:
             for name, value in fields["scores"].items()
         }
         fields["reward"] = math.nan if fields["reward"] is None else float(fields["reward"])
+        if (made := fields.get("searches")) is not None:
+            fields["searches"] = Searches(**made)
         return cls(**fields)
 
 
@@ -94,6 +101,8 @@ class Summary:
     fitted_whole: int
     share_fitted: float | None
     page_characters: float | None
+    answer_words: float
+    searches: SearchMeans | None
 
     def as_json(self) -> JsonObject:
         """As it is kept."""
@@ -117,6 +126,10 @@ class Summary:
             "fitted_whole": self.fitted_whole,
             "share_fitted": _or_none(self.share_fitted),
             "page_characters": _or_none(self.page_characters),
+            "answer_words": round(self.answer_words, 2),
+            "searches": {name: _or_none(each) for name, each in asdict(self.searches).items()}
+            if self.searches
+            else None,
         }
 
 
@@ -241,7 +254,12 @@ def _row(
         min(shares, default=None),
         _error(played),
         _mean([turn.reply.page_characters for turn in played.turns]),
+        count_searches(played, _evidence(task, example)),
     )
+
+
+def _evidence(task: Task[Any], example: Example) -> frozenset[str]:
+    return task.evidence(example) if isinstance(task, Sourced) else frozenset()
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -293,6 +311,8 @@ def _summary(rows: Sequence[Row], name: str) -> Summary:
         sum(share >= 1 for share in shares),
         _mean(shares),
         _mean([row.page_characters for row in rows]),
+        sum(count_words(row.answer) for row in rows) / len(rows),
+        mean_searches([row.searches for row in rows]),
     )
 
 

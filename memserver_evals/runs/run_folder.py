@@ -1,4 +1,4 @@
-"""The folder of a run: what it is of, and what was played, so that a killed run goes on where it was.
+"""The folder of a run: what it is of, and what was played, so that a killed run resumes where it was.
 
 `manifest.json` says what is run; another run is refused the folder. `played.jsonl` has a line for each
 example that was played, with every prompt and answer. A line is on the disk before the example counts as
@@ -29,7 +29,7 @@ class AppendOnly:
     """A file of lines that only grows, each on the disk before `append` returns."""
 
     def __init__(self, path: Path, *, synced: bool = True) -> None:
-        """Open it, made where it is not there. What lies behind the last whole line is cut off.
+        """Open it, made where it is not there. What lies after the last whole line is cut off.
 
         Args:
             path: of the file.
@@ -88,7 +88,7 @@ class RunFolder:
 
 @contextmanager
 def open_run(path: Path, manifest: JsonObject) -> Iterator[RunFolder]:
-    """The folder of a run, new or to be gone on with; nobody else may have it open.
+    """The folder of a run, new or to be resumed; nobody else may have it open.
 
     Raises:
         Conflict: it is the folder of another run, or another process has it.

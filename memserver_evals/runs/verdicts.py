@@ -23,7 +23,7 @@ _VERDICT = TypeAdapter(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A judge and what decides what it says: with another identity all is judged anew."""
+    """A judge and what decides what it says: with another identity all is judged again."""
 
     judge: Judge
     identity: str = ""

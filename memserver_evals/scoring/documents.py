@@ -18,7 +18,7 @@ _PARTS = re.compile(
 
 
 def said_answer(reply: str) -> str:
-    """What stands behind ANSWER, if the reply has that form; else all of it."""
+    """What stands after ANSWER, if the reply has that form; else all of it."""
     start = re.search(r"\bANSWER\s*:", reply, re.IGNORECASE)
     if not start:
         return reply
@@ -32,5 +32,5 @@ def is_insufficient(reply: str) -> bool:
 
 
 def nq_accuracy(reply: str, answers: tuple[str, ...]) -> bool:
-    """Whether any right answer is a substring of what is said behind ANSWER; the document quoted doesn't count."""
+    """Whether any right answer is a substring of what is said after ANSWER; the document quoted doesn't count."""
     return contains_substring(said_answer(reply), answers)

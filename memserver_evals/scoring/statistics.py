@@ -90,7 +90,7 @@ def difference(
 ) -> Difference:
     """How the scores of B differ from those of A, example by example.
 
-    `p` is of a permutation test: the signs of the differences are drawn anew, by cluster.
+    `p` is of a permutation test: the signs of the differences are drawn again, by cluster.
     """
     pairs = [
         (x, y, cluster)

@@ -1,4 +1,4 @@
-"""Does an answer hold what is right: exact match, containment, ROUGE-L recall."""
+"""Does an answer hold what is right: exact match, containment, ROUGE-L; and how much of it counts."""
 
 import re
 import string
@@ -9,6 +9,9 @@ from typing import Any
 
 from memserver.errors import SetupError, install_extra
 
+ANSWER_WORDS = 15
+"""So many words of an answer count, unless a task says otherwise: whoever pastes all they found is right too easily."""
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _APOSTROPHE = re.compile(r"['\u2019]s\b|['\u2019]")
@@ -70,16 +73,34 @@ def contains_substring(answer: str, golds: Iterable[str]) -> bool:
     )
 
 
-def rouge_l_recall(answer: str, golds: Iterable[str]) -> float:
-    """ROUGE-L recall, of the right answer that gives most: the share of its words that come in order.
+def first_words(text: str, count: int) -> str:
+    """The text up to its `count`th word."""
+    for number, word in enumerate(_WORD.finditer(text), start=1):
+        if number == count:
+            return text[: word.end()]
+    return text
 
+
+def count_words(text: str) -> int:
+    """How many words it has."""
+    return len(_WORD.findall(text))
+
+
+def rouge_l(answer: str, golds: Iterable[str]) -> tuple[float, float]:
+    """ROUGE-L recall and precision, each of the right answer that gives most.
+
+    Recall is the share of the right answer's words that come in order; precision that of the answer's.
     By the package rouge-score with Porter's stemmer. It knows only Latin letters and digits.
 
     Raises:
         SetupError: the package is missing.
     """
     scorer = _rouge_scorer()
-    return max((scorer.score(gold, answer)["rougeL"].recall for gold in golds), default=0.0)
+    scores = [scorer.score(gold, answer)["rougeL"] for gold in golds]
+    return (
+        max((each.recall for each in scores), default=0.0),
+        max((each.precision for each in scores), default=0.0),
+    )
 
 
 @cache

@@ -91,12 +91,11 @@ class _Chat(Conversation):
         room -= await speaker.count_message(bare) + await speaker.count_message(text)
         said, room = await self._newest_said(room)
         room = int(room * scale)
-        most = room if chosen.most is None else min(room, chosen.most)
         if chosen.found:
-            documents = await fit_cut(speaker, chosen.documents, most, self.material.documents_cut)
+            documents = await fit_cut(speaker, chosen.documents, room, self.material.documents_cut)
         else:
-            documents = await fit(speaker, chosen.documents, most)
-        left = most - documents.tokens
+            documents = await fit(speaker, chosen.documents, room)
+        left = room - documents.tokens
         utterances = await fit(speaker, chosen.utterances, left, newest=True)
         head = self._system_message(chosen, at, shown(documents.pieces), shown(utterances.pieces))
         messages = [PromptMessage("system", head), *said, PromptMessage("user", text)]

@@ -8,7 +8,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.memory.summary import Summarizer
+from memserver.memory.summary import Summarizer, SummaryMethod
 from memserver.messages import Message, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver_evals.systems.history import Piece, all_documents, all_utterances
@@ -30,7 +30,6 @@ class Chosen:
         summary: in place of the utterances.
         found: what was retrieved, best first.
         exchanges: what choosing asked of the model.
-        most: tokens of utterances, and of documents, that may be shown; None: what the window holds.
     """
 
     documents: tuple[Piece, ...] = ()
@@ -38,7 +37,6 @@ class Chosen:
     summary: str = ""
     found: tuple[Found, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
-    most: int | None = None
 
 
 class Choice(Protocol):
@@ -51,15 +49,11 @@ class Choice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Everything(Choice):
-    """The whole history and all documents; or of each the newest, the first `most` tokens."""
-
-    most: int | None = None
+    """The whole history and all documents."""
 
     @override
     async def choose(self, material: Material, question: str) -> Chosen:
-        return Chosen(
-            tuple(all_documents(material)), tuple(all_utterances(material)), most=self.most
-        )
+        return Chosen(tuple(all_documents(material)), tuple(all_utterances(material)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +82,15 @@ class Nearest(Choice):
 
 @dataclass
 class Summarised(Choice):
-    """The recursive summary alone, folded as memserver folds it: piece by piece, oldest first."""
+    """The recursive summary alone, folded as memserver folds it: piece by piece, oldest first.
+
+    By the method "extract" it is made of the history's own sentences, and costs the model nothing.
+    """
 
     speaker: Speaker
     prompts: Prompts
     tokens: int = 512
+    method: SummaryMethod = "model"
     _made: dict[Hashable, "asyncio.Task[tuple[str, tuple[Exchange, ...]]]"] = field(
         default_factory=dict
     )
@@ -112,7 +110,8 @@ class Summarised(Choice):
             for position, piece in enumerate(pieces, 1)
             if piece.at is not None
         ]
-        folded = await Summarizer(model, self.prompts).fold("", messages, self.tokens)
+        summarizer = Summarizer(model, self.prompts, method=self.method)
+        folded = await summarizer.fold("", messages, self.tokens)
         return folded.text, tuple(model.exchanges)
 
 

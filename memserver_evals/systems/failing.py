@@ -43,8 +43,11 @@ MISTAKES = (
 
 
 def is_answer(error: MemserverError) -> bool:
-    """Whether an error is the model's own doing, and so its answer: too long a prompt, no valid call, too late."""
-    return not isinstance(error, OUTAGES + MISTAKES)
+    """Whether an error is the model's own doing, and so its answer: too long a prompt, no valid call, too late.
+
+    A fault of the server is not, and would be a wrong answer of every model.
+    """
+    return error.code != MemserverError.code and not isinstance(error, OUTAGES + MISTAKES)
 
 
 def failed_reply(error: MemserverError) -> Reply:

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from typing_extensions import override
 
 from memserver.client import AsyncClient
-from memserver.client.models import Answer
+from memserver.client.models import Answer, ToolCall
 from memserver.errors import Conflict, MemserverError
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.oracle import MOST_STEPS, tell
@@ -30,6 +30,7 @@ from memserver_evals.task import (
     Library,
     Material,
     Reply,
+    Search,
     Utterance,
 )
 
@@ -38,6 +39,9 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 """The time of documents, which have none of their own."""
 IMPORT_AT_ONCE, INSERT_AT_ONCE, MAKING_SECONDS = 10_000, 200, 0.5
 SEARCHES = ("archival_memory_search", "recall_memory_search")
+"""How the names of the tools that search begin."""
+AUTO_RECALL = "auto_"
+"""How the ids of calls begin that the server made itself."""
 _LABEL = re.compile(r"^\[([mp])(\d+(?:@[^,\]]+)?)", re.MULTILINE)
 
 
@@ -161,6 +165,7 @@ class MemoryConversation(Conversation):
     now: datetime | None = None
     tokens_in: int = 0
     tokens_out: int = 0
+    named: dict[tuple[str, str], Found | None] = field(default_factory=dict)
 
     async def live_through(self, said: Sequence[Utterance]) -> None:
         """Let the agent know what was said, or be there when it is."""
@@ -178,12 +183,9 @@ class MemoryConversation(Conversation):
         try:
             answer = await self.system.client.messages.send(self.agent, text, created_at=self.now)
             self._count(answer)
-            pages = [len(result) for result in _results(answer)]
-            shown = sum(pages) / len(pages) if pages else None
-            found = await self._found(answer)
-            reply = Reply(answer.text, found=found, page_characters=shown)
+            reply = await self._reply(answer)
         except MemserverError as error:
-            reply = failed_reply(error)
+            reply = replace(failed_reply(error), searches=())
         exchanges = await self.system.recorder.take(str(self.agent))
         tokens_in, self.tokens_in = self.tokens_in, 0
         tokens_out, self.tokens_out = self.tokens_out, 0
@@ -229,17 +231,41 @@ class MemoryConversation(Conversation):
                 return
             await asyncio.sleep(MAKING_SECONDS)
 
-    async def _found(self, answer: Answer) -> tuple[Found, ...]:
-        """What the turn's searches brought, each once, by the labels of the results."""
-        labels = [
-            found.groups() for result in _results(answer) for found in _LABEL.finditer(result)
-        ]
+    async def _reply(self, answer: Answer) -> Reply:
+        """The answer with the turn's searches, and what they brought, each once."""
         found: dict[tuple[str, str], Found] = {}
-        for kind, number in dict.fromkeys(labels):
-            each = await (self._utterance(int(number)) if kind == "m" else self._document(number))
-            if each is not None:
+        searches: list[Search] = []
+        pages: list[int] = []
+        for call in _searches(answer):
+            brought: list[Found] = []
+            if call.state == "done" and call.result is not None:
+                pages.append(len(call.result))
+                brought = await self._found(call.result)
+            for each in brought:
                 found.setdefault((each.kind, each.id), each)
-        return tuple(found.values())
+            ids = tuple(dict.fromkeys(each.id for each in brought))
+            query = str(call.arguments.get("query", ""))
+            searches.append(Search(query, ids, call.id.startswith(AUTO_RECALL)))
+        shown = sum(pages) / len(pages) if pages else None
+        return Reply(
+            answer.text,
+            found=tuple(found.values()),
+            page_characters=shown,
+            searches=tuple(searches),
+        )
+
+    async def _found(self, result: str) -> list[Found]:
+        """What a search brought, by the labels of the results."""
+        found: list[Found] = []
+        for match in _LABEL.finditer(result):
+            kind, number = label = (match[1], match[2])
+            if label not in self.named:
+                self.named[label] = await (
+                    self._utterance(int(number)) if kind == "m" else self._document(number)
+                )
+            if (each := self.named[label]) is not None:
+                found.append(each)
+        return found
 
     async def _document(self, number: str) -> Found | None:
         passage = await self.system.client.archival.get(self.agent, f"p{number}")
@@ -258,14 +284,9 @@ class MemoryConversation(Conversation):
         return {each.spoken: each for each in reversed(said)}
 
 
-def _results(answer: Answer) -> list[str]:
-    """What the turn's searches brought, as the agent read it."""
+def _searches(answer: Answer) -> list[ToolCall]:
     calls = [message.tool_call for message in answer.messages if message.tool_call is not None]
-    return [
-        call.result
-        for call in calls
-        if call.state == "done" and call.result is not None and call.name.startswith(SEARCHES)
-    ]
+    return [call for call in calls if call.name.startswith(SEARCHES)]
 
 
 def _sections(material: Material) -> list[dict[str, Any]] | None:
@@ -273,7 +294,7 @@ def _sections(material: Material) -> list[dict[str, Any]] | None:
     texts = {
         "persona": material.persona,
         "human": material.human,
-        "task": material.instructions,
+        "task": f"{material.instructions} {material.look_up if material.library else ''}".strip(),
     }
     if not any(texts.values()):
         return None
@@ -320,7 +341,7 @@ class OracleSystem(MemorySystem):
         self, client: AsyncClient, oracle_url: str, *, recorder: Recorder | None = None
     ) -> None:
         setup = AgentSetup(options={"max_steps": MOST_STEPS})
-        super().__init__(client, name="oracle-search", setup=setup, recorder=recorder)
+        super().__init__(client, name="ten-searches-pasted", setup=setup, recorder=recorder)
         self._oracle_url = oracle_url
 
     @override

@@ -152,7 +152,7 @@ async def tell(url: str, agent: str, hints: Sequence[str]) -> None:
 def _follow(key: str, made: Sequence[Made]) -> Step:
     """Look a key up, then its value, until that is no key.
 
-    That is believed once a page came on which it stands nowhere, behind one on which it does as a value, or
+    That is believed once a page came on which it stands nowhere, after one on which it does as a value, or
     when there are no more pages.
     """
     pairs = dict(pair for each in made for pair in _PAIR.findall(each.result))

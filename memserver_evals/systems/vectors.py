@@ -81,7 +81,7 @@ class VectorIndex:
         return matrix
 
     def _path(self, texts: Sequence[str]) -> Path | None:
-        """Where the vectors of many texts are kept; few are made anew."""
+        """Where the vectors of many texts are kept; few are made each time."""
         if self._folder is None or len(texts) < _AT_ONCE:
             return None
         digest = hashlib.sha256(self.embedder.model.encode())

@@ -154,6 +154,8 @@ BACKEND = TaskEntry(
     summary="find out by asking which Python function is wanted, and write it",
     make=make_backend,
     material=frozenset(),
+    systems=("memserver", "full"),
+    windows=(None, None),
     needs=(f"{BACKEND_FILE} and a model that plays the human, or nothing (generated)", "Linux"),
     options={
         **_OPTIONS,
@@ -162,9 +164,11 @@ BACKEND = TaskEntry(
 )
 FRONTEND = TaskEntry(
     name="colbench-frontend",
-    summary="write a web page, and mend it by what is said of its picture",
+    summary="write a web page, and fix it by what is said of its picture",
     make=make_frontend,
     material=frozenset(),
+    systems=("memserver", "full"),
+    windows=(None, None),
     needs=(f"{FRONTEND_FILE} and a model that sees pictures, or nothing (generated)", "Chromium"),
     options={
         **_OPTIONS,

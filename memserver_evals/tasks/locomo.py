@@ -13,8 +13,17 @@ from typing_extensions import override
 from memserver_evals.data.locomo import ADVERSARIAL, CATEGORIES, LocomoConversation, read_locomo
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.locomo import locomo_f1, refuses
+from memserver_evals.scoring.text import ANSWER_WORDS
 from memserver_evals.task import Material, Played, Scores, Session, Utterance
-from memserver_evals.tasks.question import STEP, Question, QuestionTask, choice, data_hash
+from memserver_evals.tasks.question import (
+    STEP,
+    WORDS_OPTION,
+    Question,
+    QuestionTask,
+    choice,
+    data_hash,
+    number_of,
+)
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "locomo"
@@ -38,12 +47,12 @@ class Locomo(QuestionTask):
 
     @override
     def score(self, example: Question, played: Played) -> Scores:
-        """`f1`: LoCoMo's own; `containment`: a right answer stands in the answer (adversarial: it refuses)."""
+        """`f1`: LoCoMo's own, of the whole answer; `containment`: a right answer stands in it (adversarial: it refuses)."""
         category = NUMBERS[str(example.groups["category"])]
         gold = example.golds[0]
         scores = dict(super().score(example, played))
         if category == ADVERSARIAL:
-            scores["containment"] = float(refuses(played.answer))
+            scores["containment"] = scores["containment_whole"] = float(refuses(played.answer))
         return {"f1": locomo_f1(played.answer, gold, category), **scores}
 
 
@@ -98,7 +107,8 @@ def make(options: TaskOptions) -> Locomo:
     adversarial = choice(options, "adversarial", ("with", "without"))
     if adversarial == "without":
         examples = [each for each in examples if not each.abstain]
-    return Locomo(examples, data_hash([path], adversarial))
+    words = number_of(options, "answer_words", ANSWER_WORDS)
+    return Locomo(examples, data_hash([path], adversarial), words)
 
 
 ENTRY = TaskEntry(
@@ -110,5 +120,6 @@ ENTRY = TaskEntry(
     options={
         "file": "LoCoMo as published: a path, or hf:OWNER/REPO/FILE",
         "adversarial": "with, or without: most published figures leave these questions out",
+        **WORDS_OPTION,
     },
 )

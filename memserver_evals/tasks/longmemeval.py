@@ -18,8 +18,17 @@ from memserver_evals.data.reading import first_fields
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.documents import is_insufficient
 from memserver_evals.scoring.locomo import refuses
+from memserver_evals.scoring.text import ANSWER_WORDS
 from memserver_evals.task import Material, Played, Scores, Session, Utterance
-from memserver_evals.tasks.question import STEP, Question, QuestionTask, choice, data_hash
+from memserver_evals.tasks.question import (
+    STEP,
+    WORDS_OPTION,
+    Question,
+    QuestionTask,
+    choice,
+    data_hash,
+    number_of,
+)
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "longmemeval"
@@ -52,9 +61,10 @@ class LongMemEval(QuestionTask):
         """
         scores = dict(super().score(example, played))
         if example.abstain:
-            scores["containment"] = float(refuses(played.answer) or is_insufficient(played.answer))
+            right = float(refuses(played.answer) or is_insufficient(played.answer))
+            scores["containment"] = scores["containment_whole"] = right
         elif example.groups["type"] == PREFERENCE:
-            scores["containment"] = math.nan
+            scores["containment"] = scores["containment_whole"] = math.nan
         return scores
 
     @override
@@ -116,7 +126,8 @@ def make(options: TaskOptions) -> LongMemEval:
     kept = choice(options, "abstention", ("with", "without"))
     if kept == "without":
         examples = [each for each in examples if not each.abstain]
-    return LongMemEval(examples, data_hash([path], kept))
+    words = number_of(options, "answer_words", ANSWER_WORDS)
+    return LongMemEval(examples, data_hash([path], kept), words)
 
 
 ENTRY = TaskEntry(
@@ -128,5 +139,6 @@ ENTRY = TaskEntry(
     options={
         "file": "the questions, as published or with their evidence alone: a path, or hf:OWNER/REPO/FILE",
         "abstention": "with, or without the questions that can't be answered",
+        **WORDS_OPTION,
     },
 )

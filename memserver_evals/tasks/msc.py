@@ -1,28 +1,39 @@
 """MSC consistency, the MemGPT paper's deep memory retrieval: a question about an earlier session, in a new one.
 
 The sessions are the agent's history, each at its own time; the agent plays the one who is asked. The answer is
-right if it holds what was said (containment) or a judge finds it right.
+right if its first words hold what was said (containment) or a judge finds them right.
 """
 
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from typing_extensions import override
 
-from memserver.errors import BadData
+from memserver.errors import BadData, InvalidInput
 from memserver_evals.data.msc import Dialogue, Line, Side, read_msc, read_self_instruct
 from memserver_evals.data.reading import first_fields
 from memserver_evals.data.source import find_file
-from memserver_evals.scoring.text import contains, rouge_l_recall
+from memserver_evals.scoring.text import ANSWER_WORDS, contains, rouge_l
 from memserver_evals.task import Material, Played, Scores, Session, Utterance
-from memserver_evals.tasks.question import STEP, Question, QuestionTask, choice, data_hash
+from memserver_evals.tasks.question import (
+    STEP,
+    WORDS_OPTION,
+    Question,
+    QuestionTask,
+    choice,
+    data_hash,
+    number_of,
+)
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "msc"
 FILES = ("msc.jsonl", "msc_self_instruct.jsonl")
 START = datetime(2023, 1, 2, 9, tzinfo=UTC)
 """When every first session begins: the data knows gaps, and no dates."""
+HALVES = ("all", "even", "odd")
+HALF_OPTION = {"half": "all; even, odd: only the dialogues whose CRC-32 of the id is so"}
 INSTRUCTIONS = (
     "You have talked with this person in earlier conversations, and what you said in them is about yourself. "
     "Now they talk to you again. Answer what they ask from your memory of those conversations, in one short "
@@ -38,22 +49,39 @@ class MscConsistency(QuestionTask):
 
     @override
     def score(self, example: Question, played: Played) -> Scores:
-        """How well it was remembered.
+        """How well it was remembered, by the words of the answer that count.
 
-        `containment`: the right answer or the rare word in it stands in the answer; `whole_answer`: the whole
-        right answer does; `rouge_l_recall`: of the right answer, as the paper has it; `evidence_found`: the
-        utterance was among what was retrieved.
+        `containment`: the right answer or the rare word in it stands there (`containment_whole`: somewhere in
+        the answer); `whole_answer`: the whole right answer does; `rouge_l_recall` and `rouge_l_precision`: the
+        shares of the right answer and of what was said; `evidence_found`: the utterance was among what was
+        retrieved.
         """
+        said = self.counted(example, played)
+        recall, precision = rouge_l(said, example.golds)
         return {
             **super().score(example, played),
-            "whole_answer": float(contains(played.answer, example.golds)),
-            "rouge_l_recall": rouge_l_recall(played.answer, example.golds),
+            "whole_answer": float(contains(said, example.golds)),
+            "rouge_l_recall": recall,
+            "rouge_l_precision": precision,
         }
 
 
-def read_dialogues(path: Path) -> list[Dialogue]:
-    """The dialogues of a file in either format. Raises BadData."""
-    return (read_self_instruct if "self_instruct" in first_fields(path) else read_msc)(path)
+def read_dialogues(path: Path, *, sessions: int = 4) -> list[Dialogue]:
+    """The dialogues of a file in either format. Raises BadData; InvalidInput for a fifth session that isn't there."""
+    if "self_instruct" in first_fields(path):
+        return read_self_instruct(path, with_last=sessions == 5)
+    if sessions == 5:
+        raise InvalidInput(
+            f"{path.name} has no fifth session.",
+            hint="sessions=5 is for MemGPT/MSC-Self-Instruct as published (file=…).",
+        )
+    return read_msc(path)
+
+
+def kept_half(dialogues: Sequence[Dialogue], half: str) -> list[Dialogue]:
+    """The dialogues of the half that an option names."""
+    wanted = {"all": {0, 1}, "even": {0}, "odd": {1}}[half]
+    return [each for each in dialogues if zlib.crc32(each.id.encode()) % 2 in wanted]
 
 
 def tell(
@@ -92,7 +120,7 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
         examples.append(
             Question(
                 dialogue.id,
-                Material(sessions=sessions, instructions=INSTRUCTIONS),
+                Material(sessions=sessions, instructions=INSTRUCTIONS, answers_from="assistant"),
                 asked.question,
                 (asked.answer,),
                 at,
@@ -109,12 +137,16 @@ def make(options: TaskOptions) -> MscConsistency:
     """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES, options.extra.get("file"))
-    examples = questions(read_dialogues(path))
+    sessions, half = choice(options, "sessions", ("4", "5")), choice(options, "half", HALVES)
+    dialogues = read_dialogues(path, sessions=int(sessions))
+    examples = questions(kept_half(dialogues, half))
     if choice(options, "evidence", ("any", "known")) == "known":
         examples = [each for each in examples if each.evidence]
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has a question.")
-    return MscConsistency(examples, data_hash([path], options.extra.get("evidence")))
+    others = [each for each in (sessions, half) if each not in {"4", "all"}]
+    digest = data_hash([path], options.extra.get("evidence"), *others)
+    return MscConsistency(examples, digest, number_of(options, "answer_words", ANSWER_WORDS))
 
 
 ENTRY = TaskEntry(
@@ -129,5 +161,8 @@ ENTRY = TaskEntry(
     options={
         "file": "the dialogues, in either format: a path, or hf:OWNER/REPO/FILE",
         "evidence": "any, or known: only questions of which the data says where the answer was said",
+        "sessions": "4; 5: of the published file, the session in which is asked is history too",
+        **HALF_OPTION,
+        **WORDS_OPTION,
     },
 )

@@ -42,6 +42,11 @@ INSTRUCTIONS = (
     "is itself the key of another pair, find that pair's value, and so on, until a value is no key. Answer "
     "with that last value only."
 )
+LOOK_UP = (
+    "The pairs are in your archival storage, one a passage, and nowhere else: search it for the key. Then search "
+    "for the value that you found, since it may be a key too, and keep searching so until you have searched for "
+    "a value and no pair has it as its key. Answer only then."
+)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -113,9 +118,15 @@ class NestedKv(ReadTask[KvExample]):
         material = Material(
             library=Library(f"{NAME}-{example.id}", documents, shared=False),
             instructions=INSTRUCTIONS,
+            look_up=LOOK_UP,
         )
         question = f'What is the value at the end of the key "{example.chain[0]}"?'
         return await ask(system, example.id, material, question)
+
+    def evidence(self, example: KvExample) -> frozenset[str]:
+        """The pairs of the chain."""
+        keys = {key: str(number) for number, (key, _) in enumerate(example.pairs, 1)}
+        return frozenset(keys[key] for key in example.chain[:-1])
 
     @override
     def score(self, example: KvExample, played: Played) -> Scores:

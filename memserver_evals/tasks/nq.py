@@ -22,7 +22,13 @@ from memserver_evals.data.natural_questions import (
     read_natural_questions,
 )
 from memserver_evals.data.source import find_file
-from memserver_evals.scoring.documents import INSUFFICIENT, is_insufficient, nq_accuracy
+from memserver_evals.scoring.documents import (
+    INSUFFICIENT,
+    is_insufficient,
+    nq_accuracy,
+    said_answer,
+)
+from memserver_evals.scoring.text import ANSWER_WORDS, contains_substring, first_words
 from memserver_evals.task import (
     Claim,
     Cut,
@@ -36,7 +42,13 @@ from memserver_evals.task import (
     System,
     Turn,
 )
-from memserver_evals.tasks.question import choice, data_hash, evidence_found
+from memserver_evals.tasks.question import (
+    WORDS_OPTION,
+    choice,
+    data_hash,
+    evidence_found,
+    number_of,
+)
 from memserver_evals.tasks.read_task import ReadTask
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -47,10 +59,13 @@ MAIN = 10
 """The K of the score `accuracy`, or the nearest to it that is asked for; and the rank up to which gold counts."""
 BUDGETS: Mapping[Cut, str] = {"characters": "_characters", "tokens": "", "whole": "_whole"}
 INSTRUCTIONS = (
-    "Answer the person's question from the documents, some of which have nothing to do with it. If you have them "
-    "in archival storage, search there until you find the answer. Give the answer and the text of the document it "
-    "is from, in the form 'ANSWER: <the answer>, DOCUMENT: <the text>'. If no document holds the answer, reply "
-    f"'{INSUFFICIENT}'. Answer as if it were the year 2018."
+    "Answer the person's question from the documents, some of which have nothing to do with it. Give the answer "
+    "and the text of the document it is from, in the form 'ANSWER: <the answer>, DOCUMENT: <the text>'. If no "
+    f"document holds the answer, reply '{INSUFFICIENT}'. Answer as if it were the year 2018."
+)
+LOOK_UP = (
+    "The documents are in your archival storage, and the answer is always in one of them. If a search doesn't "
+    "bring it, keep searching: look at the next page, or ask with other words."
 )
 
 
@@ -70,7 +85,11 @@ class NqDocuments(ReadTask[NqQuestion]):
     group_keys = ("distractors",)
 
     def __init__(
-        self, data: NqData, readings: Sequence[Reading], data_hash: str, name: str = NAME
+        self,
+        data: NqData,
+        readings: Sequence[Reading],
+        data_hash: str,
+        answer_words: int = ANSWER_WORDS,
     ) -> None:
         """Make it.
 
@@ -78,12 +97,13 @@ class NqDocuments(ReadTask[NqQuestion]):
             data: questions and passages.
             readings: what is asked for; the last one is the main one.
             data_hash: of the data and the readings.
-            name: of the library of passages.
+            answer_words: so many words of an answer count, from ANSWER on.
         """
         super().__init__(data.questions, data_hash)
         self._readings = tuple(readings)
+        self._answer_words = answer_words
         self._library = Library(
-            name,
+            NAME,
             tuple(Document(each.id, each.text, each.title) for each in data.passages.values()),
         )
 
@@ -107,6 +127,7 @@ class NqDocuments(ReadTask[NqQuestion]):
             documents_shown=reading.documents,
             documents_cut=reading.cut,
             look_for=(example.question,),
+            look_up=LOOK_UP,
         )
         question = example.question.rstrip("?") + "?"
         async with system.begin(example.id, material) as conversation:
@@ -116,23 +137,32 @@ class NqDocuments(ReadTask[NqQuestion]):
     def score(self, example: NqQuestion, played: Played) -> Scores:
         """What was answered.
 
-        `accuracy`: any right answer is a substring of what stands behind ANSWER; `insufficient`: the share that
-        said there is not enough to answer, a count and no merit; `gold_found`: the gold passage is among the first
-        ten that were retrieved. With `@K` the same for every K.
+        `accuracy`: any right answer is a substring of the first words after ANSWER (`accuracy_whole`: of all up to
+        DOCUMENT); `insufficient`: the share that said there is not enough to answer, a count and no merit;
+        `gold_found`: the gold passage is among the first ten that were retrieved. With `@K` the same for every K.
         """
         if not played.turns:
             return {"accuracy": 0.0, "insufficient": 0.0}
         gold = frozenset(example.gold_ids)
         scores = {
-            "accuracy": float(nq_accuracy(played.answer, example.answers)),
+            "accuracy": self._right(example, played.answer),
+            "accuracy_whole": float(nq_accuracy(played.answer, example.answers)),
             "insufficient": float(is_insufficient(played.answer)),
             "gold_found": evidence_found(gold, Played(played.turns[-1:]), MAIN),
         }
         for reading, turn in self._read(played):
             name = f"{BUDGETS[reading.cut]}@{self._label(reading)}"
-            scores[f"accuracy{name}"] = float(nq_accuracy(turn.reply.text, example.answers))
+            scores[f"accuracy{name}"] = self._right(example, turn.reply.text)
             scores[f"insufficient{name}"] = float(is_insufficient(turn.reply.text))
         return scores
+
+    def _right(self, example: NqQuestion, reply: str) -> float:
+        said = first_words(said_answer(reply), self._answer_words)
+        return float(contains_substring(said, example.answers))
+
+    def evidence(self, example: NqQuestion) -> frozenset[str]:
+        """The gold passages."""
+        return frozenset(example.gold_ids)
 
     def _read(self, played: Played) -> Iterator[tuple[Reading, Turn]]:
         """Each reading with its turn; a single turn stands for all of them."""
@@ -211,7 +241,8 @@ def make(options: TaskOptions) -> NqDocuments:
     documents = options.extra.get("documents", DOCUMENTS)
     budgets = options.extra.get("budget", "characters,tokens")
     readings = readings_of(documents, budgets, len(data.passages))
-    return NqDocuments(data, readings, data_hash([], digest, readings))
+    words = number_of(options, "answer_words", ANSWER_WORDS)
+    return NqDocuments(data, readings, data_hash([], digest, readings), words)
 
 
 ENTRY = TaskEntry(
@@ -226,5 +257,6 @@ ENTRY = TaskEntry(
         "documents": f"how many a fixed-context reader is shown, several with commas ({DOCUMENTS})",
         "budget": "how they are cut to fit: tokens, characters (the paper's flaw), whole; several with commas "
         "(characters,tokens)",
+        **WORDS_OPTION,
     },
 )

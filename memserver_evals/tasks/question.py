@@ -10,11 +10,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from memserver.errors import InvalidInput
-from memserver_evals.scoring.text import contains
+from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
 from memserver_evals.tasks.read_task import ReadTask
 from memserver_evals.tasks.registry import TaskOptions
 
+WORDS_OPTION = {"answer_words": f"so many words of an answer count ({ANSWER_WORDS})"}
 STEP = timedelta(minutes=1)
 """Between two utterances of a session, whose data says only when it began."""
 
@@ -58,6 +59,24 @@ class QuestionTask(ReadTask[Question]):
 
     main_score = "containment"
 
+    def __init__(
+        self, examples: Sequence[Question], data_hash: str, answer_words: int = ANSWER_WORDS
+    ) -> None:
+        """Make it.
+
+        Args:
+            examples: that were read from data with this hash.
+            data_hash: of the data.
+            answer_words: so many words of an answer count.
+        """
+        super().__init__(examples, data_hash)
+        self._answer_words = answer_words
+
+    def counted(self, example: Question, played: Played) -> str:
+        """The part of the answer that counts; where a right one is longer, as much as that has."""
+        most = max(self._answer_words, *map(count_words, example.golds))
+        return first_words(played.answer, most)
+
     @override
     def groups(self, example: Question) -> Groups:
         return example.groups
@@ -68,10 +87,16 @@ class QuestionTask(ReadTask[Question]):
 
     @override
     def score(self, example: Question, played: Played) -> Scores:
+        golds = example.golds + example.extra_golds
         return {
-            "containment": float(contains(played.answer, example.golds + example.extra_golds)),
+            "containment": float(contains(self.counted(example, played), golds)),
+            "containment_whole": float(contains(played.answer, golds)),
             "evidence_found": evidence_found(example.evidence, played),
         }
+
+    def evidence(self, example: Question) -> frozenset[str]:
+        """The ids of the utterances with the answer."""
+        return example.evidence
 
     @override
     def reward(self, example: Question, played: Played) -> float:
@@ -79,17 +104,20 @@ class QuestionTask(ReadTask[Question]):
 
     @override
     def claim(self, example: Question, played: Played) -> Claim | None:
-        return Claim(example.question, example.golds, played.answer, example.kind)
+        answer = self.counted(example, played)
+        return Claim(example.question, example.golds, answer, example.kind)
 
 
 def evidence_found(evidence: frozenset[str], played: Played, first: int | None = None) -> float:
     """The share of the evidence among what was retrieved (the first so many of it).
 
-    nan where the data names no evidence, and where nothing was retrieved at all: then the system doesn't
-    retrieve, or didn't this time, and the answer's own score tells the rest.
+    nan where the data names no evidence, and where the system doesn't retrieve. One that could have searched
+    and didn't has found nothing.
     """
-    found = [each.id for turn in played.turns for each in turn.reply.found]
-    if not evidence or not found:
+    replies = [turn.reply for turn in played.turns]
+    found = [each.id for reply in replies for each in reply.found]
+    could = any(reply.searches is not None for reply in replies)
+    if not evidence or not (found or could):
         return math.nan
     return len(evidence & set(found[:first])) / len(evidence)
 
@@ -100,6 +128,14 @@ def data_hash(paths: Sequence[Path], *choices: object) -> str:
     for path in paths:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def number_of(options: TaskOptions, name: str, default: int) -> int:
+    """An option that is a number from 1. Raises InvalidInput."""
+    given = options.extra.get(name, str(default))
+    if not given.isdecimal() or int(given) < 1:
+        raise InvalidInput(f"{name} is a number from 1, not {given!r}.")
+    return int(given)
 
 
 def choice(options: TaskOptions, name: str, among: Sequence[str]) -> str:

@@ -37,6 +37,8 @@ class TaskEntry:
         systems: the only ones that can play it; empty: all that can use its material.
         needs: files in the data folder, or what else it needs; empty where it makes its own.
         options: its own options, name and one line each.
+        windows: tokens that systems may use where the command line doesn't say, and those of the system full;
+            None: all that the model has.
         make: makes it; bad data or a bad option raises InvalidInput.
     """
 
@@ -47,6 +49,7 @@ class TaskEntry:
     systems: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[int | None, int | None] = (2048, 8192)
 
 
 def find_task(entries: Mapping[str, TaskEntry], name: str) -> TaskEntry:

@@ -30,7 +30,7 @@ async def memory(
 ) -> AsyncIterator[MemorySystem]:
     with ExitStack() as stack:
         stack.enter_context(endpoints(rule, monkeypatch, home, **(served or {})))
-        name = "oracle-search" if oracle else "memserver"
+        name = "ten-searches-pasted" if oracle else "memserver"
         found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
         if oracle:
             async with AsyncClient(found.oracle_memserver) as client:

@@ -80,15 +80,6 @@ async def test_what_does_not_fit_is_cut_from_the_oldest_and_the_share_is_told() 
     assert reply.share_fitted == pytest.approx(shown / 100, abs=0.02)
 
 
-async def test_a_small_window_is_kept_though_the_model_has_more() -> None:
-    told = model(window=2000)
-    reply = await ask(system(told, Everything(30)), Material(history(FACTS * 5)))
-    assert reply.share_fitted is not None
-    assert reply.share_fitted < 0.5
-    assert "I play chess" in told.writes[0][0].text
-    assert told.writes[0][0].text.count("Ada:") < 10
-
-
 async def test_documents_come_before_history_and_the_best_are_kept() -> None:
     told = model(window=300)
     library = Library("l", tuple(Document(f"d{n}", f"text number {n}") for n in range(200)))
@@ -166,6 +157,15 @@ async def test_the_summary_stands_for_the_history_and_what_it_cost_is_counted() 
     assert [each.purpose for each in reply.exchanges] == ["summary", "answer"]
     assert reply == again  # whether it was made for another example before
     assert len(told.writes) == 3
+
+
+async def test_a_summary_can_be_an_extract_that_asks_the_model_nothing() -> None:
+    told = model()
+    choice = Summarised(Speaker(told, 100), Prompts(), 200, "extract")
+    reply = await ask(system(told, choice), Material(history(FACTS)))
+    assert "I live in Bergen" in told.writes[-1][0].text
+    assert [each.purpose for each in reply.exchanges] == ["answer"]
+    assert len(told.writes) == 1
 
 
 async def test_a_model_that_says_nothing_has_answered_with_an_error() -> None:

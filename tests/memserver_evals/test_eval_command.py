@@ -25,31 +25,59 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in SAME}
 
 
-def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
+def test_every_system_is_run_and_the_script_that_searches_ends_at_every_value(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    with endpoints(echo, monkeypatch, tmp_path):
+    with endpoints(echo, monkeypatch, tmp_path, context_window=4096):
         done = evaluate(
             "nested-kv", "--system", "all", *SMALL, "--out", str(out), database=database
         )
     assert done.error is None, done.output
     found = means(out, "accuracy")
-    assert set(found) == {"memserver", "full", "window", "retrieval", "oracle-search"}
-    assert found["oracle-search"] == 1.0
+    assert set(found) == {
+        "memserver",
+        "memserver-auto",
+        "full",
+        "window",
+        "retrieval",
+        "copying",
+        "ten-searches-pasted",
+    }
+    assert found["ten-searches-pasted"] == 1.0
+    assert found["copying"] == 0.2, "what needs one look-up"
     assert found["memserver"] == 0.0
+    searches = {name: one["searches"] for name, one in results(out)["systems"].items()}
+    pasted = searches.pop("ten-searches-pasted")
+    assert pasted["own"] > 1
+    assert 0 < pasted["own_right"] <= 1
+    assert searches.pop("memserver") == {"own": 0, "own_right": None, "auto": 0, "auto_right": None}
+    assert searches.pop("memserver-auto")["own"] == 0
+    assert set(searches.values()) == {None}
+    assert results(out)["systems"]["copying"]["answer_words"] == 10
+    assert results(out)["run"]["windows"] == {
+        "memserver": 2048,
+        "memserver-auto": 2048,
+        "full": 4096,
+        "window": 2048,
+        "retrieval": 2048,
+        "copying": None,
+        "ten-searches-pasted": None,
+    }, "the model has 4,096, less than full may use"
     pages = {name: one["page_characters"] for name, one in results(out)["systems"].items()}
-    assert 100 < pages.pop("oracle-search") < 2_000
+    assert 100 < pages.pop("ten-searches-pasted") < 2_000
     assert set(pages.values()) == {None}
-    assert re.search(r"oracle-search .* \d+ chars ", done.output)
+    assert re.search(r"ten-searches-pasted .* \d+ chars ", done.output)
     by_level = results(out)["groups"]["level"]
     assert [each["value"] for each in by_level] == [0, 1, 2, 3, 4]
     assert {
-        each["systems"]["oracle-search"]["scores"]["accuracy"]["mean"] for each in by_level
+        each["systems"]["ten-searches-pasted"]["scores"]["accuracy"]["mean"] for each in by_level
     } == {1.0}
     rows = lines(out / "played.jsonl")
-    assert len(rows) == 5 * 10
+    assert len(rows) == 7 * 10
     for row in rows:
+        if row["system"] == "copying":
+            continue
         [turn] = row["played"]["turns"]
         assert turn["reply"]["exchanges"], row["system"]
         assert turn["reply"]["tokens_in"] > 0
@@ -60,10 +88,10 @@ def test_every_system_is_run_and_the_oracle_reaches_the_ceiling(
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
     for picture in ("scores.png", "by-level.png"):
         assert (out / picture).read_bytes().startswith(b"\x89PNG")
-    assert "oracle-search" in page
+    assert "ten-searches-pasted" in page
 
 
-def test_the_tables_of_a_run_are_printed_as_markdown(
+def test_the_tables_of_a_run_are_printed_as_markdown_and_several_runs_drawn_in_one_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -73,11 +101,19 @@ def test_the_tables_of_a_run_are_printed_as_markdown(
     shown = evaluate("tables", str(out))
     assert shown.error is None
     found = shown.output.splitlines()
-    assert found[2].startswith("| system | examples | accuracy | contained |")
-    assert found[4].startswith("| full | 10 | 0.000 [0.00, 0.31] | ")
+    assert found[2].startswith(
+        "| system | window | examples | accuracy | contained | answer words |"
+    )
+    assert found[4].startswith("| full | 8,192 | 10 | 0.000 [0.00, 0.31] | ")
+    assert found[5].startswith("| window | 2,048 | 10 | 0.000 [0.00, 0.31] | ")
     assert "| level | full | window |" in found
     missing = evaluate("tables", str(tmp_path))
     assert isinstance(missing.error, InvalidInput)
+    picture = tmp_path / "all.png"
+    drawn = evaluate("picture", str(out), str(out), "--out", str(picture))
+    assert drawn.error is None, drawn.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert isinstance(evaluate("picture", str(tmp_path)).error, InvalidInput)
 
 
 def test_a_run_is_gone_on_with_and_another_one_refused_its_folder(
@@ -126,7 +162,7 @@ def test_two_systems_are_compared_on_the_same_examples(
         return pairs.get(key, "I don't know.")
 
     out = tmp_path / "run"
-    asked = ("nested-kv", "--set", "each=6", "--set", "pairs=40", "--window-tokens", "300")
+    asked = ("nested-kv", "--set", "each=6", "--set", "pairs=40", "--context-window", "700")
     with endpoints(echo, monkeypatch, tmp_path, summary=reads_the_prompt):
         done = evaluate(*asked, "--system", "full", "--system", "window", "--out", str(out))
         assert done.error is None
@@ -179,6 +215,7 @@ def test_bad_wishes_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
         (("--system", "nobody"), "no system 'nobody'"),
         (("--system", "summary"), "can't do nested-kv"),
         (("--set", "each"), "key=value"),
+        (("--agent", "history"), "--agent history: it is key=value"),
         (("--set", "source=file"), "no data folder"),
         (("--set", "levels=3"), "no option"),
         (("--data", str(tmp_path)), "nested_kv_base"),
@@ -214,10 +251,10 @@ def test_an_endpoint_that_goes_down_ends_the_run_and_loses_nothing(
 def test_the_list_names_tasks_and_systems_and_show_says_what_a_task_needs() -> None:
     done = evaluate("list")
     assert done.error is None
-    for told in ("nested-kv", "longmemeval", "oracle-search", "eval show TASK"):
+    for told in ("nested-kv", "longmemeval", "ten-searches-pasted", "eval show TASK"):
         assert told in done.output
     shown = evaluate("show", "nested-kv").output
-    for told in ("nested_kv.jsonl", "--data", "pairs in each look-up", "oracle-search"):
+    for told in ("nested_kv.jsonl", "--data", "pairs in each look-up", "ten-searches-pasted"):
         assert told in shown
     as_json = json.loads(evaluate("list", "--json").output)
     [nested] = [each for each in as_json["tasks"] if each["name"] == "nested-kv"]
@@ -238,9 +275,11 @@ def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(
         )
         monkeypatch.delenv("MEMSERVER_LLM_BASE_URL")
         asked = ("nested-kv", "--system", "memserver", *SMALL, "--out", str(out))
-        done = evaluate(*asked, "--url", there.memserver)
+        done = evaluate(*asked, "--url", there.memserver, "--agent", "max_output_tokens=256")
     assert done.error is None, done.output
     replies = [row["played"]["turns"][0]["reply"] for row in lines(out / "played.jsonl")]
     assert len(replies) == 10
     assert all(reply["text"].startswith("echo: What is the value") for reply in replies)
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["options"]["agent"] == {"max_output_tokens": 256}
     assert all(reply["tokens_in"] > 0 and not reply["exchanges"] for reply in replies)

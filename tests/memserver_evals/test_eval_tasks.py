@@ -14,6 +14,7 @@ from memserver.errors import BadData, InvalidInput
 from memserver.testing.scripted_rules import echo
 from memserver_evals.report.plots import families
 from memserver_evals.runs.results import Row, tabulate
+from memserver_evals.runs.searches import Searches, SearchMeans
 from tests.memserver_evals import rows
 from tests.memserver_evals.support import endpoints, evaluate, means, results
 from tests.support.http_app import Current
@@ -30,9 +31,11 @@ def test_the_oracle_finds_what_was_said_in_an_earlier_session(
             "msc", "--system", "oracle-search", "--system", "full", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
-    assert means(out, "containment") == {"oracle-search": 1.0, "full": 0.0}
-    assert means(out, "evidence_found")["oracle-search"] == 1.0
-    assert set(means(out, "judge_string")) == {"oracle-search", "full"}
+    assert means(out, "containment") == {"ten-searches-pasted": 1.0, "full": 0.0}
+    assert means(out, "evidence_found")["ten-searches-pasted"] == 1.0
+    compared = evaluate("compare", f"{out}:full", f"{out}:oracle-search", "--json")
+    assert json.loads(compared.output)["b"].endswith("ten-searches-pasted"), "the old name works"
+    assert set(means(out, "judge_string")) == {"ten-searches-pasted", "full"}
 
 
 def test_an_overheard_conversation_is_searched_by_who_spoke(
@@ -42,7 +45,7 @@ def test_an_overheard_conversation_is_searched_by_who_spoke(
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "locomo", "--system", "oracle-search", "--set", "adversarial=without", "--data", str(folder), "--out", str(out), database=database,
+            "locomo", "--system", "ten-searches-pasted", "--set", "adversarial=without", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
     [first, *_] = [json.loads(line) for line in (out / "examples.jsonl").read_text().splitlines()]
@@ -55,16 +58,17 @@ def test_documents_are_searched_and_shown_in_growing_numbers_and_the_curve_is_dr
     out = tmp_path / "run"
     with endpoints(echo, monkeypatch, tmp_path):
         done = evaluate(
-            "nq", "--system", "oracle-search", "--system", "retrieval", "--set", "documents=1,2", "--data", str(folder), "--out", str(out), database=database,
+            "nq", "--system", "ten-searches-pasted", "--system", "retrieval", "--set", "documents=1,2", "--data", str(folder), "--out", str(out), database=database,
         )  # fmt: skip
     assert done.error is None, done.output
-    assert means(out, "accuracy@1") == {"oracle-search": 1.0, "retrieval": 0.0}
-    assert means(out, "gold_found")["oracle-search"] == 1.0
+    assert means(out, "accuracy@1") == {"ten-searches-pasted": 0.0, "retrieval": 0.0}
+    assert means(out, "accuracy_whole") == {"ten-searches-pasted": 1.0, "retrieval": 0.0}
+    assert means(out, "gold_found")["ten-searches-pasted"] == 1.0
     assert (out / "curve-accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert "Accuracy at growing numbers" in (out / "report.html").read_text(encoding="utf-8")
     played = [json.loads(line) for line in (out / "played.jsonl").read_text().splitlines()]
     turns = {each["system"]: each["played"]["turns"] for each in played}
-    assert (len(turns["oracle-search"]), len(turns["retrieval"])) == (1, 4)
+    assert (len(turns["ten-searches-pasted"]), len(turns["retrieval"])) == (1, 4)
     shown = [str(each["reply"]["exchanges"][-1]["prompt"]) for each in turns["retrieval"]]
     assert ["made of rock" in each for each in shown].count(True) >= 2
 
@@ -172,3 +176,20 @@ def test_scores_at_a_number_are_a_curve_and_no_column() -> None:
     assert list(table.curves["accuracy"]) == ["5", "10", "all"]
     assert table.curves["accuracy"]["10"]["s"].mean == 1
     assert families(table) == {"accuracy": ["accuracy", "accuracy_characters"]}
+
+
+def test_a_table_says_how_often_was_searched_and_found_automatic_searches_apart() -> None:
+    made = [Searches(2, 1, 1, 1), Searches(0, 0, 1, 0), Searches(1, 1, 0, 0), Searches(5, None)]
+    rows_ = [
+        Row("s", str(number), {}, str(number), {"accuracy": 1.0}, 1.0, "a b", 1, 1, searches=each)
+        for number, each in enumerate(made)
+    ]
+    quiet = Row("t", "0", {}, "0", {"accuracy": 1.0}, 1.0, "", 1, 1)
+    table = tabulate(Measured(), [*rows_, quiet])  # type: ignore[arg-type]
+    assert table.overall["t"].searches is None
+    assert table.overall["s"].answer_words == 2
+    searches = table.overall["s"].searches
+    assert searches == SearchMeans(2.0, 2 / 3, 0.5, 0.5), "of searches whose evidence is known"
+    assert searches.shown() == ("2.00, automatic 0.50", "0.67, automatic 0.50")
+    assert SearchMeans(0.0, None, 0.0, None).shown() == ("0.00", "-")
+    assert Row.read(json.dumps(rows_[0].as_json())) == rows_[0]

@@ -6,14 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from memserver.errors import ModelUnavailable
+from memserver.client.failures import error_of
+from memserver.errors import MemserverError, ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, Rule, Step, say
 from memserver.testing.scripted_rules import last_user_text
+from memserver_evals.runs.searches import Searches, count_searches
+from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.memory import MemorySystem
-from memserver_evals.systems.oracle import tell
+from memserver_evals.systems.oracle import searches_made, tell
 from memserver_evals.systems.recording import RemoteRecorder
-from memserver_evals.task import Document, Library, Material, Session, Utterance
+from memserver_evals.task import (
+    Document,
+    Library,
+    Material,
+    Played,
+    Reply,
+    Search,
+    Session,
+    Turn,
+    Utterance,
+)
 from tests.memserver_evals.memories import memory
 from tests.support.server import OneDatabase
 
@@ -38,13 +51,13 @@ LIBRARY = Library(
 )
 
 
-def searching(tool: str, query: str) -> Rule:
+def searching(tool: str, query: str, page: int = 1) -> Rule:
     """Searches once, and then says what came of it."""
 
     def rule(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
         if prompt[-1].role == "tool":
             return say(prompt[-1].text, inner_thought="I tell.")
-        arguments = {"query": query, "page": 1, "request_heartbeat": True, "inner_thought": "?"}
+        arguments = {"query": query, "page": page, "request_heartbeat": True, "inner_thought": "?"}
         return Call(tool, arguments)
 
     return rule
@@ -94,6 +107,70 @@ async def test_documents_are_found_by_their_ids_and_stored_once(
         async with again.begin("e3", Material(library=LIBRARY)):
             pass
         assert len((await system.client.collections.list()).items) == 1
+
+
+async def test_every_search_is_kept_with_what_it_found_also_one_that_failed(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [("cat", 1), ("dog", 1), ("cat", -1)]
+
+    def three_times(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        made = len(searches_made(prompt))
+        if made == len(wanted):
+            return say("Tom.", inner_thought="I know.")
+        query, page = wanted[made]
+        return searching("recall_memory_search_ignore_case", query, page)(prompt[:1], tools)
+
+    async with (
+        memory(three_times, database, monkeypatch, tmp_path) as system,
+        system.begin("e1", Material(SESSIONS)) as conversation,
+    ):
+        reply = await conversation.say("What is its name?", at=ASKED)
+    assert reply.searches == (Search("cat", ("s1.1",)), Search("dog"), Search("cat"))
+
+
+async def test_a_search_that_the_server_made_is_kept_apart_from_those_of_the_agent(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [
+        Utterance("user", f"{'filler ' * 60}{number}", BEGAN + timedelta(days=3, minutes=number))
+        for number in range(60)
+    ]
+    sessions = (*SESSIONS, Session(BEGAN + timedelta(days=3), tuple(old)))
+
+    def searches_too(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+        if any(made.call.arguments.get("query") == "dog" for made in searches_made(prompt)):
+            return say("Tom.", inner_thought="I know.")
+        return searching("recall_memory_search_ignore_case", "dog")(prompt[:1], tools)
+
+    options = {"auto_recall": True, "context_window": 2048}
+    async with (
+        memory(searches_too, database, monkeypatch, tmp_path, options=options) as system,
+        system.begin("e1", Material(sessions)) as conversation,
+    ):
+        reply = await conversation.say("What is the cat named?", at=ASKED)
+    assert reply.searches is not None
+    by_server, own = reply.searches
+    assert (by_server.query, by_server.auto) == ("What is the cat named?", True)
+    assert "s1.1" in by_server.found
+    assert own == Search("dog")
+    played = Played((Turn("?", reply),))
+    assert count_searches(played, frozenset({"s1.1"})) == Searches(1, 0, 1, 1)
+
+
+async def test_only_who_has_documents_in_a_storage_is_asked_to_search_there(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = searching("archival_memory_search", "harbour")
+    told = {"instructions": "Answer briefly.", "look_up": "Keep searching your storage."}
+    async with memory(rule, database, monkeypatch, tmp_path) as system:
+        async with system.begin("e1", Material(library=LIBRARY, **told)) as conversation:
+            with_documents = await conversation.say("Where?")
+        async with system.begin("e2", Material(SESSIONS, **told)) as conversation:
+            without = await conversation.say("Where?", at=ASKED)
+    assert "Answer briefly. Keep searching your storage." in str(with_documents.exchanges[0].prompt)
+    assert "Answer briefly." in str(without.exchanges[0].prompt)
+    assert "Keep searching" not in str(without.exchanges[0].prompt)
 
 
 async def test_an_example_s_own_documents_go_with_it(
@@ -185,3 +262,13 @@ async def test_a_recorder_or_an_oracle_that_is_down_is_an_outage_to_try_again_af
     for hints in (("blue",), ()):
         with pytest.raises(ModelUnavailable, match="doesn't answer"):
             await tell(url, "agent", hints)
+
+
+def test_a_fault_of_the_server_is_no_answer_of_the_model() -> None:
+    fault = error_of({"error": {"code": "internal_error", "message": "The server has a fault."}})
+    late = error_of({"error": {"code": "turn_timeout", "message": "It took too long."}})
+    assert fault is not None
+    assert late is not None
+    with pytest.raises(MemserverError, match="fault"):
+        failed_reply(fault)
+    assert failed_reply(late) == Reply("", error="turn_timeout")

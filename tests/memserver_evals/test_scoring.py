@@ -12,9 +12,11 @@ from memserver_evals.scoring.similarity import cosine, csim
 from memserver_evals.scoring.text import (
     contains,
     contains_substring,
+    count_words,
     exact_match,
+    first_words,
     normalise,
-    rouge_l_recall,
+    rouge_l,
     squad_normalise,
 )
 
@@ -86,15 +88,31 @@ def test_exact_match_knows_case_articles_and_punctuation() -> None:
     assert not exact_match("Malta and Gozo", ["malta"])
 
 
-def test_rouge_l_recall_is_the_share_of_the_right_words_in_order() -> None:
-    """Of `the cat sat on the mat`, `the mat the cat sat` has `the cat sat` in order: 3 of 6."""
+def test_rouge_l_is_the_share_of_the_right_words_and_of_the_said_ones_in_order() -> None:
+    """Of `the cat sat on the mat`, `the mat the cat sat` has `the cat sat` in order: 3 of 6, and of 5."""
     pytest.importorskip("rouge_score")
     gold = "the cat sat on the mat"
-    assert rouge_l_recall("the mat the cat sat", [gold]) == pytest.approx(3 / 6)
-    assert rouge_l_recall("no such animal", [gold]) == 0
-    assert rouge_l_recall(f"I say {gold} all day", [gold]) == 1
-    assert rouge_l_recall("cats", ["dog", "cat"]) == 1, "the best right answer counts, stemmed"
-    assert rouge_l_recall("", [gold]) == 0
+    assert rouge_l("the mat the cat sat", [gold]) == pytest.approx((3 / 6, 3 / 5))
+    assert rouge_l("no such animal", [gold]) == (0, 0)
+    assert rouge_l(f"I say {gold} all day", [gold]) == pytest.approx((1, 6 / 10))
+    assert rouge_l("cats", ["dog", "cat"]) == (1, 1), "the best right answer counts, stemmed"
+    assert rouge_l("", [gold]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("one two three four", "one two three"),
+        ("one two", "one two"),
+        ("", ""),
+        ("I don't know, really", "I don't know"),
+        ("one-two_three/four", "one-two_three"),
+        ("(one) ... two! three. Four", "(one) ... two! three"),
+    ],
+)
+def test_only_the_first_words_of_a_text_are_kept_whatever_parts_them(text: str, first: str) -> None:
+    assert first_words(text, 3) == first
+    assert count_words(first) == min(3, count_words(text))
 
 
 LOCOMO = [

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isnan
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -105,9 +107,56 @@ async def test_the_sessions_of_msc_are_a_history_with_real_gaps_and_the_question
     assert scores["rouge_l_recall"] == pytest.approx(2 / 3), (
         "`a … copy` or `a … stradivarius` of three words"
     )
+    assert scores["rouge_l_precision"] == pytest.approx(2 / 7)
     claim = task.claim(example, played)
     assert claim is not None
     assert (claim.kind, claim.gold) == ("msc", ("A Stradivarius copy!",))
+
+
+@pytest.mark.parametrize(("words", "counts"), [("15", 0), ("16", 1)])
+def test_of_an_answer_only_the_first_words_count_for_scores_reward_and_judges(
+    words: str, counts: float, folder: Path
+) -> None:
+    """Whoever pastes all that was said is right no more often than by chance."""
+    pytest.importorskip("rouge_score")
+    task = msc.make(options(folder, answer_words=words))
+    [example] = task.examples()
+    pasted = Played((Turn("?", Reply(f"{'bees ' * 15}Stradivarius")),))
+    scores = task.score(example, pasted)
+    assert scores["containment"] == task.reward(example, pasted) == counts
+    assert scores["containment_whole"] == 1
+    assert bool(scores["rouge_l_recall"]) is bool(counts)
+    claim = task.claim(example, pasted)
+    assert claim is not None
+    assert ("Stradivarius" in claim.answer) is bool(counts)
+
+
+def test_a_right_answer_that_is_longer_may_be_said_whole(tmp_path: Path) -> None:
+    row = rows.longmemeval(answer=" ".join(f"boat{n}" for n in range(20)))
+    rows.document(tmp_path / "longmemeval_s.json", [row])
+    task = longmemeval.make(options(tmp_path, answer_words="3"))
+    [example] = task.examples()
+    said = Played((Turn("?", Reply(example.golds[0])),))
+    assert task.score(example, said)["containment"] == 1
+
+
+@pytest.mark.parametrize("name", ["msc", "locomo", "longmemeval", "nq"])
+@pytest.mark.parametrize("words", ["0", "few", "-1"])
+def test_a_number_of_words_that_is_none_is_refused(name: str, words: str, folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="answer_words is a number from 1"):
+        TASKS[name].make(options(folder, answer_words=words))
+
+
+@pytest.mark.parametrize("task", [msc, opener])
+def test_dialogues_are_halved_by_the_checksum_of_their_ids(task: Any, tmp_path: Path) -> None:
+    rows.lines(tmp_path / "msc.jsonl", [rows.msc(f"made_{number}") for number in range(20)])
+    kept = {half: task.make(options(tmp_path, half=half)) for half in ("all", "even", "odd")}
+    ids = {half: [each.id for each in made.examples()] for half, made in kept.items()}
+    assert ids["even"] == [each for each in ids["all"] if crc32(each.encode()) % 2 == 0]
+    assert sorted(ids["even"] + ids["odd"]) == sorted(ids["all"])
+    assert len({made.data_hash for made in kept.values()}) == 3
+    with pytest.raises(InvalidInput, match="half is all or even or odd"):
+        task.make(options(tmp_path, half="third"))
 
 
 async def test_a_session_that_is_longer_than_the_gap_after_it_ends_before_the_next_begins(
@@ -135,7 +184,9 @@ def test_evidence_counts_where_something_was_retrieved(folder: Path) -> None:
 
     assert score("3:0", "1:1") == 1
     assert score("1:1") == 0
-    assert isnan(score())
+    assert isnan(score()), "a system that doesn't retrieve"
+    searched = Played((Turn("?", Reply("x", searches=())),))
+    assert task.score(example, searched)["evidence_found"] == 0, "it could have searched"
 
 
 def test_the_published_questions_are_read_by_their_form(tmp_path: Path) -> None:
@@ -147,6 +198,26 @@ def test_the_published_questions_are_read_by_their_form(tmp_path: Path) -> None:
     assert [each.role for each in example.material.sessions[1].utterances] == ["user", "assistant"]
     with pytest.raises(BadData, match="no dialogue in it has a question"):
         msc.make(options(tmp_path, evidence="known"))
+
+
+def test_the_session_in_which_is_asked_can_be_history_too(folder: Path) -> None:
+    published = rows.lines(folder / "published.jsonl", [rows.self_instruct()])
+    told: dict[str, str] = {"file": published.name}
+    [before] = msc.make(options(folder, **told)).examples()
+    task = msc.make(options(folder, **told, sessions="5"))
+    [example] = task.examples()
+    said = [[each.text for each in session.utterances] for session in example.material.sessions]
+    assert len(said) == len(before.material.sessions) + 1
+    assert said[-1] == ["Back again."]
+    last = example.material.sessions[-1]
+    assert last.began == before.at
+    assert example.at == last.utterances[-1].at + timedelta(minutes=1)
+    assert task.data_hash != msc.make(options(folder, **told)).data_hash
+    with pytest.raises(InvalidInput, match=r"msc\.jsonl has no fifth session"):
+        msc.make(options(folder, sessions="5"))
+    rows.lines(published, [rows.self_instruct(dialog=[])])
+    with pytest.raises(BadData, match=r"record 1.*there is no fifth session"):
+        msc.make(options(folder, **told, sessions="5"))
 
 
 # --- opener
@@ -210,6 +281,7 @@ async def test_a_fixed_context_reader_is_asked_once_for_each_number_of_documents
     scores = task.score(example, played)
     assert {name: value for name, value in scores.items() if name.startswith("acc")} == {
         "accuracy": 0,
+        "accuracy_whole": 0,
         "accuracy_characters@1": 1,
         "accuracy_characters@2": 0,
         "accuracy@1": 1,
@@ -250,6 +322,21 @@ async def test_a_system_that_searches_for_itself_is_asked_once_and_its_answer_st
     scores = task.score(example, played)
     assert {value for name, value in scores.items() if name.startswith("accuracy")} == {1.0}
     assert scores["gold_found"] == 0
+
+
+async def test_of_an_answer_from_documents_the_first_words_count_and_the_document_quoted_does_not(
+    folder: Path,
+) -> None:
+    task = nq.make(options(folder))
+    [example] = task.examples()
+    for said, right, whole in (
+        ("ANSWER: rock, DOCUMENT: The Moon is made of cheese.", 1, 1),
+        (f"ANSWER: {'cheese ' * 15}rock", 0, 1),
+        ("ANSWER: cheese, DOCUMENT: The Moon is made of rock.", 0, 0),
+    ):
+        scores = task.score(example, Played((Turn("?", Reply(said)),)))
+        assert (scores["accuracy"], scores["accuracy_whole"]) == (right, whole)
+        assert scores["accuracy@all"] == right
 
 
 def test_questions_without_distractors_are_asked_only_on_demand(folder: Path) -> None:
@@ -297,7 +384,8 @@ async def test_a_conversation_of_locomo_is_overheard_under_names_and_scored_by_c
     assert task.score(hop, played)["f1"] == pytest.approx(0.5)
     assert task.score(year, played)["f1"] == 0
     assert task.score(trap, played) == pytest.approx(
-        {"f1": 1, "containment": 1, "evidence_found": float("nan")}, nan_ok=True
+        {"f1": 1, "containment": 1, "containment_whole": 1, "evidence_found": float("nan")},
+        nan_ok=True,
     )
     claims = [task.claim(each, played) for each in (hop, trap)]
     assert [claim.kind for claim in claims if claim] == ["locomo", "locomo:abstention"]

@@ -35,7 +35,7 @@ def page_in(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FrontendTask:
-    """An agent writes a page, hears how its picture differs, and writes it anew.
+    """An agent writes a page, hears how its picture differs, and writes it again.
 
     Attributes:
         all_examples: the tasks to play.
@@ -94,7 +94,7 @@ class FrontendTask:
         return {"measure": self.similarity.name}
 
     async def play(self, example: FrontendExample, system: System) -> Played:
-        """Let the agent mend its page until its turns are used up or the human is content.
+        """Let the agent fix its page until its turns are used up or the human is content.
 
         Raises:
             ModelError: an endpoint gave no answer.

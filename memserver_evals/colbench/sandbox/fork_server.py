@@ -344,7 +344,7 @@ def _confine(host: _Host, limits: Limits, result: int) -> None:
 
 
 def _run(source: str, calls: list[str]) -> None:
-    """Run the source anew for each call, and write a line of what the call returns."""
+    """Run the source again for each call, and write a line of what the call returns."""
     code: CodeType | None = None
     for expression in calls:
         try:
