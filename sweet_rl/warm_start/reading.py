@@ -25,6 +25,8 @@ LONGEST_SAID = 190
 """Characters of a message: the local model's calls hold 200 in one argument."""
 LONGEST_QUERY = 190
 PAGE_SIZES = (2, 3, 4, 4, 4, 8, 10)
+GONE = 0.05
+"""Of the lessons have lost the line with the answer: with .12 a model gives up on one in six that it could answer."""
 _CANT_FIND = "I can't find that."
 _WORD = re.compile(r"[\w']+")
 _INSTRUCTIONS = (
@@ -87,7 +89,7 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
         place = talk.place(question)
         said = answer(question, talk.turns[place].speaker if place is not None else "")
         for _ in range(each):
-            gone = place is not None and random.random() < 0.12
+            gone = place is not None and random.random() < GONE
             known = None if gone else place
             told = not_found(random) if gone else said
             near = nearest(question, lines, random)
@@ -115,7 +117,7 @@ def lessons_of_passages(
             said = answer(question, "")
             for _ in range(each):
                 near = nearest(question, lines, random)
-                gone = place is not None and random.random() < 0.12
+                gone = place is not None and random.random() < GONE
                 if gone:
                     near = [one for one in near if one != number]
                 told = not_found(random) if gone else said

@@ -6,7 +6,13 @@ from typing import Any
 from rich.table import Table
 
 Figures = dict[str, Any]
-TESTS = {"values": "new values", "wordings": "and wordings", "kinds": "and kinds"}
+TESTS = {
+    "values": "new values",
+    "wordings": "and wordings",
+    "kinds": "and kinds",
+    "people": "new people",
+    "reading": "reading",
+}
 
 
 def table(figures: Figures) -> Table:
@@ -17,7 +23,7 @@ def table(figures: Figures) -> Table:
     shown = Table("test", "about", "untrained", "trained", title=_title(figures["training"]))
     if "trained" not in figures:
         return shown
-    for test, title in TESTS.items():
+    for test, title in _tested(figures):
         before, after = (figures[model][test] for model in ("untrained", "trained"))
         shown.add_row(title, "all", f"{before['right']:.3f}", f"{after['right']:.3f}")
         for kind, right in after["by_kind"].items():
@@ -49,14 +55,19 @@ def draw(figures: Figures, file: Path) -> None:
 
 
 def _draw_tests(figures: Figures, right: Any) -> None:  # noqa: ANN401 - matplotlib's axes
+    tests = _tested(figures)
     for offset, model, colour in ((-0.2, "untrained", "#bbbbbb"), (0.2, "trained", "#389826")):
-        heights = [figures[model][test]["right"] for test in TESTS]
-        bars = right.bar([x + offset for x in range(len(TESTS))], heights, 0.4, color=colour)
+        heights = [figures[model][test]["right"] for test, _ in tests]
+        bars = right.bar([x + offset for x in range(len(tests))], heights, 0.4, color=colour)
         right.bar_label(bars, fmt="%.2f")
         bars.set_label(model)
     right.set(title="Right turns on what was held out", ylim=(0, 1.1))
-    right.set_xticks(range(len(TESTS)), list(TESTS.values()))
+    right.set_xticks(range(len(tests)), [title for _, title in tests])
     right.legend(loc="upper left")
+
+
+def _tested(figures: Figures) -> list[tuple[str, str]]:
+    return [(test, title) for test, title in TESTS.items() if test in figures["trained"]]
 
 
 def _title(training: Figures) -> str:

@@ -32,7 +32,7 @@ from sweet_rl.warm_start.scoring import (
     score,
 )
 
-TESTS = ("values", "wordings", "kinds")
+TESTS = ("values", "wordings", "kinds", "people", "reading")
 PLAIN_CHATS = {
     "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
@@ -41,7 +41,7 @@ PLAIN_CHATS = {
 DATA = Path(__file__).parent / "data"
 TIMED_STEPS = 20
 SEED = 1
-LONGEST_CHAIN = 3072
+LONGEST_CHAIN = 3584
 """Tokens; longer ones are left out."""
 
 
@@ -54,6 +54,7 @@ class Recipe:
         epochs: at most.
         steps: at most; None leaves it to the epochs.
         batch: chains in a step.
+        accumulate: parts of a step that are computed one after the other, to need less memory.
         rate: the highest learning rate.
         rank: of the adapter.
         plain_share: plain chats for each chain, so that ordinary chat stays.
@@ -64,6 +65,7 @@ class Recipe:
     epochs: float = 3
     steps: int | None = None
     batch: int = 32
+    accumulate: int = 1
     rate: float = 4e-4
     rank: int = 16
     plain_share: float = 0.15
@@ -90,7 +92,8 @@ def plain_chats(*, held_out: bool) -> list[Chain]:
 def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str, Any]:
     """Train an adapter and write it, in bf16, to `out`/adapter; returns the figures of the run."""
     tokenizer = AutoTokenizer.from_pretrained(model_path)
-    chains = list(read_chains(traces / "train.jsonl.gz"))
+    files = sorted(traces.glob("train*.jsonl.gz"))
+    chains = [chain for file in files for chain in read_chains(file)]
     plain = list(
         islice(cycle(plain_chats(held_out=False)), round(recipe.plain_share * len(chains)))
     )
@@ -135,6 +138,7 @@ def examine(
     figures: dict[str, Any] = {
         name: score(model, tokenizer, questions(read_chains(traces / f"{name}.jsonl.gz"), most))
         for name in TESTS
+        if (traces / f"{name}.jsonl.gz").is_file()
     }
     plain = plain_chats(held_out=True)
     answers = generate(
@@ -163,6 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--steps", type=int, help="at most")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--accumulate", type=int, default=1, help="parts of a step")
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
@@ -177,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epochs=options.epochs,
         steps=options.steps,
         batch=options.batch,
+        accumulate=options.accumulate,
         rate=options.rate,
         rank=options.rank,
         adapter=options.adapter,
@@ -209,7 +215,8 @@ def _trainer(
     config = SFTConfig(
         output_dir=str(out),
         max_steps=steps,
-        per_device_train_batch_size=recipe.batch,
+        per_device_train_batch_size=max(1, recipe.batch // recipe.accumulate),
+        gradient_accumulation_steps=recipe.accumulate,
         learning_rate=recipe.rate,
         lr_scheduler_type="cosine",
         warmup_steps=min(30, steps // 5),
