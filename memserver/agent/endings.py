@@ -1,7 +1,9 @@
 """How calls and turns end that could not do what they were for: what the model reads, and the caller."""
 
+from typing import Literal
+
 from memserver.errors import MemserverError, TurnAbandoned
-from memserver.messages import JsonObject
+from memserver.messages import CallRecord, JsonObject
 
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
 DIED = "Its process ended while this ran; whether it took effect is not known."
@@ -10,6 +12,17 @@ CANCELLED = "This was cancelled before it ran."
 NOT_APPROVED = "Nobody approved this in time, so it did not run."
 NO_RESULT = "No result of this came in time; whether it took effect is not known."
 GONE = "This tool is no longer there."
+
+
+def closed_by(record: CallRecord) -> tuple[Literal["done", "failed"], str]:
+    """The state and result of a call that waited, as its answer has them; one that was approved has to run."""
+    answer = record.answer or {}
+    if answer.get("expired"):
+        return "failed", NO_RESULT if record.waits_for == "client" else NOT_APPROVED
+    if record.waits_for == "client":
+        return answer["state"], answer["result"]
+    reason = answer.get("reason")
+    return "failed", f"A person refused this{f': {reason}' if reason else '.'}"
 
 
 def abandoned() -> TurnAbandoned:

@@ -33,10 +33,9 @@ from memserver.agent.endings import (
     DIED,
     GONE,
     INTERRUPTED,
-    NO_RESULT,
-    NOT_APPROVED,
     abandoned,
     as_json,
+    closed_by,
 )
 from memserver.agent.entries import is_sent, prompt_messages
 from memserver.agent.events import (
@@ -420,8 +419,7 @@ class TurnRun:
             As `_act`.
         """
         assert message.call is not None
-        assert message.call.answer is not None
-        answer = message.call.answer
+        answer = message.call.answer or {}
         self._queue.remove(message)
         self._steps -= 1  # it was counted when it was stored
         last = self._is_last
@@ -429,16 +427,9 @@ class TurnRun:
             return "cancelled", await self._close(
                 await self._interrupted(message, CANCELLED), "cancelled"
             )
-        if answer.get("expired"):
-            why = NO_RESULT if message.call.waits_for == "client" else NOT_APPROVED
-            return await self._close_as(message, "failed", why, last=last)
         if answer.get("approved"):
             return await self._run_approved(message, last=last)
-        if message.call.waits_for == "client":
-            return await self._close_as(message, answer["state"], answer["result"], last=last)
-        reason = answer.get("reason")
-        refusal = f"A person refused this{f': {reason}' if reason else '.'}"
-        return await self._close_as(message, "failed", refusal, last=last)
+        return await self._close_as(message, *closed_by(message.call), last=last)
 
     async def _run_approved(self, message: Message, *, last: bool) -> tuple[str | None, bool]:
         assert message.call is not None

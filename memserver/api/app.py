@@ -32,6 +32,7 @@ from memserver.api.routes import (
     messages,
     sections,
     tenants,
+    timers,
     tools,
     working_context,
 )
@@ -106,6 +107,7 @@ def create_app(
         messages,
         working_context,
         sections,
+        timers,
         memory,
         archival,
         collections,

@@ -12,6 +12,7 @@ import memserver.client.document_requests as documents
 import memserver.client.key_requests as keys
 import memserver.client.message_requests as messages
 import memserver.client.section_requests as sections
+import memserver.client.timer_requests as timers
 import memserver.client.tool_requests as tools
 from memserver.client.address import DEFAULT_URL, limits_of
 from memserver.client.awaiting import (
@@ -127,6 +128,15 @@ class AsyncWorkingContexts(AsyncResource):
     all_history = AsyncItems(sections.section_history)
     undo = AsyncMethod(sections.undo_edit)
     restore = AsyncMethod(sections.restore_version)
+
+
+class AsyncTimers(AsyncResource):
+    """Timers, which come to an agent as events."""
+
+    create = AsyncMethod(timers.create_timer)
+    list = AsyncMethod(timers.list_timers)
+    all = AsyncItems(timers.list_timers)
+    delete = AsyncMethod(timers.delete_timer)
 
 
 class AsyncSections(AsyncResource):
@@ -264,6 +274,7 @@ class AsyncClient(AsyncResource):
         calls: that wait for an approval or a result.
         working_context: of an agent.
         sections: by themselves.
+        timers: of an agent.
         recall: everything that was said.
         archival: an agent's passages, and which collections it searches.
         collections: that agents can share.
@@ -304,6 +315,7 @@ class AsyncClient(AsyncResource):
         self.calls = AsyncCalls(self.transport)
         self.working_context = AsyncWorkingContexts(self.transport)
         self.sections = AsyncSections(self.transport)
+        self.timers = AsyncTimers(self.transport)
         self.recall = AsyncRecall(self.transport)
         self.archival = AsyncArchival(self.transport)
         self.collections = AsyncCollections(self.transport)

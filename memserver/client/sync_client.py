@@ -12,6 +12,7 @@ import memserver.client.document_requests as documents
 import memserver.client.key_requests as keys
 import memserver.client.message_requests as messages
 import memserver.client.section_requests as sections
+import memserver.client.timer_requests as timers
 import memserver.client.tool_requests as tools
 from memserver.client.address import DEFAULT_URL, limits_of
 from memserver.client.blocking import Items, Method, Resource, Stream, Transport
@@ -121,6 +122,15 @@ class WorkingContexts(Resource):
     all_history = Items(sections.section_history)
     undo = Method(sections.undo_edit)
     restore = Method(sections.restore_version)
+
+
+class Timers(Resource):
+    """Timers, which come to an agent as events."""
+
+    create = Method(timers.create_timer)
+    list = Method(timers.list_timers)
+    all = Items(timers.list_timers)
+    delete = Method(timers.delete_timer)
 
 
 class Sections(Resource):
@@ -258,6 +268,7 @@ class Client(Resource):
         calls: that wait for an approval or a result.
         working_context: of an agent.
         sections: by themselves.
+        timers: of an agent.
         recall: everything that was said.
         archival: an agent's passages, and which collections it searches.
         collections: that agents can share.
@@ -298,6 +309,7 @@ class Client(Resource):
         self.calls = Calls(self.transport)
         self.working_context = WorkingContexts(self.transport)
         self.sections = Sections(self.transport)
+        self.timers = Timers(self.transport)
         self.recall = Recall(self.transport)
         self.archival = Archival(self.transport)
         self.collections = Collections(self.transport)

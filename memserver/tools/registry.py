@@ -26,6 +26,8 @@ HEARTBEAT = {
     "type": "boolean",
     "description": "true: you get another step after this one, for example to answer.",
 }
+IDLE_THOUGHT = 200
+"""Characters of a thought that is all that a call says, of a small model's too."""
 ToolKind = Literal["memory", "python", "webhook", "mcp", "client"]
 """Who runs it: memserver, a Python function, a webhook, an MCP server, or the caller."""
 
@@ -229,13 +231,15 @@ def make_tool(
 
 
 def idle_tool(name: str, description: str) -> Tool:
-    """A tool without arguments that does nothing, for a step that has to be a call."""
+    """A tool that takes nothing but a thought and does nothing, for a step that has to be a call."""
 
     async def nothing(context: ToolContext) -> str:  # noqa: ARG001 - every tool takes it
         return ""
 
-    schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    return Tool(ToolSpec(name, description, schema), nothing, transactional=True, kind="memory")
+    thought = {**THOUGHT, "maxLength": IDLE_THOUGHT}
+    schema = {"type": "object", "properties": {"inner_thought": thought}}
+    spec = ToolSpec(name, description, {**schema, "additionalProperties": False})
+    return Tool(spec, nothing, transactional=True, kind="memory")
 
 
 def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:

@@ -14,6 +14,7 @@ from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import EventBus
 from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
+from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
@@ -44,6 +45,7 @@ from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
 from memserver.tools.remote import Remote
+from memserver.tools.schedule import schedule_tool
 from memserver.tools.toolbox import Toolbox
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
@@ -211,7 +213,11 @@ async def assemble(
     upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
     registry = ToolRegistry(
         # Too small to think is too small for more after an answer.
-        [*memory_tools(more_after_answer=not settings.llm_thought_last), *tools],
+        [
+            *memory_tools(more_after_answer=not settings.llm_thought_last),
+            schedule_tool(),
+            *tools,
+        ],
         SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
     )
     webhooks = WebhookSender(settings.tool_networks)
@@ -250,7 +256,8 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in, settings),
+        job_handlers(faculties, upkeep, taken_in, settings)
+        | TimerJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
     )
@@ -289,7 +296,8 @@ async def assemble(
 
 def python_tools(settings: Settings) -> list[Tool]:
     """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
-    return load_tools(settings.tools, taken=[tool.spec.name for tool in memory_tools()])
+    ours = [*memory_tools(), schedule_tool()]
+    return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])
 
 
 def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:

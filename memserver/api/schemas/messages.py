@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from memserver.agent.events import End, TurnQueued
 from memserver.agent.transcript import BETWEEN
@@ -38,6 +38,10 @@ class EventIn(Request):
         default=None, description="More of it; custom needs one.", examples=["rules.pdf"]
     )
     stream: bool = Field(default=False, description="Answer as server-sent events.")
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"type": "upload", "text": "rules.pdf"}]}
+    )
 
     @model_validator(mode="after")
     def _told(self) -> Self:

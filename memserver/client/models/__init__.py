@@ -45,6 +45,7 @@ from memserver.client.models.sections import (
     SectionVersion,
     WorkingContext,
 )
+from memserver.client.models.timers import Timer
 from memserver.client.models.tools import (
     AgentTool,
     McpServer,
@@ -89,6 +90,7 @@ __all__ = [
     "SectionVersion",
     "Source",
     "Tenant",
+    "Timer",
     "Tool",
     "ToolCall",
     "ToolKind",

@@ -87,10 +87,12 @@ async def furnish(
     }
     if run_jobs:
         await server.run_jobs()
+    remind = {"in_seconds": 3600, "text": f"of {tenant}"}
     # Every parameter of a path that names somebody's thing, wherever it occurs.
     ids = {
         "document_id": document.json()["id"],
         "section_id": section,
+        "timer_id": (await post(f"agents/{agent}/timers", remind))["id"],
         "agent": agent,
         "collection": collection,
         "passage_id": shared["items"][0]["id"],

@@ -26,6 +26,7 @@ REPLAYED = "Idempotent-Replayed"
 CANCEL = "/turns/{turn}/cancel"
 KEY_OF_A_TURN = (
     "/messages",
+    "/events",
     "/messages/import",
     "/approval",
     "/result",
@@ -80,8 +81,8 @@ def other(request: dict[str, Any]) -> dict[str, Any]:
 def _change(value: Any) -> bool:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for name, item in reversed(list(items)):
-        if name == "role":
-            continue  # it has a few values only
+        if name in {"role", "type"}:
+            continue  # they have a few values only
         if isinstance(item, bool):
             value[name] = not item
             return True

@@ -21,6 +21,7 @@ from memserver.client import (
     key_requests,
     message_requests,
     section_requests,
+    timer_requests,
     tool_requests,
 )
 from memserver.client.awaiting import AsyncResource
@@ -36,6 +37,7 @@ MODULES = (
     key_requests,
     message_requests,
     section_requests,
+    timer_requests,
     tool_requests,
 )
 ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models)\b")

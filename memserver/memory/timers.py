@@ -1,0 +1,43 @@
+"""Setting timers: the timer and the job that lets it go off are stored together."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from memserver.errors import InvalidInput
+from memserver.memory.text import clean
+from memserver.storage import jobs, timers
+from memserver.storage.database import Transaction
+from memserver.storage.jobs import Job
+from memserver.storage.timers import Timer
+
+JOB = "timer"
+"""The job's name."""
+MOST = 1_000
+"""Timers that an agent may have."""
+FARTHEST = timedelta(days=3653)
+
+
+async def set_timer(
+    tx: Transaction, tenant: str, agent_id: UUID, *, text: str, due: datetime, now: datetime
+) -> Timer:
+    """Set a timer for an agent that is there.
+
+    Raises:
+        InvalidInput: the text is empty, the time is over or too far away, or the agent has too many.
+    """
+    words = clean(text).strip()
+    if not words:
+        raise InvalidInput("text: a timer needs one, which the agent reads then.")
+    if due <= now:
+        raise InvalidInput(f"at: {due.isoformat()} is over; now it is {now.isoformat()}.")
+    if due > now + FARTHEST:
+        raise InvalidInput("at: a timer may be ten years away at most.")
+    if await timers.count(tx, agent_id) >= MOST:
+        raise InvalidInput(
+            f"The agent has {MOST:,} timers, which is the most.",
+            hint="Delete some by DELETE /v1/agents/{agent}/timers/{timer_id}.",
+        )
+    timer = await timers.add(tx, tenant, agent_id, words, due)
+    named = {"timer_id": str(timer.id)}
+    await jobs.defer(tx, Job(JOB, tenant, named, key=str(timer.id), due=due))
+    return timer

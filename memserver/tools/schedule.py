@@ -1,0 +1,31 @@
+"""The tool by which an agent sets a timer for itself; only agents that attach it have it."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from memserver.errors import InvalidInput, ToolError
+from memserver.memory.dates import parse_range
+from memserver.memory.timers import set_timer
+from memserver.tools.registry import Tool, ToolContext, make_tool
+
+
+async def schedule_message(
+    context: ToolContext,
+    at: Annotated[str, Field(description="Such as 2026-02-07T18:30.", max_length=40)],
+    text: Annotated[str, Field(description="What to be reminded of.", max_length=2000)],
+) -> str:
+    """Be reminded of something at a time to come: the text comes back then as an event."""
+    try:
+        due, _ = parse_range(at, at, context.now, context.zone)
+        tx = await context.transaction.get()
+        await set_timer(tx, context.tenant, context.agent_id, text=text, due=due, now=context.now)
+    except InvalidInput as error:
+        raise ToolError(error.message) from error
+    return f"Set for {due.isoformat()}."
+
+
+def schedule_tool() -> Tool:
+    """The tool."""
+    return replace(make_tool(schedule_message, transactional=True, kind="memory"), attached=False)
