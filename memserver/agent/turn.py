@@ -9,7 +9,6 @@ pressure the alert's steps follow the answer (`pressure`).
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -17,15 +16,8 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import (
-    SHORT_TEXT,
-    Frame,
-    Mind,
-    count_entry,
-    count_prompt,
-    frame,
-    render_queue,
-)
+from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
 from memserver.agent.endings import (
     CANCELLED,
@@ -37,7 +29,7 @@ from memserver.agent.endings import (
     as_json,
     closed_by,
 )
-from memserver.agent.entries import is_sent, prompt_messages
+from memserver.agent.entries import is_sent
 from memserver.agent.events import (
     Event,
     StepCommitted,
@@ -57,6 +49,7 @@ from memserver.agent.pressure import (
 )
 from memserver.agent.protocols import ask_for_step, complaint, gave_up, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
+from memserver.agent.turn_clock import TurnClock
 from memserver.errors import (
     ContextOverflow,
     DatabaseError,
@@ -67,10 +60,17 @@ from memserver.errors import (
     TurnTimeout,
 )
 from memserver.llm.base import Reply
-from memserver.memory import scale
 from memserver.memory.queue import Budget
-from memserver.memory.results import READ_TOOL, Reader
-from memserver.messages import CallRecord, JsonObject, Message, Section, ToolSpec, WaitsFor
+from memserver.memory.results import READ_TOOL
+from memserver.messages import (
+    CallRecord,
+    CallState,
+    JsonObject,
+    Message,
+    Section,
+    ToolSpec,
+    WaitsFor,
+)
 from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.leases import TurnWrite, Work
@@ -100,8 +100,6 @@ class TurnRun:
         self._violations = 0
         self._shrunk = False
         self._reserved = 0
-        self._written = 0
-        self._scale = work.state.token_scale
         self._alert: Message | None = None
         self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
         self._budget: Budget | None = None
@@ -112,7 +110,7 @@ class TurnRun:
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
         self._first = work.turn.first_position
-        self._story_time = _told_time(queue) if self._options.clock == "messages" else None
+        self._clock = TurnClock(self._options.clock, faculties.clock, queue)
         self._replied = any(
             message.position >= self._first and is_sent(message) for message in queue
         )
@@ -128,6 +126,7 @@ class TurnRun:
             protocol=self._options.protocol,
             form=form_of(self._options, faculties.limits),
         )
+        self._counting = Counting(self._model, self._mind.form, work.state.token_scale)
         self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
 
     async def run(self) -> bool:
@@ -202,17 +201,16 @@ class TurnRun:
             return
         search = AutoRecall(self._work.agent.id, asked.text, self._queue_start, floor)
         record = CallRecord(search.call(), "running")
-        call = Message(asked.position + 1, "assistant", "", self._now(), 0, call=record)
+        call = Message(asked.position + 1, "assistant", "", self._clock.now(), 0, call=record)
         async with (
             self._deadline.cutting(),
             LazyTransaction(self._with.database, self._work.lease.tenant) as lazy,
         ):
-            reader = self._reader(call, shape.budget)
+            reader = self._counting.reader(call, shape.budget, can_read_on=self._can_read_on)
             result = await search.result(self._with.recall, lazy, self._mind.zone, reader)
         if result is None:
             return
-        done = replace(record, state="done", result=result, finished_at=self._now())
-        found = await self._counted(replace(call, call=done))
+        found = await self._closed(call, "done", result)
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             await leases.write(tx, self._work.lease, self._change([found], self._steps, None))
         self._queue.append(found)
@@ -258,8 +256,7 @@ class TurnRun:
                 "context_window for the agent.",
             )
         self._shrunk = True
-        counted = await count_prompt(shape, self._queue, self._model, self._mind.tools)
-        self._scale = scale.after_overflow(shape.budget.scale, counted, shape.budget.capacity)
+        await self._counting.learn_overflow(shape, self._queue, self._mind.tools)
         if len(self._queue) > 1:
             await self._evict(shape)
 
@@ -286,8 +283,8 @@ class TurnRun:
         text = self._with.prompts.render("pressure_alert.md", percent=percent)
         self._pressure.begin(stop, self._steps + 1)
         self._warned = True
-        alert = Message(ended.position + 1, "system", text, self._now(), 0)
-        return await self._counted(alert)
+        alert = Message(ended.position + 1, "system", text, self._clock.now(), 0)
+        return await self._counting.entry(alert)
 
     async def _ask(self, shape: Frame, *, last: bool) -> Reply:
         work = self._work
@@ -308,10 +305,7 @@ class TurnRun:
                 on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
             )
         self._usage += reply.usage
-        self._written = reply.usage.completion_tokens
-        counted = await count_prompt(shape, self._queue, self._model, tools)
-        exact = self._model.expected_scale == 1
-        self._scale = scale.learnt(self._scale, counted, reply.usage.prompt_tokens, exact=exact)
+        await self._counting.learn(shape, self._queue, tools, reply.usage)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -327,7 +321,7 @@ class TurnRun:
             position=self._next_position(),
             role="assistant",
             text=said(reply),
-            created_at=self._now(),
+            created_at=self._clock.now(),
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
@@ -349,7 +343,7 @@ class TurnRun:
         self, tool: Tool, message: Message, *, last: bool
     ) -> tuple[str | None, bool]:
         """Run a tool whose effect is not ours: the call is stored as running before it starts."""
-        running = await self._counted(message)
+        running = await self._counting.entry(message)
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             await self._write(tx, [running], None)
         return await self._finish_outside(tool, running, last=last)
@@ -362,7 +356,7 @@ class TurnRun:
             async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
                 ended = await self._run_tool(tool, running, lazy)
         except TurnTimeout:
-            await self._close(await self._interrupted(running, CUT_OFF), None)
+            await self._close(await self._closed(running, "interrupted", CUT_OFF), None)
             raise
         except ToolProcessEnded as error:
             turn = self._work.turn
@@ -370,7 +364,7 @@ class TurnRun:
                 "Agent %s: in turn %d the tool %s ended the process of its own that it ran in.",
                 *(turn.agent_id, turn.turn, tool.spec.name),
             )
-            ended = await self._interrupted(running, DIED)
+            ended = await self._closed(running, "interrupted", DIED)
             if self._died():
                 await self._close(ended, None)
                 raise abandoned() from error
@@ -397,7 +391,7 @@ class TurnRun:
         """Store the call as waiting, and the turn with it: nothing is held until somebody answers."""
         assert message.call is not None
         record = replace(message.call, state="waiting", waits_for=waits_for)
-        waiting = await self._counted(replace(message, call=record))
+        waiting = await self._counting.entry(replace(message, call=record))
         steps = self._steps + 1
         change = replace(self._change([waiting], steps, None), paused=True)
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
@@ -425,7 +419,7 @@ class TurnRun:
         last = self._is_last
         if answer.get("cancelled"):
             return "cancelled", await self._close(
-                await self._interrupted(message, CANCELLED), "cancelled"
+                await self._closed(message, "interrupted", CANCELLED), "cancelled"
             )
         if answer.get("approved"):
             return await self._run_approved(message, last=last)
@@ -444,7 +438,7 @@ class TurnRun:
                     stop = await self._outcome(ended, last=last)
                     released = await self._store_close(await lazy.get(), ended, stop)
             except TurnTimeout:
-                await self._close(await self._interrupted(message, CUT_OFF), None)
+                await self._close(await self._closed(message, "interrupted", CUT_OFF), None)
                 raise
             self._step_done([ended])
             return stop, released
@@ -457,14 +451,14 @@ class TurnRun:
         self, message: Message, state: Literal["done", "failed"], result: str, *, last: bool
     ) -> tuple[str | None, bool]:
         assert message.call is not None
-        record = replace(message.call, state=state, result=result, finished_at=self._now())
-        ended = await self._counted(replace(message, call=record))
+        ended = await self._closed(message, state, result)
         stop = await self._outcome(ended, last=last)
         return stop, await self._close(ended, stop)
 
     async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
+        budget = self._budget or (await self._frame()).budget
         context = ToolContext(
             agent_id=self._work.agent.id,
             tenant=self._work.lease.tenant,
@@ -477,31 +471,15 @@ class TurnRun:
             before=self._first,
             position=message.position,
             # An approval may come days after the call.
-            now=self._now() if message.call.waits_for else message.created_at,
+            now=self._clock.now() if message.call.waits_for else message.created_at,
             zone=self._mind.zone,
-            reader=self._reader(message, (self._budget or (await self._frame()).budget)),
+            reader=self._counting.reader(message, budget, can_read_on=self._can_read_on),
             alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
         )
         call = message.call.call
         async with self._deadline.cutting():
             state, result = await run_call(tool, call, context, self._with.limits.calls)
-        record = replace(message.call, state=state, result=result, finished_at=self._now())
-        return await self._counted(replace(message, call=record))
-
-    def _reader(self, message: Message, budget: Budget) -> Reader:
-        """The model, as the reader of a call's result."""
-
-        async def room() -> int:
-            call = await self._counted(message)
-            return budget.largest_counted - call.tokens - SHORT_TEXT
-
-        return Reader(
-            budget.window,
-            self._model.count_tokens,
-            self._scale or self._model.expected_scale,
-            room,
-            self._choice.tools.get(READ_TOOL) is not None,
-        )
+        return await self._closed(message, state, result)
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step, or None if there is another one, apart from the alert's."""
@@ -531,7 +509,9 @@ class TurnRun:
         if self._violations >= MOST_VIOLATIONS:
             raise gave_up(error, self._violations) from error
         text = complaint(self._with.prompts, error, self._options.protocol)
-        note = await self._counted(Message(self._next_position(), "system", text, self._now(), 0))
+        note = await self._counting.entry(
+            Message(self._next_position(), "system", text, self._clock.now(), 0)
+        )
         stop = (self._pressure.stop_reason or "max_steps") if last else None
         async with self._with.database.tenant(self._work.lease.tenant) as tx:
             released = await self._write(tx, [note], stop)
@@ -600,7 +580,7 @@ class TurnRun:
             usage=self._usage,
             queue_start=self._queue_start,
             pressure_warned=self._warned,
-            token_scale=self._scale,
+            token_scale=self._counting.scale,
             ended=stop is not None,
             stop_reason=stop or self._pressure.stop_reason,
             error=as_json(error) if error is not None else None,
@@ -615,7 +595,7 @@ class TurnRun:
             if waited and message.position >= self._first:
                 continue
             why = DIED if self._was_killed else INTERRUPTED
-            closed = await self._interrupted(message, why)
+            closed = await self._closed(message, "interrupted", why)
             async with self._with.database.tenant(self._work.lease.tenant) as tx:
                 await leases.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
@@ -623,10 +603,10 @@ class TurnRun:
             if self._was_killed and tool is not None and tool.kind == "python":
                 self._with.deadly.add(tool.spec.name)
 
-    async def _interrupted(self, message: Message, result: str) -> Message:
+    async def _closed(self, message: Message, state: CallState, result: str) -> Message:
         assert message.call is not None
-        record = replace(message.call, state="interrupted", result=result, finished_at=self._now())
-        return await self._counted(replace(message, call=record))
+        record = replace(message.call, state=state, result=result, finished_at=self._clock.now())
+        return await self._counting.entry(replace(message, call=record))
 
     async def _refresh(self) -> None:
         """Read again what a tool, the API, another agent or an eviction may have changed."""
@@ -653,14 +633,9 @@ class TurnRun:
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
             self._reserved = layout.reserved
-            return await frame(self._shown_mind(), model, prompts, layout, self._scale)
-
-    async def _counted(self, message: Message) -> Message:
-        written = self._written if message.call is not None else 0
-        factor = self._scale or self._model.expected_scale
-        shown = prompt_messages(message, form=self._mind.form)
-        tokens = await count_entry(shown, self._model, written=written, scale=factor)
-        return replace(message, tokens=tokens)
+            return await frame(
+                self._clock.shown(self._mind), model, prompts, layout, self._counting.scale
+            )
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         return tool_specs(self._choice.tools, sections, self._options.protocol)
@@ -677,13 +652,6 @@ class TurnRun:
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
         return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
-
-    def _shown_mind(self) -> Mind:
-        """The memories as the prompt shows them: an agent in another time sees no date of ours."""
-        if self._story_time is None:
-            return self._mind
-        state = replace(self._mind.state, stats_edited_at=self._story_time)
-        return replace(self._mind, state=state)
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first
@@ -706,12 +674,13 @@ class TurnRun:
         return self._options.max_steps or self._with.limits.max_steps
 
     @property
+    def _can_read_on(self) -> bool:
+        return self._choice.tools.get(READ_TOOL) is not None
+
+    @property
     def _was_killed(self) -> bool:
         """Whether a process ended in an earlier attempt: what is given back was no attempt."""
         return self._work.turn.attempts > 1
-
-    def _now(self) -> datetime:
-        return self._story_time or self._with.clock()
 
     def _tell(self, event: Event) -> None:
         self._with.events.publish(self._work.agent.id, self._work.turn.turn, event)
@@ -719,8 +688,3 @@ class TurnRun:
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn
         self._tell(TurnEnded(turn, self._steps, stop, self._usage, error))
-
-
-def _told_time(queue: Sequence[Message]) -> datetime | None:
-    """The time of the newest thing that was said to the agent."""
-    return next((each.created_at for each in reversed(queue) if each.role == "user"), None)
