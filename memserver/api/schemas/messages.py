@@ -168,7 +168,7 @@ class TurnOut(BaseModel):
             kind=turn.kind,
             state=turn.state,
             steps=turn.steps,
-            stop_reason=turn.stop_reason,
+            stop_reason=turn.stop_reason if turn.ended else None,
             error=ErrorBody(**turn.error) if turn.error else None,
             usage=UsageOut.read(turn.usage),
             created_at=turn.created_at,

@@ -149,6 +149,8 @@ async def test_a_turn_cut_off_in_the_alerts_step_resumes_there_and_answers_once(
         await held.reached.wait()
         said = "SELECT content FROM messages WHERE role = 'assistant' AND content <> ''"
         assert server.rows(said) == [("Hello!",)]
+        stands = (await server.http.get(f"/v1/agents/{agent}/turns/2")).json()
+        assert (stands["state"], stands["stop_reason"]) == ("running", None)
     asking.cancel()
     later = model_of([], note("Name: Ada"))
     async with serving(database, later, llm_max_output_tokens=RESERVED) as server:
@@ -158,7 +160,9 @@ async def test_a_turn_cut_off_in_the_alerts_step_resumes_there_and_answers_once(
     assert (answer["text"], answer["stop_reason"]) == ("Hello!", "message_sent")
 
 
-@pytest.mark.parametrize("failure", [ModelUnavailable("gone"), "no call at all"])
+@pytest.mark.parametrize(
+    "failure", [ModelUnavailable("gone"), "no call at all", RuntimeError("a fault of ours")]
+)
 async def test_an_alerts_step_that_fails_leaves_the_answer_and_the_agent_as_they_are(
     database: OneDatabase, failure: Step
 ) -> None:
