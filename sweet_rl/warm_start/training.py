@@ -1,7 +1,7 @@
 """Training a LoRA adapter on traces: `python -m sweet_rl.warm_start.training --help`.
 
-TRL's SFTTrainer with PEFT. A loss is taken on the agent's turns alone. A run times its first steps and
-fits itself into the time it may take; it saves as it goes and resumes where it broke off.
+A loss is taken on the agent's turns alone. A run times its first steps and fits itself into the time it may
+take; it saves as it goes and resumes where it broke off (`fitting`).
 """
 
 import argparse
@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq
-from trl import SFTConfig
+from transformers import AutoTokenizer
 
 from sweet_rl import adapters
-from sweet_rl.sft import AgentTurnTrainer
 from sweet_rl.warm_start.chains import Chain, Lesson, read_chains
+from sweet_rl.warm_start.fitting import fit
 from sweet_rl.warm_start.lessons import chatml, dataset_rows
 from sweet_rl.warm_start.scoring import (
     TransformersModel,
@@ -39,7 +37,6 @@ PLAIN_CHATS = {
 }
 """Files of the untrained model's answers, with their system messages; the first one is the template's."""
 DATA = Path(__file__).parent / "data"
-TIMED_STEPS = 20
 SEED = 1
 LONGEST_CHAIN = 3584
 """Tokens; longer ones are left out."""
@@ -54,7 +51,6 @@ class Recipe:
         epochs: at most.
         steps: at most; None leaves it to the epochs.
         batch: chains in a step.
-        accumulate: parts of a step that are computed one after the other, to need less memory.
         rate: the highest learning rate.
         rank: of the adapter.
         plain_share: plain chats for each chain, so that ordinary chat stays.
@@ -65,7 +61,6 @@ class Recipe:
     epochs: float = 3
     steps: int | None = None
     batch: int = 32
-    accumulate: int = 1
     rate: float = 4e-4
     rank: int = 16
     plain_share: float = 0.15
@@ -98,33 +93,32 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
         islice(cycle(plain_chats(held_out=False)), round(recipe.plain_share * len(chains)))
     )
     rows = dataset_rows([*chains, *plain], tokenizer, longest=LONGEST_CHAIN)
-    tokens = sum(len(row["input_ids"]) for row in rows)
-    data = Dataset.from_list(rows)
     per_epoch = len(rows) / recipe.batch
     wanted = int(min(per_epoch * recipe.epochs, recipe.steps or float("inf")))
+    model = adapters.to_train(
+        adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
+    )
     start = time.monotonic()
-    steps = max(1, wanted)
-    if recipe.seconds is not None:
-        timed = _seconds_per_step(model_path, tokenizer, data, out, recipe)
-        left = recipe.seconds - (time.monotonic() - start)
-        steps = max(1, min(wanted, int(left / timed)))
-    trainer = _trainer(model_path, tokenizer, data, out / "checkpoints", recipe, steps)
-    resumed = any((out / "checkpoints").glob("checkpoint-*"))
-    result = trainer.train(resume_from_checkpoint=resumed or None)
-    adapters.save(trainer.model, out / "adapter", base=model_path.name)
+    fitted = fit(
+        model,
+        rows,
+        out / "training.pt",
+        steps=max(1, wanted),
+        batch=recipe.batch,
+        rate=recipe.rate,
+        seconds=recipe.seconds,
+        seed=SEED,
+    )
+    adapters.save(model, out / "adapter", base=model_path.name)
     return {
         "chains": len(chains),
         "plain_chats": len(plain),
-        "tokens_an_epoch": tokens,
-        "steps": steps,
-        "epochs": round(steps / per_epoch, 2),
+        "tokens_an_epoch": sum(len(row["input_ids"]) for row in rows),
+        "steps": fitted.steps,
+        "epochs": round(fitted.steps / per_epoch, 2),
         "seconds": round(time.monotonic() - start, 1),
-        "loss": round(result.training_loss, 4),
-        "losses": [
-            [entry["step"], round(entry["loss"], 4)]
-            for entry in trainer.state.log_history
-            if "loss" in entry
-        ],
+        "loss": round(sum(loss for _, loss in fitted.losses) / len(fitted.losses), 4),
+        "losses": fitted.losses,
         "recipe": {"batch": recipe.batch, "rate": recipe.rate, "rank": recipe.rank},
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
@@ -167,7 +161,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--steps", type=int, help="at most")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--accumulate", type=int, default=1, help="parts of a step")
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
@@ -182,7 +175,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epochs=options.epochs,
         steps=options.steps,
         batch=options.batch,
-        accumulate=options.accumulate,
         rate=options.rate,
         rank=options.rank,
         adapter=options.adapter,
@@ -202,61 +194,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options.out / "figures.json", figures)
     sys.stdout.write(json.dumps(_short(figures)) + "\n")
     return 0
-
-
-def _trainer(
-    model_path: Path,
-    tokenizer: TransformersTokenizer,
-    data: Dataset,
-    out: Path,
-    recipe: Recipe,
-    steps: int,
-) -> AgentTurnTrainer:
-    config = SFTConfig(
-        output_dir=str(out),
-        max_steps=steps,
-        per_device_train_batch_size=max(1, recipe.batch // recipe.accumulate),
-        gradient_accumulation_steps=recipe.accumulate,
-        learning_rate=recipe.rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=min(30, steps // 5),
-        max_grad_norm=1.0,
-        bf16=torch.cuda.is_available(),
-        use_cpu=not torch.cuda.is_available(),
-        gradient_checkpointing=False,
-        max_length=None,
-        train_sampling_strategy="group_by_length",
-        logging_steps=min(25, max(1, steps // 4)),
-        save_steps=200,
-        save_total_limit=1,
-        report_to="none",
-        seed=SEED,
-        dataset_kwargs={"skip_prepare_dataset": True},
-    )
-    return AgentTurnTrainer(
-        model=adapters.to_train(
-            adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
-        ),
-        args=config,
-        train_dataset=data,
-        processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
-    )
-
-
-def _seconds_per_step(
-    model_path: Path,
-    tokenizer: TransformersTokenizer,
-    data: Dataset,
-    out: Path,
-    recipe: Recipe,
-) -> float:
-    """Train a few steps, only to time them."""
-    steps = min(TIMED_STEPS, recipe.steps or TIMED_STEPS)
-    trainer = _trainer(model_path, tokenizer, data, out / "timing", recipe, steps)
-    start = time.monotonic()
-    trainer.train()
-    return (time.monotonic() - start) / steps
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:

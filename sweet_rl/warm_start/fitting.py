@@ -1,0 +1,179 @@
+"""The steps of a training on chains, in plain PyTorch: times itself, saves as it goes, resumes where it broke off.
+
+A chain of two thousand tokens has one turn of fifty to learn. So logits are computed for those tokens alone,
+which takes half of the time and a tenth of the memory.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from peft import get_peft_model_state_dict, set_peft_model_state_dict
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+
+from sweet_rl.warm_start.lessons import IGNORED
+from sweet_rl.warm_start.progress import Progress
+
+Model = Any
+Row = dict[str, list[int]]
+TOKENS_AT_ONCE = 30_000
+"""Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
+TIMED_STEPS = 20
+SAVED_EVERY = 100
+WARM_UP = 30
+LEAST_RATE = 0.05
+"""Of the highest, at the end."""
+
+
+@dataclass
+class Fit:
+    """How far a training is.
+
+    Attributes:
+        steps: in all.
+        done: of them.
+        losses: nats per token, each with its step.
+    """
+
+    steps: int
+    done: int = 0
+    losses: list[tuple[int, float]] = field(default_factory=list)
+
+
+def fit(
+    model: Model,
+    rows: Sequence[Row],
+    file: Path,
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    seconds: float | None = None,
+    seed: int = 1,
+) -> Fit:
+    """Train a model's adapter.
+
+    Args:
+        model: a PEFT model on its device; only what wants a gradient is trained.
+        rows: `input_ids` and `labels` of each chain.
+        file: where the training is saved; one that is there is resumed.
+        steps: at most.
+        batch: chains in a step.
+        rate: the highest learning rate; a cosine takes it down after a short warm-up.
+        seconds: that it may take, saved parts included; None: any.
+        seed: of the order.
+    """
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
+    state = _resume(model, optimizer, file) or Fit(steps)
+    start, began = time.monotonic(), state.done
+    order = batches(rows, batch, seed)
+    for _ in range(state.done):
+        next(order)
+    model.train()
+    with Progress("steps", state.steps) as progress:
+        progress.step(state.done)
+        while state.done < state.steps:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * _share(state.done, state.steps)
+            loss = _step(model, next(order))
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            state.done += 1
+            progress.step()
+            if state.done % 10 == 0 or state.done == state.steps:
+                state.losses.append((state.done, round(loss, 4)))
+            if seconds is not None and state.done - began == TIMED_STEPS:
+                each = (time.monotonic() - start) / TIMED_STEPS
+                state.steps = min(state.steps, max(state.done, began + int(seconds / each)))
+            if state.done % SAVED_EVERY == 0 or state.done == state.steps:
+                _save(model, optimizer, state, file)
+    return state
+
+
+def batches(rows: Sequence[Row], batch: int, seed: int) -> Iterator[list[Row]]:
+    """The rows again and again, in another order each time; those of a batch are about equally long."""
+    for epoch in range(10**9):
+        random = Random(f"{seed} {epoch}")
+        places = list(range(len(rows)))
+        random.shuffle(places)
+        found: list[list[Row]] = []
+        for start in range(0, len(places), batch * 20):
+            near = sorted(
+                places[start : start + batch * 20], key=lambda at: len(rows[at]["input_ids"])
+            )
+            found += [
+                [rows[at] for at in near[at : at + batch]] for at in range(0, len(near), batch)
+            ]
+        random.shuffle(found)
+        yield from found
+
+
+def _step(model: Model, batch: Sequence[Row]) -> float:
+    """Add up the gradients of a batch, part by part; returns the mean loss of its tokens."""
+    learnt = sum(label != IGNORED for row in batch for label in row["labels"])
+    base = model.get_base_model()
+    device = base.device
+    total = 0.0
+    for part in _parts(batch):
+        ids, labels = (
+            pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
+            for name, padding in (("input_ids", 0), ("labels", IGNORED))
+        )
+        lengths = torch.tensor([len(row["input_ids"]) for row in part], device=device)
+        mask = torch.arange(ids.shape[1], device=device)[None] < lengths[:, None]
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            hidden = base.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[:, :-1]
+            wanted = labels[:, 1:] != IGNORED
+            logits = base.lm_head(hidden[wanted])
+        loss = cross_entropy(logits.float(), labels[:, 1:][wanted], reduction="sum") / max(
+            1, learnt
+        )
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def _parts(batch: Sequence[Row]) -> Iterator[list[Row]]:
+    """A batch in parts that fit the memory."""
+    part: list[Row] = []
+    for row in sorted(batch, key=lambda each: len(each["input_ids"])):
+        if part and (len(part) + 1) * len(row["input_ids"]) > TOKENS_AT_ONCE:
+            yield part
+            part = []
+        part.append(row)
+    yield part
+
+
+def _share(step: int, steps: int) -> float:
+    warm = min(1.0, (step + 1) / min(WARM_UP, max(1, steps // 5)))
+    return warm * (LEAST_RATE + (1 - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def _save(model: Model, optimizer: torch.optim.Optimizer, state: Fit, file: Path) -> None:
+    part = file.with_suffix(".part")
+    torch.save(
+        {
+            "adapter": get_peft_model_state_dict(model),
+            "optimizer": optimizer.state_dict(),
+            "fit": (state.steps, state.done, state.losses),
+        },
+        part,
+    )
+    part.replace(file)
+
+
+def _resume(model: Model, optimizer: torch.optim.Optimizer, file: Path) -> Fit | None:
+    if not file.is_file():
+        return None
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    set_peft_model_state_dict(model, saved["adapter"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return Fit(*saved["fit"])
