@@ -35,7 +35,7 @@ IDS_OF_OTHERS = {
 """Ids that are no UUIDs, and why."""
 TIMES = {
     *("created_at", "updated_at", "started_at", "finished_at"),
-    *("expires_at", "revoked_at", "last_used_at", "listed_at"),
+    *("expires_at", "revoked_at", "last_used_at", "listed_at", "at"),
 }
 VERB_FIRST = re.compile(r"[a-z]+(_[a-z]+)+")
 
