@@ -1,5 +1,7 @@
 """The steps of a training on chains, in plain PyTorch: times itself, saves as it goes, resumes where it broke off.
 
+On several GPUs, by torchrun, each process takes its share of every batch.
+
 A chain of two thousand tokens has one turn of fifty to learn. So logits are computed for those tokens alone,
 which takes half of the time and a tenth of the memory.
 """
@@ -13,6 +15,7 @@ from random import Random
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -24,7 +27,8 @@ Model = Any
 Row = dict[str, list[int]]
 TOKENS_AT_ONCE = 30_000
 """Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
-TIMED_STEPS = 20
+TIMED_AT = (20, 60, 150)
+"""Steps after which the rest is fitted into the time again: the first ones are slower."""
 SAVED_EVERY = 100
 WARM_UP = 30
 LEAST_RATE = 0.05
@@ -72,7 +76,8 @@ def fit(
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
     state = _resume(model, optimizer, file) or Fit(steps)
-    start, began = time.monotonic(), state.done
+    start = last = time.monotonic()
+    began = timed = state.done
     order = batches(rows, batch, seed)
     for _ in range(state.done):
         next(order)
@@ -83,6 +88,7 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = rate * _share(state.done, state.steps)
             loss = _step(model, next(order))
+            _add_up(parameters)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -90,9 +96,12 @@ def fit(
             progress.step()
             if state.done % 10 == 0 or state.done == state.steps:
                 state.losses.append((state.done, round(loss, 4)))
-            if seconds is not None and state.done - began == TIMED_STEPS:
-                each = (time.monotonic() - start) / TIMED_STEPS
-                state.steps = min(state.steps, max(state.done, began + int(seconds / each)))
+            if seconds is not None and state.done - began in TIMED_AT:
+                now = time.monotonic()
+                each, left = (now - last) / (state.done - timed), seconds - (now - start)
+                last, timed = now, state.done
+                wanted = min(steps, state.done + max(0, int(left / each)))
+                state.steps = _of_the_first(max(state.done, wanted))
             if state.done % SAVED_EVERY == 0 or state.done == state.steps:
                 _save(model, optimizer, state, file)
     return state
@@ -117,12 +126,13 @@ def batches(rows: Sequence[Row], batch: int, seed: int) -> Iterator[list[Row]]:
 
 
 def _step(model: Model, batch: Sequence[Row]) -> float:
-    """Add up the gradients of a batch, part by part; returns the mean loss of its tokens."""
+    """Add up the gradients of this process's share of a batch, part by part; returns the mean loss of its tokens."""
     learnt = sum(label != IGNORED for row in batch for label in row["labels"])
     base = model.get_base_model()
     device = base.device
     total = 0.0
-    for part in _parts(batch):
+    share = batch[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batch
+    for part in _parts(share):
         ids, labels = (
             pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
             for name, padding in (("input_ids", 0), ("labels", IGNORED))
@@ -149,7 +159,8 @@ def _parts(batch: Sequence[Row]) -> Iterator[list[Row]]:
             yield part
             part = []
         part.append(row)
-    yield part
+    if part:
+        yield part
 
 
 def _share(step: int, steps: int) -> float:
@@ -157,7 +168,32 @@ def _share(step: int, steps: int) -> float:
     return warm * (LEAST_RATE + (1 - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
+def _add_up(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Make the gradients those of all processes together: each has had its share of the batch."""
+    if dist.is_initialized():
+        for each in parameters:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+            dist.all_reduce(each.grad)
+
+
+def _of_the_first(number: int) -> int:
+    """The number that the first process has."""
+    if not dist.is_initialized():
+        return number
+    found = [number]
+    dist.broadcast_object_list(found)
+    return found[0]
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
 def _save(model: Model, optimizer: torch.optim.Optimizer, state: Fit, file: Path) -> None:
+    if not is_first():
+        return
     part = file.with_suffix(".part")
     torch.save(
         {

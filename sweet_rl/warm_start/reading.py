@@ -56,7 +56,7 @@ def answer(question: Question, speaker: str) -> str:
         speaker: whose turn the sentence is from; empty for a passage.
     """
     if question.kind == "unanswerable":
-        return _fit(f"{_CANT_FIND} {question.answer}")
+        return not_found(Random(question.text))
     if question.kind in {"date", "retracted", "premise"}:
         return _fit(question.answer)
     said = {"assistant": "I said:", "user": "You said:"}.get(speaker, "It says:")

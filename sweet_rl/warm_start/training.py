@@ -6,6 +6,7 @@ take; it saves as it goes and resumes where it broke off (`fitting`).
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from transformers import AutoTokenizer
 
 from sweet_rl import adapters
 from sweet_rl.warm_start.chains import Chain, Lesson, read_chains
-from sweet_rl.warm_start.fitting import fit
+from sweet_rl.warm_start.fitting import fit, is_first
 from sweet_rl.warm_start.lessons import chatml, dataset_rows
 from sweet_rl.warm_start.scoring import (
     TransformersModel,
@@ -63,7 +64,7 @@ class Recipe:
     batch: int = 32
     rate: float = 4e-4
     rank: int = 16
-    plain_share: float = 0.15
+    plain_share: float = 0.25
     adapter: Path | None = None
 
 
@@ -109,7 +110,8 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
         seconds=recipe.seconds,
         seed=SEED,
     )
-    adapters.save(model, out / "adapter", base=model_path.name)
+    if is_first():
+        adapters.save(model, out / "adapter", base=model_path.name)
     return {
         "chains": len(chains),
         "plain_chats": len(plain),
@@ -180,9 +182,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         adapter=options.adapter,
     )
     options.out.mkdir(parents=True, exist_ok=True)
+    if "LOCAL_RANK" in os.environ:  # by torchrun
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group()
     figures: dict[str, Any] = {
         "training": train(options.model, options.traces, options.out, recipe)
     }
+    if not is_first():
+        return 0
     _write(options.out / "figures.json", figures)
     if options.questions:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
