@@ -55,6 +55,7 @@ class Limits:
     max_output_tokens: int = 512
     prompt_order: PromptOrder = "working_context_first"
     history: HistoryForm = "calls"
+    pressure_alert: bool = True
     auto_recall: bool = False
     auto_recall_floor: float = 0.3
     turn_timeout: float = 600

@@ -273,7 +273,7 @@ class TurnRun:
         budget, queue = self._budget, [*self._queue, ended]
         if budget is None or not budget.under_pressure(queue):
             return None
-        if not tools_to_save_by(self._choice.tools, self._may_call()):
+        if not self._alerts or not tools_to_save_by(self._choice.tools, self._may_call()):
             self._warned = True  # it can't save anything, so there is nothing to say
             return None
         if last or stop not in ENDS_IT_FOLLOWS:
@@ -652,6 +652,11 @@ class TurnRun:
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
         return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
+
+    @property
+    def _alerts(self) -> bool:
+        own = self._options.pressure_alert
+        return self._with.limits.pressure_alert if own is None else own
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first

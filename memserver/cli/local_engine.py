@@ -37,13 +37,12 @@ LOCAL_MODEL = {
     "llm_longest_text": "200",
     "llm_max_output_tokens": "1100",
     "summary_method": "extract",
-    "history": "compact",
+    "pressure_alert": "false",
     "prompts_dir": str(shipped_prompts() / "small_model"),
 }
 """What the local model was trained with; what a user sets stays."""
 UNTRAINED_MODEL = LOCAL_MODEL | {
     "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
-    "history": "calls",
     "prompts_dir": str(shipped_prompts() / "untrained_model"),
 }
 """What suits the untrained one, measured in docs/local_model.md."""

@@ -235,6 +235,7 @@ async def assemble(
             max_output_tokens=settings.llm_max_output_tokens,
             prompt_order=settings.prompt_order,
             history=settings.history,
+            pressure_alert=settings.pressure_alert,
             auto_recall=settings.auto_recall,
             auto_recall_floor=settings.auto_recall_floor,
             turn_timeout=settings.turn_timeout,

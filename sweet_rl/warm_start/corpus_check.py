@@ -26,12 +26,20 @@ MOST_CONVERSATIONS = 3
 """A phrase of `PHRASE` words may stand in so many conversations."""
 SHORTEST, LONGEST = 4, 48
 LONGEST_SPAN = 7
-_STOP = set(
-    "a about after again all am an and any are as at be because been before being but by can could did do does doing don't "
-    "down even ever for from get go got had has have he her here him his how i i'd i'll i'm i've if in into is it it's its just "
-    "let like me more my no not now of off oh on one only or our out over said say saying she should so some still such than that "
-    "that's the their them then there these they thing this those time to told too up us very was we were what when where which "
-    "while who why will with would you you'd you'll you're you've your yes mention mentioned remember tell talked name called".split()
+LONGEST_NOTE = 24
+"""Words, of both where one becomes another."""
+_STOP = frozenset(
+    re.findall(
+        r"[\w']+",
+        """
+        a about after again all am an and any are as at be because been before being but by can could did do does
+        doing don't down even ever for from get go got had has have he her here him his how i i'd i'll i'm i've if in
+        into is it it's its just let like me more my no not now of off oh on one only or our out over said say saying
+        she should so some still such than that that's the their them then there these they thing this those time to
+        told too up us very was we were what when where which while who why will with would you you'd you'll you're
+        you've your yes mention mentioned remember tell talked name called
+        """,
+    )
 )
 
 
@@ -58,23 +66,26 @@ def faults(talk: Written) -> Iterator[str]:
         yield "sessions out of order"
     if not 28 <= len(talk.turns) <= 64:
         yield f"{len(talk.turns)} turns"
+    if not 10 <= len(talk.questions) <= 15:
+        yield f"{len(talk.questions)} questions"
     for turn in talk.turns:
         if not SHORTEST <= len(turn.text.split()) <= LONGEST:
             yield f"a turn of {len(turn.text.split())} words: {turn.text[:60]}"
-    if not 10 <= len(talk.questions) <= 15:
-        yield f"{len(talk.questions)} questions"
     for question in talk.questions:
         if question.kind in {"fact", "update"} and len(question.answer.split()) > LONGEST_SPAN:
             yield f"a long answer: {question.answer}"
+    yield from _faults_of_notes([note for turn in talk.turns for note in turn.notes])
+
+
+def _faults_of_notes(notes: Sequence[str]) -> Iterator[str]:
     kept: set[str] = set()
-    for turn in talk.turns:
-        for note in turn.notes:
-            old, arrow, new = note.partition(" -> ")
-            if arrow and old not in kept:
-                yield f"a change of a note that isn't there: {old}"
-            kept = (kept - {old}) | {new if arrow else note}
-            if len(note.split()) > 24:
-                yield f"a long note: {note}"
+    for note in notes:
+        old, arrow, new = note.partition(" -> ")
+        if arrow and old not in kept:
+            yield f"a change of a note that isn't there: {old}"
+        kept = (kept - {old}) | {new if arrow else note}
+        if len(note.split()) > LONGEST_NOTE:
+            yield f"a long note: {note}"
 
 
 def describe(talk: Written) -> str:
@@ -126,14 +137,14 @@ def main(files: Sequence[str]) -> int:
     people = Counter(name for talk in talks for name in (talk.user, talk.assistant))
     for name in (name for name, count in people.items() if count > 1):
         found += 1
-        print(f"{name} is in more than one conversation")
+        _show(f"{name} is in more than one conversation")
     for phrase, names in common_phrases(talks):
         found += 1
-        print(f"'{phrase}' is in {', '.join(names)}")
+        _show(f"'{phrase}' is in {', '.join(names)}")
     questions = [question for talk in talks for question in talk.questions]
     spans = [question for question in questions if question.kind in {"fact", "update"}]
     shared = Counter(min(overlap(question), 2) for question in spans)
-    print(
+    _show(
         f"{len(talks)} conversations of {len({talk.topic for talk in talks})} topics, "
         f"{sum(len(talk.turns) for talk in talks)} turns; {len(questions)} questions {dict(Counter(q.kind for q in questions))}; "
         f"shared words 0/1/2+ {shared[0]}/{shared[1]}/{shared[2]}; sides {dict(Counter(talk.side for talk in talks))}; "
@@ -142,24 +153,28 @@ def main(files: Sequence[str]) -> int:
     return found
 
 
+def _show(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
 def _report(path: Path, *, quiet: bool = False) -> int:
     try:
         if path.parent.name == "passages":
             shelf = list(read_passages(path))
             if not quiet:
-                print(
+                _show(
                     f"{path.name}: {len(shelf)} passages, {sum(len(each.questions) for each in shelf)} questions"
                 )
             return 0
         talk = read_conversation(path)
     except CorpusError as error:
-        print(error)
+        _show(error)
         return 1
     wrong = list(faults(talk))
     for fault in wrong:
-        print(f"{path.name}: {fault}")
+        _show(f"{path.name}: {fault}")
     if not quiet:
-        print(f"{path.name}: {describe(talk)}")
+        _show(f"{path.name}: {describe(talk)}")
     return len(wrong)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from random import Random
 from uuid import UUID
 
@@ -103,8 +104,7 @@ def following(random: Random) -> User:
     random.shuffle(free)
     for level in random.sample((0, 1, 2, 3, 4), 3):
         chain = [free.pop() for _ in range(level + 1)]
-        for here, then in zip(chain, chain[1:], strict=False):
-            values[here] = then
+        values.update(pairwise(chain))
         whole = (*chain, values[chain[-1]])
         sayings.append(Saying(random.choice(_FOLLOWING).format(k=chain[0]), Follow(whole), at))
         at += timedelta(minutes=4)
@@ -182,7 +182,7 @@ _CONSULTING = (
 )
 _QUOTED = (
     "Answer from the documents in archival storage as 'ANSWER: (the answer), DOCUMENT: (the sentence)'. If they don't say, "
-    f"answer 'INSUFFICIENT INFORMATION'.",
+    "answer 'INSUFFICIENT INFORMATION'.",
     "The documents are in your archival memory; search until you have it. Reply in the form ANSWER: ..., DOCUMENT: ... or, if it "
     "isn't there, with INSUFFICIENT INFORMATION.",
 )

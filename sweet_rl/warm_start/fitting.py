@@ -50,35 +50,41 @@ class Fit:
     losses: list[tuple[int, float]] = field(default_factory=list)
 
 
-def fit(
-    model: Model,
-    rows: Sequence[Row],
-    file: Path,
-    *,
-    steps: int,
-    batch: int,
-    rate: float,
-    seconds: float | None = None,
-    seed: int = 1,
-) -> Fit:
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast.
+
+    Attributes:
+        steps: at most.
+        batch: chains in a step.
+        rate: the highest learning rate; a cosine takes it down after a short warm-up.
+        seconds: that it may take; None: any.
+        seed: of the order.
+    """
+
+    steps: int
+    batch: int
+    rate: float
+    seconds: float | None = None
+    seed: int = 1
+
+
+def fit(model: Model, rows: Sequence[Row], file: Path, schedule: Schedule) -> Fit:
     """Train a model's adapter.
 
     Args:
         model: a PEFT model on its device; only what wants a gradient is trained.
         rows: `input_ids` and `labels` of each chain.
         file: where the training is saved; one that is there is resumed.
-        steps: at most.
-        batch: chains in a step.
-        rate: the highest learning rate; a cosine takes it down after a short warm-up.
-        seconds: that it may take, saved parts included; None: any.
-        seed: of the order.
+        schedule: how long and how fast.
     """
     parameters = [each for each in model.parameters() if each.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
-    state = _resume(model, optimizer, file) or Fit(steps)
-    start = last = time.monotonic()
-    began = timed = state.done
-    order = batches(rows, batch, seed)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
+    )
+    state = _resume(model, optimizer, file) or Fit(schedule.steps)
+    clock = _Clock(schedule, state.done)
+    order = batches(rows, schedule.batch, schedule.seed)
     for _ in range(state.done):
         next(order)
     model.train()
@@ -86,7 +92,7 @@ def fit(
         progress.step(state.done)
         while state.done < state.steps:
             for group in optimizer.param_groups:
-                group["lr"] = rate * _share(state.done, state.steps)
+                group["lr"] = schedule.rate * _share(state.done, state.steps)
             loss = _step(model, next(order))
             _add_up(parameters)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -96,15 +102,30 @@ def fit(
             progress.step()
             if state.done % 10 == 0 or state.done == state.steps:
                 state.losses.append((state.done, round(loss, 4)))
-            if seconds is not None and state.done - began in TIMED_AT:
-                now = time.monotonic()
-                each, left = (now - last) / (state.done - timed), seconds - (now - start)
-                last, timed = now, state.done
-                wanted = min(steps, state.done + max(0, int(left / each)))
-                state.steps = _of_the_first(max(state.done, wanted))
+            clock.refit(state)
             if state.done % SAVED_EVERY == 0 or state.done == state.steps:
                 _save(model, optimizer, state, file)
     return state
+
+
+class _Clock:
+    """Fits what is left of a training into its time, by what its steps have taken."""
+
+    def __init__(self, schedule: Schedule, done: int) -> None:
+        self._schedule = schedule
+        self._start = self._last = time.monotonic()
+        self._began = self._timed = done
+
+    def refit(self, state: Fit) -> None:
+        """Change how many steps there are, after some of the first ones."""
+        seconds = self._schedule.seconds
+        if seconds is None or state.done - self._began not in TIMED_AT:
+            return
+        now = time.monotonic()
+        each, left = (now - self._last) / (state.done - self._timed), seconds - (now - self._start)
+        self._last, self._timed = now, state.done
+        wanted = state.done + max(0, int(left / each))
+        state.steps = _of_the_first(min(self._schedule.steps, wanted))
 
 
 def batches(rows: Sequence[Row], batch: int, seed: int) -> Iterator[list[Row]]:
@@ -184,6 +205,14 @@ def _of_the_first(number: int) -> int:
     found = [number]
     dist.broadcast_object_list(found)
     return found[0]
+
+
+def join() -> None:
+    """Join the other processes, if torchrun has started several."""
+    if dist.is_torchelastic_launched():
+        dist.init_process_group()
+        if torch.cuda.is_available():
+            torch.cuda.set_device(dist.get_node_local_rank())
 
 
 def is_first() -> bool:

@@ -22,6 +22,21 @@ _AROUND = 24
 """Characters of a sentence, on both sides of its answer, that have to be seen."""
 
 
+def steps(
+    intent: Converse | Remember | Consult | Follow, prompt: Sequence[PromptMessage], random: Random
+) -> Steps:
+    """The calls that a message of one of the corpus' people asks for."""
+    match intent:
+        case Converse():
+            yield from converse(intent, prompt)
+        case Remember():
+            yield from remember(intent, prompt, random)
+        case Consult():
+            yield from consult(intent, prompt, random)
+        case Follow():
+            yield from follow(intent, random)
+
+
 def converse(intent: Converse, prompt: Sequence[PromptMessage]) -> Steps:
     """Note what lasts, then reply."""
     shown = prompt

@@ -17,8 +17,8 @@ from typing_extensions import override
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
 from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
-from sweet_rl.warm_start.facts import Fact
 from sweet_rl.warm_start import remembering
+from sweet_rl.warm_start.facts import Fact
 from sweet_rl.warm_start.intents import (
     Ask,
     AskAll,
@@ -26,7 +26,6 @@ from sweet_rl.warm_start.intents import (
     Change,
     Chat,
     Consult,
-    Converse,
     Follow,
     Forget,
     Intent,
@@ -170,14 +169,8 @@ def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random)
             yield from _ask_day(day, words)
         case Keep(note=note) | LookUp(note=note):
             yield from _archive(note, random, keep=isinstance(intent, Keep))
-        case Converse():
-            yield from remembering.converse(intent, prompt)
-        case Remember():
-            yield from remembering.remember(intent, prompt, random)
-        case Consult():
-            yield from remembering.consult(intent, prompt, random)
-        case Follow():
-            yield from remembering.follow(intent, random)
+        case _:
+            yield from remembering.steps(intent, prompt, random)
 
 
 def right_summary(request: str, memorable: Collection[str], *, most_words: int) -> str:

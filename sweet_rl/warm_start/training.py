@@ -6,7 +6,6 @@ take; it saves as it goes and resumes where it broke off (`fitting`).
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from transformers import AutoTokenizer
 
 from sweet_rl import adapters
 from sweet_rl.warm_start.chains import Chain, Lesson, read_chains
-from sweet_rl.warm_start.fitting import fit, is_first
+from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join
 from sweet_rl.warm_start.lessons import chatml, dataset_rows
 from sweet_rl.warm_start.scoring import (
     TransformersModel,
@@ -100,16 +99,8 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
         adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
     )
     start = time.monotonic()
-    fitted = fit(
-        model,
-        rows,
-        out / "training.pt",
-        steps=max(1, wanted),
-        batch=recipe.batch,
-        rate=recipe.rate,
-        seconds=recipe.seconds,
-        seed=SEED,
-    )
+    schedule = Schedule(max(1, wanted), recipe.batch, recipe.rate, recipe.seconds, SEED)
+    fitted = fit(model, rows, out / "training.pt", schedule)
     if is_first():
         adapters.save(model, out / "adapter", base=model_path.name)
     return {
@@ -182,10 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         adapter=options.adapter,
     )
     options.out.mkdir(parents=True, exist_ok=True)
-    if "LOCAL_RANK" in os.environ:  # by torchrun
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        torch.distributed.init_process_group()
+    join()
     figures: dict[str, Any] = {
         "training": train(options.model, options.traces, options.out, recipe)
     }

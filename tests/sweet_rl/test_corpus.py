@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sweet_rl.warm_start.corpus import CORPUS, CorpusError, conversations, passages, read_conversation
+from sweet_rl.warm_start.corpus import (
+    CORPUS,
+    CorpusError,
+    conversations,
+    passages,
+    read_conversation,
+)
 from sweet_rl.warm_start.corpus_check import common_phrases, faults, main
 
 GOOD = """topic: tea

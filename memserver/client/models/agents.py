@@ -32,6 +32,7 @@ class AgentOptions(Record):
     must_reply: bool = True
     prompt_order: Literal["working_context_first", "working_context_last"] | None = None
     history: Literal["calls", "compact"] | None = None
+    pressure_alert: bool | None = None
     auto_recall: bool | None = None
     auto_recall_floor: float | None = None
     clock: Literal["server", "messages"] = "server"

@@ -213,3 +213,15 @@ async def test_openai_clients_get_the_answer_when_the_turn_has_ended(database: O
     assert answer["memserver"]["stop_reason"] == "message_sent"
     assert stream.text.count('finish_reason": "stop') == 1
     assert "Memory pressure" not in stream.text
+
+
+async def test_an_agent_that_wants_no_alert_is_evicted_from_all_the_same(
+    database: OneDatabase,
+) -> None:
+    model = model_of(lambda _prompt, _tools: say("Fine."), note("never"))
+    async with serving(database, model) as server:
+        agent = await under_pressure(server, pressure_alert=False)
+        for number in range(12):
+            await server.say(agent, f"{number}. {'It rained on the market again. ' * 8}")
+    assert not any(tool.name == "nothing_to_save" for seen in model.seen for tool in seen.tools)
+    assert "Earlier messages are out of sight" in model.last_prompt[0].text
