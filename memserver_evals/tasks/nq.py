@@ -156,9 +156,11 @@ class NqDocuments(ReadTask[NqQuestion]):
             scores[f"insufficient{name}"] = float(is_insufficient(turn.reply.text))
         return scores
 
+    def _counted(self, reply: str) -> str:
+        return first_words(said_answer(reply), self._answer_words)
+
     def _right(self, example: NqQuestion, reply: str) -> float:
-        said = first_words(said_answer(reply), self._answer_words)
-        return float(contains_substring(said, example.answers))
+        return float(contains_substring(self._counted(reply), example.answers))
 
     def evidence(self, example: NqQuestion) -> frozenset[str]:
         """The gold passages."""
@@ -181,7 +183,7 @@ class NqDocuments(ReadTask[NqQuestion]):
 
     @override
     def claim(self, example: NqQuestion, played: Played) -> Claim | None:
-        return Claim(example.question, example.answers, played.answer, NAME)
+        return Claim(example.question, example.answers, self._counted(played.answer), NAME)
 
 
 def _depends_on_reading(reply: Reply) -> bool:

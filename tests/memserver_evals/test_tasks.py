@@ -334,8 +334,12 @@ async def test_of_an_answer_from_documents_the_first_words_count_and_the_documen
         (f"ANSWER: {'cheese ' * 15}rock", 0, 1),
         ("ANSWER: cheese, DOCUMENT: The Moon is made of rock.", 0, 0),
     ):
-        scores = task.score(example, Played((Turn("?", Reply(said)),)))
+        played = Played((Turn("?", Reply(said)),))
+        scores = task.score(example, played)
+        claim = task.claim(example, played)
         assert (scores["accuracy"], scores["accuracy_whole"]) == (right, whole)
+        assert claim is not None
+        assert ("rock" in claim.answer) is bool(right)
         assert scores["accuracy@all"] == right
 
 
