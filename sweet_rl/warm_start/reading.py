@@ -27,7 +27,7 @@ LONGEST_QUERY = 190
 PAGE_SIZES = (2, 3, 4, 4, 4, 8, 10)
 GONE = 0.05
 """Of the lessons have lost the line with the answer: with .12 a model gives up on one in six that it could answer."""
-_CANT_FIND = "I can't find that."
+CANT_FIND = "I can't find that."
 _WORD = re.compile(r"[\w']+")
 _INSTRUCTIONS = (
     "",
@@ -78,7 +78,7 @@ def quote(question: Question, characters: int) -> str:
 
 def not_found(random: Random) -> str:
     """What is said where nothing that was found holds the answer."""
-    return f"{_CANT_FIND} {random.choice(_NOTHING)}"
+    return f"{CANT_FIND} {random.choice(_NOTHING)}"
 
 
 def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) -> Iterable[Chain]:

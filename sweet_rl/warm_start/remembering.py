@@ -10,11 +10,20 @@ from uuid import uuid4
 from memserver.messages import PromptMessage, ToolCall
 from sweet_rl.warm_start.corpus import Question
 from sweet_rl.warm_start.intents import Consult, Converse, Follow, Remember
-from sweet_rl.warm_start.reading import LONGEST_QUERY, LONGEST_SAID, answer, not_found, quote
+from sweet_rl.warm_start.reading import (
+    CANT_FIND,
+    LONGEST_QUERY,
+    LONGEST_SAID,
+    answer,
+    not_found,
+    quote,
+)
 
 Steps = Generator[ToolCall, Sequence[PromptMessage], None]
 SECTION = "human"
 MOST_PAGES = 2
+RECENT = 6
+"""Messages at the prompt's end that are surely seen."""
 NOTHING_TO_SAVE = "nothing_to_save"
 INSUFFICIENT = "INSUFFICIENT INFORMATION"
 _PAGES = re.compile(r"\(page \d+/(\d+)")
@@ -48,7 +57,10 @@ def converse(intent: Converse, prompt: Sequence[PromptMessage]) -> Steps:
 
 
 def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) -> Steps:
-    """Answer from the notes or from what is in sight; else search, page after page; else say that it isn't there."""
+    """Answer from the notes or from what was said just now; else search, page after page; else admit it.
+
+    What stands further up is searched for too: a small model doesn't see in 1,500 tokens whether it is there.
+    """
     question = intent.question
     known = next(
         (note for note in intent.notes if note in notes(prompt) and question.answer in note), ""
@@ -57,7 +69,7 @@ def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) 
         yield say(f'{question.answer[:1].upper()}{question.answer[1:]}. I noted: "{known}"')
         return
     reply = answer(question, intent.speaker)
-    if question.evidence and in_sight(question, prompt):
+    if question.evidence and in_sight(question, prompt[-RECENT:]):
         yield say(reply)
         return
     found = yield from _search("recall_memory_search", question)
@@ -91,6 +103,13 @@ def follow(intent: Follow, random: Random) -> Steps:
             return
     yield call("archival_memory_search", query=intent.chain[-1], request_heartbeat=True)
     yield say(f"The value is {intent.chain[-1]}.")
+
+
+def is_lost(intent: object, call: ToolCall) -> bool:
+    """Whether a call gives up on what was said, since no search has found it: not worth learning."""
+    said = str(call.arguments.get("message", ""))
+    answerable = isinstance(intent, Remember) and intent.question.kind != "unanswerable"
+    return answerable and said.startswith(CANT_FIND)
 
 
 def save_before_eviction(

@@ -129,6 +129,8 @@ class Teacher(ChatModel):
         else:
             assert not _last_result(prompt).startswith("Failed"), _last_result(prompt)
             call = self._steps.send(prompt)
+        if remembering.is_lost(self._intent, call):
+            return Reply(call, Usage())
         kind = type(self._intent).__name__.lower()
         self.taught.append(Taught(tuple(prompt), call, "", kind, _goal(self._intent, call)))
         return Reply(call, Usage())
