@@ -224,6 +224,7 @@ def _save(model: Model, optimizer: torch.optim.Optimizer, state: Fit, file: Path
     if not is_first():
         return
     part = file.with_suffix(".part")
+    file.parent.mkdir(parents=True, exist_ok=True)
     torch.save(
         {
             "adapter": get_peft_model_state_dict(model),
