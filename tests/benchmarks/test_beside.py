@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import beside
+from tests.support.nightly import NIGHTLY
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="takes most of a minute: make nightly")
 def test_a_checkout_is_compared_with_another_one_in_one_run():
     checkout = Path(sys.prefix).parent  # whose .venv runs this test
 

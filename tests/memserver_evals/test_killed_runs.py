@@ -25,7 +25,7 @@ SAME = (
     "scores.png",
     "by-level.png",
 )
-KILLS = times(3, 10)
+KILLS = times(2, 10)
 EXAMPLES = 2 * 40
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from memserver.testing.scripted_rules import search_then_echo
 from tests.memserver_evals.support import endpoints, evaluate
+from tests.support.nightly import NIGHTLY
 from tests.support.server import OneDatabase
 
 SAME = ("played.jsonl", "examples.jsonl", "results.json", "manifest.json", "report.html")
@@ -15,6 +16,7 @@ SAME = ("played.jsonl", "examples.jsonl", "results.json", "manifest.json", "repo
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(not NIGHTLY, reason="takes most of a minute: make nightly")
 @pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray is not installed")
 def test_a_ray_cluster_gives_the_same_results(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ async def test_no_body_of_a_request_is_a_fault_of_the_server(database: OneDataba
         asked: list[tuple[str, Any]] = []
 
         @settings(
-            max_examples=times(150, 5000), database=None, suppress_health_check=list(HealthCheck)
+            max_examples=times(80, 5000), database=None, suppress_health_check=list(HealthCheck)
         )
         @given(CHAT, RESPONSE)
         def collect(chat: Any, response: Any) -> None:
