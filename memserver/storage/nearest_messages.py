@@ -12,9 +12,6 @@ from memserver.storage.message_vectors import Embedded, Near
 from memserver.storage.recall import RecallQuery, Span, count_and_positions
 
 PARTS_SLACK = 20
-FEW_OF_A_ROLE = 3_000
-"""Messages of one side that are compared one by one. Of a large history they are a good part, which the index finds; a
-range of dates can be a small one."""
 
 
 async def nearest(
@@ -34,9 +31,7 @@ async def nearest(
     search = _Search(tx, state, vector, limit)
     if _is_all(query, state):
         return await search.best(None)
-    dated = query.since is not None or query.until is not None
-    most = message_vectors.LARGE if dated else FEW_OF_A_ROLE
-    few = Span(most, count_to=most)
+    few = Span(message_vectors.LARGE, count_to=message_vectors.LARGE)
     _, exact, positions = await count_and_positions(tx, state.agent_id, query, few)
     return await search.among(positions) if exact else await search.best(query)
 
