@@ -195,7 +195,7 @@ class Settings(BaseSettings):
     """How prompts show what an agent said: as the calls by which it was said, or as the text alone, which
     takes half as much room."""
     pressure_alert: bool = True
-    """Whether agents are told when memory is short, and get steps to save what they will need, unless the agent says
+    """Whether agents get an alert when memory is short, and steps to save what they will need, unless the agent says
     otherwise; off for the local model, which notes things as they are said and has not learnt these steps."""
     auto_recall: bool = False
     """Whether the server searches an agent's history for each message before the model's first step, unless the

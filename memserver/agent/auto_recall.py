@@ -60,7 +60,7 @@ class AutoRecall:
     ) -> str | None:
         """What the search found, as the model reads it; None where nothing is worth showing."""
         wanted = Query(self.query)
-        if not (wanted.grams or _telling(wanted)):
+        if not (wanted.grams or _distinctive(wanted)):
             return None
         query = RecallQuery(text=self.query, before=self.before)
         looked_at = Page(1, LOOKED_AT)
@@ -78,11 +78,11 @@ class AutoRecall:
     def _is_near(self, hit: RecallHit, wanted: Query) -> bool:
         if "exact" in hit.found_by or (hit.score or 0) >= self.floor:
             return True
-        telling = _telling(wanted)
+        distinctive = _distinctive(wanted)
         folded = Folded(hit.message.text)
         words = (folded.text[start:end] for start, end in folded.words())
-        shared = {wanted.term_of(word) for word in words} & telling
-        return bool(telling) and len(shared) >= min(SHARED_WORDS, len(telling))
+        shared = {wanted.term_of(word) for word in words} & distinctive
+        return bool(distinctive) and len(shared) >= min(SHARED_WORDS, len(distinctive))
 
 
 def is_automatic(record: CallRecord) -> bool:
@@ -90,6 +90,6 @@ def is_automatic(record: CallRecord) -> bool:
     return record.call.id.startswith(AUTOMATIC)
 
 
-def _telling(wanted: Query) -> set[int | None]:
+def _distinctive(wanted: Query) -> set[int | None]:
     """The words of a query that are no everyday ones."""
     return {term for word, term in wanted.words.items() if word not in PLAIN}

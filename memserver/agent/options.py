@@ -47,7 +47,7 @@ class AgentOptions(BaseModel):
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
     """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
     pressure_alert: bool | None = None
-    """Whether it is told when memory is short, and gets steps to save what it will need."""
+    """Whether it gets an alert when memory is short, and steps to save what it will need."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
     histories that are replayed."""

@@ -39,7 +39,7 @@ from memserver.agent.events import (
     TurnStarted,
 )
 from memserver.agent.faculties import Faculties, auto_recall_floor, form_of, layout_of
-from memserver.agent.happenings import NOTHING_TO_DO, began_with_event
+from memserver.agent.incoming_events import NOTHING_TO_DO, began_with_event
 from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
     ENDS_IT_FOLLOWS,
