@@ -34,6 +34,8 @@ MemserverError
 │   ├── ModelTimeout             no answer in time
 │   ├── ModelRejected            the endpoint refused the request (4xx)
 │   ├── ModelNotFound            the endpoint has no model or adapter of this name
+│   ├── ModelQuotaExceeded       the account at the endpoint has nothing left
+│   ├── ModelRefused             the model or a content filter refuses to answer this
 │   ├── ContextOverflow          the endpoint says the prompt is too long
 │   └── ProtocolViolation        a reply that is no valid tool call
 ├── EmbeddingError               the embedder failed or has another dimension
@@ -45,6 +47,7 @@ MemserverError
 """
 
 from memserver import __version__
+from memserver.messages import Usage
 
 
 class MemserverError(Exception):
@@ -302,10 +305,30 @@ class ModelNotFound(ModelError):
     code = "model_not_found"
 
 
+class ModelQuotaExceeded(ModelError):
+    """The account at the endpoint has nothing left; asking again doesn't help until somebody pays."""
+
+    code = "model_quota_exceeded"
+
+
+class ModelRefused(ModelError):
+    """The model, or its provider's content filter, refuses to answer this; the message has their words."""
+
+    code = "model_refused"
+
+
 class ContextOverflow(ModelError):
-    """The endpoint says that the prompt is longer than its window."""
+    """The endpoint says that the prompt is longer than its window.
+
+    Attributes:
+        window: tokens of the window, where the endpoint says it.
+    """
 
     code = "context_overflow"
+
+    def __init__(self, message: str, *, window: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.window = window
 
 
 class ProtocolViolation(ModelError):
@@ -313,13 +336,25 @@ class ProtocolViolation(ModelError):
 
     Attributes:
         raw: the reply as it came, for the record.
+        words: what the model said in plain words instead of a call, without reasoning; empty where it said none.
+        usage: tokens that the reply cost all the same.
     """
 
     code = "model_protocol_violation"
 
-    def __init__(self, message: str, *, raw: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        raw: str = "",
+        words: str = "",
+        usage: Usage | None = None,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.raw = raw
+        self.words = words
+        self.usage = usage or Usage()
 
 
 class EmbeddingError(MemserverError):

@@ -47,6 +47,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderFields:
+    """What a model's message came with beyond the standard, such as reasoning_content or thought_signature.
+
+    Some providers refuse a history without them. They go back to the same model, as they came, and to no other.
+
+    Attributes:
+        model: what the endpoint calls the model that wrote them.
+        message: fields of the assistant's message.
+        call: fields of its tool call, beside id, type and function.
+    """
+
+    model: str
+    message: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PromptMessage:
     """One message of a prompt, before a provider's wire format.
 
@@ -57,6 +74,7 @@ class PromptMessage:
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     call: ToolCall | None = None
+    fields: ProviderFields | None = None
 
 
 @dataclass(frozen=True, slots=True)

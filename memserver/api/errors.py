@@ -52,6 +52,8 @@ STATUS: dict[str, int] = {
     errors.TurnAbandoned.code: 500,
     errors.ModelAnswerTooLarge.code: 502,
     errors.ModelRejected.code: 502,
+    errors.ModelQuotaExceeded.code: 502,
+    errors.ModelRefused.code: 502,
     errors.ModelNotFound.code: 502,
     errors.ContextOverflow.code: 422,
     errors.ProtocolViolation.code: 502,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
+from memserver.messages import PromptMessage, ProviderFields, ToolCall, ToolSpec, Usage
 
 TextSink = Callable[[str], None]
 """Takes the fragments of a message's text while it is generated. Provisional until the turn commits."""
@@ -21,6 +21,7 @@ class Reply:
     call: ToolCall
     usage: Usage
     text: str = ""
+    fields: ProviderFields | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,15 @@ to `openai_compatible`, which asks once for a model: what an endpoint can do doe
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 from memserver.errors import ModelRejected, ProtocolViolation
 from memserver.llm.lossless import read_json
+from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.errors import StatusError
 
-Way = Literal["tools", "json_schema", "text"]
-"""Native tool calling; an answer held to a JSON schema; or nothing but what the system message says."""
-
-IN_WORDS: dict[Way, str] = {
+IN_WORDS: dict[ToolCallMode, str] = {
     "tools": "native tool calls",
     "json_schema": "a JSON schema for its answer",
     "text": "the text of its system message",
@@ -42,7 +39,7 @@ a model finds them by no likely chance."""
 _NAMES_THE_WAY = re.compile(r"tool|function|response_format|schema", re.IGNORECASE)
 
 
-async def find_way(ask: Callable[[Way], Awaitable[RawReply]]) -> Way:
+async def find_way(ask: Callable[[ToolCallMode], Awaitable[RawReply]]) -> ToolCallMode:
     """Find the best way that an endpoint takes, by at most three small requests.
 
     Args:
@@ -67,7 +64,7 @@ async def find_way(ask: Callable[[Way], Awaitable[RawReply]]) -> Way:
     return "text"
 
 
-def _is_valid(way: Way, reply: RawReply) -> bool:
+def _is_valid(way: ToolCallMode, reply: RawReply) -> bool:
     """Whether the reply is what an endpoint gives that keeps to this way, and no lucky text."""
     try:
         if way == "tools":

@@ -23,7 +23,8 @@ from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
-from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, Way, find_way
+from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, find_way
+from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tokens import ByteBound, TokenCounter
@@ -42,7 +43,7 @@ from memserver.openai_http.client import Endpoint, EndpointClient
 
 _LOG = logging.getLogger(__name__)
 
-Mode = Literal["auto"] | Way
+Mode = Literal["auto"] | ToolCallMode
 DEFAULT_WINDOW = 8192
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
@@ -96,7 +97,7 @@ class OpenAICompatible(ChatModel):
         """
         self.name = model or ""
         self.message_overhead = 16
-        self._way: Way | None = None if mode == "auto" else mode
+        self._way: ToolCallMode | None = None if mode == "auto" else mode
         self._client = EndpointClient(endpoint, circuit)
         self._counter = counter or ByteBound()
         self._given_window = context_window
@@ -215,7 +216,7 @@ class OpenAICompatible(ChatModel):
                 cards = await self._client.models()
             raise _not_found(self.name, cards) from error
 
-    async def _known_way(self, max_tokens: int) -> Way:
+    async def _known_way(self, max_tokens: int) -> ToolCallMode:
         """How the model is asked. Found out once; whoever comes meanwhile waits for the answer."""
         await self._know_name()
         if self._way is not None:
@@ -226,7 +227,7 @@ class OpenAICompatible(ChatModel):
                 _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[self._way])
         return self._way
 
-    async def _probe(self, way: Way, max_tokens: int) -> RawReply:
+    async def _probe(self, way: ToolCallMode, max_tokens: int) -> RawReply:
         """Put the probe's question; where a schema holds the answer, nothing else tells its form."""
         request = self._request(way, PROBE_PROMPT, [PROBE])
         if way == "tools":
@@ -246,12 +247,12 @@ class OpenAICompatible(ChatModel):
         way = await self._known_way(max_tokens)
         return native_messages(prompt) if way == "tools" else json_messages(prompt)
 
-    def _told(self, way: Way, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    def _told(self, way: ToolCallMode, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """The tools that the system message tells of."""
         return tools if way == "text" or (way == "json_schema" and self._answers.list_tools) else ()
 
     def _request(
-        self, way: Way, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]
+        self, way: ToolCallMode, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]
     ) -> "_Request":
         if way == "tools":
             fields = {"tool_choice": _choice(tools), "parallel_tool_calls": False}
@@ -323,7 +324,7 @@ class _Request:
 class _Call:
     """Reads the message out of a call that streams, in the way in which it was asked for."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: ToolCallMode) -> None:
         self._native = way == "tools"
         self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
 

@@ -11,8 +11,8 @@ invalid first call is a violation even if a valid one follows, for the same reas
 
 import re
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memserver.errors import ProtocolViolation
@@ -33,6 +33,8 @@ class RawCall:
 
     name: object
     arguments: object
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What else the call came with, such as Gemini's thought_signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class RawReply:
     calls: tuple[RawCall, ...] = ()
     reasoning: str = ""
     finish_reason: str = ""
+    refusal: str = ""
+    """The sentence with which the provider's model refuses to answer, where it has a field of its own."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What else the message came with, such as DeepSeek's reasoning_content."""
 
     @property
     def size(self) -> int:

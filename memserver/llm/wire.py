@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memserver.llm.control_tokens import defused
+from memserver.llm.profile import Roles, SystemRole
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec, Usage
@@ -25,13 +26,31 @@ NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
 
-def native_messages(prompt: Sequence[PromptMessage]) -> list[JsonObject]:
+@dataclass(frozen=True, slots=True)
+class MessageRules:
+    """What an endpoint demands of a prompt's messages; the defaults demand nothing.
+
+    Attributes:
+        roles: whether user and assistant must take turns.
+        system_role: where the system message stands.
+        fields_of: the model whose provider fields are sent back; None sends none.
+    """
+
+    roles: Roles = "any"
+    system_role: SystemRole = "system"
+    fields_of: str | None = None
+
+
+ANY = MessageRules()
+
+
+def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
     """The prompt for native tool calling."""
     return [_native(message, first=index == 0) for index, message in enumerate(prompt)]
 
 
 def json_messages(
-    prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec] = ()
+    prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec] = (), rules: MessageRules = ANY
 ) -> list[JsonObject]:
     """The prompt for JSON mode: calls are JSON text, results are user messages.
 
