@@ -12,19 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
+from typing_extensions import override
 
 from sweet_rl.warm_start.lessons import IGNORED
 from sweet_rl.warm_start.progress import Progress
 
 Model = Any
 Row = dict[str, list[int]]
+Learnt = TypeVar("Learnt")
+_Taken = TypeVar("_Taken", contravariant=True)
 TOKENS_AT_ONCE = 30_000
 """Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
 TIMED_AT = (20, 60, 150)
@@ -69,14 +72,48 @@ class Schedule:
     seed: int = 1
 
 
-def fit(model: Model, rows: Sequence[Row], file: Path, schedule: Schedule) -> Fit:
+class Learning(Protocol[_Taken]):
+    """What is learnt from a batch, whatever it is made of."""
+
+    def size(self, row: _Taken, /) -> int:
+        """By which what is in a batch is about alike."""
+        ...
+
+    def step(self, model: Model, batch: Sequence[_Taken], /) -> float:
+        """Add up the gradients of a batch; returns its loss."""
+        ...
+
+
+class Chains(Learning[Row]):
+    """Learning what chains show: `input_ids` and `labels`."""
+
+    @override
+    def size(self, row: Row, /) -> int:
+        return len(row["input_ids"])
+
+    @override
+    def step(self, model: Model, batch: Sequence[Row], /) -> float:
+        return _step(model, batch)
+
+
+CHAINS = Chains()
+
+
+def fit(
+    model: Model,
+    rows: Sequence[Learnt],
+    file: Path,
+    schedule: Schedule,
+    learning: Learning[Learnt] = CHAINS,  # type: ignore[assignment]
+) -> Fit:
     """Train a model's adapter.
 
     Args:
         model: a PEFT model on its device; only what wants a gradient is trained.
-        rows: `input_ids` and `labels` of each chain.
+        rows: what is learnt from: of each chain its `input_ids` and `labels`, unless `learning` takes something else.
         file: where the training is saved; one that is there is resumed.
         schedule: how long and how fast.
+        learning: what a step does with a batch.
     """
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(
@@ -84,7 +121,7 @@ def fit(model: Model, rows: Sequence[Row], file: Path, schedule: Schedule) -> Fi
     )
     state = _resume(model, optimizer, file) or Fit(schedule.steps)
     clock = _Clock(schedule, state.done)
-    order = batches(rows, schedule.batch, schedule.seed)
+    order = batches(rows, schedule.batch, schedule.seed, learning)
     for _ in range(state.done):
         next(order)
     model.train()
@@ -93,7 +130,7 @@ def fit(model: Model, rows: Sequence[Row], file: Path, schedule: Schedule) -> Fi
         while state.done < state.steps:
             for group in optimizer.param_groups:
                 group["lr"] = schedule.rate * _share(state.done, state.steps)
-            loss = _step(model, next(order))
+            loss = learning.step(model, next(order))
             _add_up(parameters)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
@@ -128,16 +165,21 @@ class _Clock:
         state.steps = _of_the_first(min(self._schedule.steps, wanted))
 
 
-def batches(rows: Sequence[Row], batch: int, seed: int) -> Iterator[list[Row]]:
+def batches(
+    rows: Sequence[Learnt],
+    batch: int,
+    seed: int,
+    learning: Learning[Learnt] = CHAINS,  # type: ignore[assignment]
+) -> Iterator[list[Learnt]]:
     """The rows again and again, in another order each time; those of a batch are about equally long."""
     for epoch in range(10**9):
         random = Random(f"{seed} {epoch}")
         places = list(range(len(rows)))
         random.shuffle(places)
-        found: list[list[Row]] = []
+        found: list[list[Learnt]] = []
         for start in range(0, len(places), batch * 20):
             near = sorted(
-                places[start : start + batch * 20], key=lambda at: len(rows[at]["input_ids"])
+                places[start : start + batch * 20], key=lambda at: learning.size(rows[at])
             )
             found += [
                 [rows[at] for at in near[at : at + batch]] for at in range(0, len(near), batch)

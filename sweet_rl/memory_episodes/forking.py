@@ -1,0 +1,182 @@
+"""Forks: an agent is copied, another call is made where one was made, and the episode is played to its end.
+
+The copy is an agent file in memory, taken before the message was said. So the message is said again to the copy, and
+the calls before the one in question are made again; they have the same results, so the prompt is the same, which is
+checked. The original has no part in it.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from io import BytesIO
+from itertools import count
+from random import Random
+from uuid import UUID
+
+from memserver.agent_files.archive import ArchiveReader
+from memserver.agent_files.export import Contents, Export
+from memserver.agent_files.ingest import Imported, TakeIn, Wishes
+from memserver.agent_files.tool_grants import Granting
+from memserver.llm.base import Reply
+from memserver.llm.wire import call_as_json
+from memserver.storage.database import Transaction
+from sweet_rl.memory_episodes.hidden import hidden_of
+from sweet_rl.memory_episodes.player import Player, State
+from sweet_rl.memory_episodes.playing import TENANT, Play, Stage
+from sweet_rl.memory_episodes.records import Drawn, Executed, Task
+from sweet_rl.trajectories import Record
+
+_names = count()
+
+
+class Draws(Record):
+    """Which alternatives are drawn, and whether they are executed.
+
+    Attributes:
+        count: calls for each state, the one that was made among them.
+        share: of the user's messages, chosen by chance; in a chosen one each call is a state, unless `execute`.
+        execute: play every different call to the end, for one state of each chosen message.
+        continuations: times that each is played to the end.
+        seed: of the chance.
+    """
+
+    count: int = 8
+    share: float = 1.0
+    execute: bool = False
+    continuations: int = 2
+    seed: int = 0
+
+
+async def play(
+    stage: Stage, task: Task, sample: int, *, name: str, draws: Draws | None = None
+) -> Drawn:
+    """Play a task, and draw calls for states in it."""
+    played = await Play.begin(stage, task, name)
+    states: list[Executed] = []
+    try:
+        chance = Random(f"{draws.seed if draws else 0} {task.id} {sample}")
+        for place in range(played.length):
+            is_answered = place >= len(task.lines) or task.lines[place].speaker == "user"
+            if draws is not None and is_answered and chance.random() < draws.share:
+                states += await _drawn(played, place, sample, draws, chance)
+            else:
+                await played.do(place)
+        return Drawn(episode=played.episode(sample), states=tuple(states))
+    finally:
+        await played.end()
+
+
+async def _drawn(
+    played: Play, place: int, sample: int, draws: Draws, chance: Random
+) -> list[Executed]:
+    """Play on by one message, with calls drawn beside each that is made."""
+    player, first = played.player, len(played.player.steps)
+    saved = await copied(played.stage, played.agent) if draws.execute else b""
+    before, violations = len(played.outcomes), player.violations
+    player.draw, player.states = draws.count, []
+    await played.do(place)
+    states, player.draw = player.states, 1
+    found = [
+        _state(played.task, sample, first + number, state) for number, state in enumerate(states)
+    ]
+    if not draws.execute:
+        return found
+    if player.violations > violations:
+        return []  # a reply that was no call can't be made again, and the prompt shows that it was
+    chosen = chance.randrange(len(found))
+    rewards = await executed(
+        replace(played, outcomes=played.outcomes[:before]),
+        saved,
+        place,
+        states[: chosen + 1],
+        draws,
+    )
+    return [found[chosen].model_copy(update={"rewards": rewards})]
+
+
+async def executed(
+    played: Play, saved: bytes, place: int, states: list[State], draws: Draws
+) -> tuple[tuple[float, ...], ...]:
+    """What episodes come to that go on by each reply of the last of these states.
+
+    Args:
+        played: with the outcomes from before the message.
+        saved: the agent, as it was before the message.
+        place: of the message.
+        states: those of the message, up to the one in question.
+        draws: how often each is played.
+    """
+    texts = [call_as_json(reply.call) for reply in states[-1].replies]
+    different = dict(zip(texts, states[-1].replies, strict=True))
+    begun = [state.replies[0] for state in states[:-1]]
+    found = await asyncio.gather(
+        *(
+            _fork(played, saved, place, [*begun, reply], states[-1])
+            for reply in different.values()
+            for _ in range(draws.continuations)
+        )
+    )
+    size = draws.continuations
+    by_text = {
+        text: tuple(found[number * size : (number + 1) * size])
+        for number, text in enumerate(different)
+    }
+    return tuple(by_text[text] for text in texts)
+
+
+async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], state: State) -> float:
+    """The reward of the episode that goes on from a copy by these calls."""
+    stage, name = played.stage, f"{played.name}-{next(_names)}"
+    player = Player(stage.policy(played.task), forced=deque(calls))
+    stage.players.add(name, player)
+    fork = replace(
+        played,
+        name=name,
+        player=player,
+        agent=await taken_in(stage, saved, name),
+        outcomes=list(played.outcomes),
+    )
+    try:
+        await stage.settle()
+        await fork.do(place)
+        if player.states[len(calls) - 1].prompt != state.prompt:
+            raise AssertionError(f"The fork {name} has another prompt than its original.")
+        return await fork.finish(place + 1)
+    finally:
+        await fork.end()
+
+
+async def copied(stage: Stage, agent: UUID) -> bytes:
+    """The agent as a file."""
+    export = await Export.begin(
+        stage.services.database, TENANT, agent, Contents(history=True, vectors=True)
+    )
+    return b"".join([piece async for piece in export.pieces()])
+
+
+async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
+    """Another agent of a file, with another model."""
+    services = stage.services
+    source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
+    state = source.agent.state.model_copy(update={"token_scale_model": name})
+    source.agent = source.agent.model_copy(update={"model": name, "state": state})
+    granting = Granting(services.faculties.tools, services.networks)
+    job = TakeIn(services.database, services.archival, granting)
+    imported = await job.run(TENANT, source, Wishes(name), _nothing)
+    return imported.agent.id
+
+
+async def _nothing(_tx: Transaction, _imported: Imported) -> None:
+    """There is nothing else to write."""
+
+
+def _state(task: Task, sample: int, number: int, state: State) -> Executed:
+    return Executed(
+        task=task.id,
+        hidden=hidden_of(task, state.prompt),
+        sample=sample,
+        turn=number,
+        messages=state.prompt,
+        candidates=tuple(call_as_json(reply.call) for reply in state.replies),
+        tokens=sum(reply.usage.completion_tokens for reply in state.replies),
+    )

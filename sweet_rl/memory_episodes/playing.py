@@ -1,0 +1,176 @@
+"""Plays episodes on the real server: its own prompts, tools, evictions and searches.
+
+The user's lines are messages that the policy answers. The other side's lines are what the agent itself said, and are
+imported between them. Then the questions are asked. Each play has an agent of its own, which is deleted.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from uuid import UUID
+
+from memserver.agent.conversation import TurnResult
+from memserver.agent.entries import is_sent
+from memserver.agent.events import TurnEnded
+from memserver.errors import ModelError, ModelUnavailable
+from memserver.memory.working_context import default_sections
+from memserver.messages import JsonObject
+from memserver.storage import agents
+from memserver.storage.agents import NewAgent
+from memserver.storage.inbox import NewMessage
+from memserver.wiring.services import Services
+from sweet_rl.memory_episodes.player import Player, Players, PolicyOf
+from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Task, stretches
+from sweet_rl.memory_episodes.rewards import outcome, reward
+
+TENANT = "memory-episodes"
+MAX_OUTPUT_TOKENS = 256
+OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_answer_too_large")
+"""How a policy can spoil a turn. The episode goes on; any other failure of a turn ends the run."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A running server and the policy that plays on it.
+
+    Attributes:
+        services: the server's; its jobs run only when asked to.
+        players: its models.
+        policy: plays the tasks.
+    """
+
+    services: Services
+    players: Players
+    policy: PolicyOf
+    _jobs: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def settle(self) -> None:
+        """Run what the server does after turns: compaction, indexing. Else the same play could differ."""
+        async with self._jobs:
+            await self.services.jobs.run_until_idle()
+
+
+@dataclass
+class Play:
+    """One play of a task, while it runs.
+
+    Attributes:
+        stage: where it is played.
+        task: what is played.
+        name: of the agent, and of its model.
+        player: the policy, watched.
+        agent: the agent's id.
+        outcomes: of the questions asked so far.
+    """
+
+    stage: Stage
+    task: Task
+    name: str
+    player: Player
+    agent: UUID
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @classmethod
+    async def begin(cls, stage: Stage, task: Task, name: str) -> "Play":
+        """With a new agent."""
+        player = Player(stage.policy(task))
+        archival = stage.services.archival
+        stage.players.add(name, player)
+        async with stage.services.database.tenant(TENANT) as tx:
+            agent = await agents.create(
+                tx,
+                TENANT,
+                NewAgent(
+                    name=name,
+                    sections=default_sections(),
+                    embedding_model=archival.embedder.model,
+                    dimension=await archival.dimension(),
+                    model=name,
+                    options=_options(task),
+                ),
+            )
+        return cls(stage, task, name, player, agent.id)
+
+    @property
+    def length(self) -> int:
+        """Lines and questions."""
+        return len(self.task.lines) + len(self.task.asked)
+
+    async def do(self, place: int) -> None:
+        """The line or question at a place, which comes after all before it."""
+        lines = self.task.lines
+        self.player.message = place
+        if place >= len(lines):
+            asked = self.task.asked[place - len(lines)]
+            answer = await self._say(asked)
+            self.outcomes.append(outcome(asked, answer))
+        elif lines[place].speaker == "user":
+            await self._say(lines[place])
+        else:
+            await self._import(lines[place])
+        await self.stage.settle()
+
+    async def finish(self, place: int) -> float:
+        """All from a place on; returns the reward."""
+        for each in range(place, self.length):
+            await self.do(each)
+        return reward(self.outcomes)
+
+    async def end(self) -> None:
+        """Delete the agent: many episodes would fill the database."""
+        self.stage.players.remove(self.name)
+        async with self.stage.services.database.tenant(TENANT) as tx:
+            await agents.delete(tx, self.agent)
+
+    def episode(self, sample: int) -> Episode:
+        """What was played."""
+        steps = self.player.steps
+        return Episode(
+            task=self.task.id,
+            sample=sample,
+            reward=reward(self.outcomes),
+            outcomes=tuple(self.outcomes),
+            stretches=tuple(stretches(steps)),
+            evictions=evictions([prompt for prompt, _ in steps]),
+            violations=self.player.violations,
+            tokens=sum(step.tokens for _, step in steps),
+        )
+
+    async def _say(self, said: Line | Asked) -> str:
+        """Say something; returns what the agent says to it."""
+        conversation = self.stage.services.conversation
+        turn = await conversation.post(TENANT, self.agent, said.text, at=said.at)
+        result = await conversation.result(TENANT, turn)
+        _check(result)
+        return "\n\n".join(each.text for each in result.messages if is_sent(each))
+
+    async def _import(self, line: Line) -> None:
+        conversation = self.stage.services.conversation
+        message = NewMessage(line.text, 0, "assistant", line.at)
+        turn = await conversation.import_messages(TENANT, self.agent, [message])
+        await conversation.result(TENANT, turn)
+
+
+def evictions(prompts: Sequence[Sequence[object]]) -> int:
+    """How often the queue began elsewhere than in the prompt before, which is how often something left it at least."""
+    begins = [prompt[1] for prompt in prompts if len(prompt) > 1]
+    return sum(one != other for one, other in pairwise(begins))
+
+
+def _options(task: Task) -> JsonObject:
+    return {
+        "context_window": task.window,
+        "max_output_tokens": MAX_OUTPUT_TOKENS,
+        "prompt_order": "working_context_first",
+        "clock": "messages",
+        "history": "compact",
+        "pressure_alert": True,
+    }
+
+
+def _check(result: TurnResult) -> None:
+    """A turn that the policy has not spoilt itself must not count as its failure."""
+    error = result.ended.error if isinstance(result.ended, TurnEnded) else None
+    if error is not None and error.get("code") not in OURS:
+        raise ModelUnavailable(f"A turn failed: {error.get('message')}") from ModelError(str(error))

@@ -1,0 +1,121 @@
+"""Orders the calls of a state by a critic, and says how well that agrees with what executing them came to."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoTokenizer
+
+from memserver_evals.scoring.statistics import Estimate, estimate
+from sweet_rl import adapters
+from sweet_rl.memory_episodes.examples import examples_to_score
+from sweet_rl.memory_episodes.learning import Example, scores
+from sweet_rl.memory_episodes.records import Executed
+from sweet_rl.memory_episodes.rows import Tokenizer
+from sweet_rl.oracle import agreement
+from sweet_rl.trajectories import Candidates, Ranked
+from sweet_rl.warm_start.progress import Progress
+
+Scores = list[tuple[float, ...]]
+AT_ONCE = 8
+FIELDS = set(Candidates.model_fields)
+
+
+class Scorer:
+    """Scores calls by adapters on one base."""
+
+    def __init__(self, base: Path, reference: Path | None) -> None:
+        """Make it.
+
+        Args:
+            base: the folder of the model.
+            reference: the adapter that critics started from; None: the base itself.
+        """
+        self._base, self._reference = base, reference
+        self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(base)
+
+    def advantages(self, states: Sequence[Candidates], critic: Path, *, hidden: bool) -> Scores:
+        """The mean log-ratio of critic and reference for each call; both see the hidden information, or neither."""
+        own = self.likelihoods(states, critic, hidden=hidden)
+        before = self.likelihoods(states, self._reference, hidden=hidden)
+        return _differences(own, before)
+
+    def told(self, states: Sequence[Candidates]) -> Scores:
+        """How much likelier each call is to the reference once it is told the hidden information: no training."""
+        known = self.likelihoods(states, self._reference, hidden=True)
+        return _differences(known, self.likelihoods(states, self._reference, hidden=False))
+
+    def likelihoods(
+        self, states: Sequence[Candidates], adapter: Path | None, *, hidden: bool
+    ) -> Scores:
+        """The mean log-probability of each call's tokens."""
+        model = adapters.load_base(self._base)
+        if adapter is not None:
+            model = PeftModel.from_pretrained(model, str(adapters.checked(adapter)))
+        model.eval()
+        examples = examples_to_score(states, self._tokenizer, hidden=hidden)
+        found: Scores = []
+        with Progress("states", len(examples)) as progress:
+            for start in range(0, len(examples), AT_ONCE):
+                batch = examples[start : start + AT_ONCE]
+                found += _of_batch(model, batch)
+                progress.step(len(batch))
+        return found
+
+
+def ranked(states: Sequence[Candidates], advantages: Scores) -> list[Ranked]:
+    """States with the critic's scores, and with the oracle's where they were executed."""
+    return [
+        Ranked(**state.model_dump(include=FIELDS), advantages=scored, oracle=_oracle(state))
+        for state, scored in zip(states, advantages, strict=True)
+    ]
+
+
+def ceiling(states: Iterable[Executed]) -> dict[str, Any]:
+    """How well one execution of each call agrees with the mean of the others: no critic can do much better."""
+    found = [
+        Ranked(
+            **state.model_dump(include=FIELDS),
+            advantages=tuple(each[0] for each in state.rewards),
+            oracle=tuple(fmean(each[1:]) for each in state.rewards),
+        )
+        for state in states
+        if state.rewards and len(state.rewards[0]) > 1
+    ]
+    return agreement(found)
+
+
+def raised(one: Iterable[Ranked], other: Iterable[Ranked]) -> Estimate:
+    """By how much one critic's agreement within states is above another's, the states of a task drawn together."""
+    values, clusters = [], []
+    for a, b in zip(one, other, strict=True):
+        both = [agreement([each])["agreement"] for each in (a, b)]
+        if None not in both:
+            values.append(both[0] - both[1])
+            clusters.append(a.task)
+    return estimate(values, clusters)
+
+
+def _oracle(state: Candidates) -> tuple[float, ...] | None:
+    rewards = state.rewards if isinstance(state, Executed) else ()
+    return tuple(fmean(each) for each in rewards) or None
+
+
+def _of_batch(model: adapters.Model, batch: Sequence[Example]) -> Scores:
+    with torch.no_grad():
+        values = scores(model, batch).tolist()
+    found = []
+    for example in batch:
+        count = len(example.lengths)
+        found.append(tuple(values[:count]))
+        values = values[count:]
+    return found
+
+
+def _differences(one: Scores, other: Scores) -> Scores:
+    return [
+        tuple(a - b for a, b in zip(*both, strict=True)) for both in zip(one, other, strict=True)
+    ]

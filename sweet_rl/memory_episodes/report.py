@@ -1,0 +1,155 @@
+"""What a run found, as Markdown: the policies, the two comparisons that were fixed before, and how they fail."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
+from statistics import fmean
+
+from memserver_evals.scoring.statistics import Estimate
+from sweet_rl.memory_episodes.layout import Run
+from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
+from sweet_rl.memory_episodes.rewards import admits
+from sweet_rl.memory_episodes.statistics import Rewards, difference
+
+MANNERS = ("greedy", "drawn")
+COMPARED = (
+    ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
+    ("what the hidden information is worth", "sweet", "sweet-blind"),
+    ("SWEET-RL less rejection fine-tuning", "sweet", "rft"),
+)
+_OF_SEED = re.compile(r"seed-(\d+)/(.+)")
+Played = Mapping[str, Mapping[str, Sequence[Episode]]]
+"""By policy, and greedy or drawn."""
+
+
+def written(run: Run) -> str:
+    """The report."""
+    tasks = {task.id: task for task in run.tasks() if task.side == "test"}
+    played = _read(run)
+    parts = [
+        "# Memory episodes",
+        f"{len(tasks)} test tasks of {len({task.topic for task in tasks.values()})} topics.",
+        _policies(played, tasks),
+        _differences(played, tasks),
+        _failures(played, tasks),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def rewards_of(played: Played) -> dict[str, dict[int, Rewards]]:
+    """By arm and seed the mean of what each task earned, greedy and drawn counting alike."""
+    found: dict[str, dict[int, Rewards]] = defaultdict(dict)
+    for policy, manners in played.items():
+        match = _OF_SEED.fullmatch(policy)
+        if match is None or set(manners) != set(MANNERS):
+            continue
+        by_manner = [_by_task(manners[manner]) for manner in MANNERS]
+        both = set.intersection(*(set(each) for each in by_manner))
+        found[match[2]][int(match[1])] = {
+            task: fmean(each[task] for each in by_manner) for task in both
+        }
+    return found
+
+
+def _read(run: Run) -> Played:
+    found: dict[str, dict[str, list[Episode]]] = defaultdict(dict)
+    root = run.folder / "test"
+    for manner in MANNERS:
+        for folder in sorted(root.glob(f"**/{manner}")):
+            drawn: list[Drawn] = read_parts(folder, "*.jsonl")
+            if drawn:
+                name = folder.parent.relative_to(root).as_posix()
+                found[name][manner] = [each.episode for each in drawn]
+    return found
+
+
+def _policies(played: Played, tasks: Mapping[str, Task]) -> str:
+    rows = [
+        "| policy | greedy | drawn | notes | searches | evictions | tokens |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for policy, manners in sorted(played.items()):
+        episodes = [each for found in manners.values() for each in found]
+        calls = Counter(_tool(step.action) for each in episodes for _, step in each.steps)
+        notes = sum(calls[name] for name in calls if name.startswith("working_context"))
+        searches = sum(calls[name] for name in calls if "search" in name)
+        means = [_mean(each.reward for each in manners.get(manner, ())) for manner in MANNERS]
+        others = [notes, searches, sum(each.evictions for each in episodes)]
+        shown = [f"{count / len(episodes):.1f}" for count in others]
+        tokens = f"{fmean(each.tokens for each in episodes):.0f}"
+        rows.append("| " + " | ".join([policy, *means, *shown, tokens]) + " |")
+    rows.append(
+        f"\nNotes, searches, evictions and tokens are of an episode. Tasks played: {len(tasks)}."
+    )
+    return "\n".join(rows)
+
+
+def _differences(played: Played, tasks: Mapping[str, Task]) -> str:
+    rewards = rewards_of(played)
+    topics = {task.id: task.topic for task in tasks.values()}
+    rows = [
+        "| difference in mean reward | by seeds (t) | by topics | seed by seed | better |",
+        "|---|---|---|---|---|",
+    ]
+    for title, one, other in COMPARED:
+        found = difference(rewards.get(one, {}), rewards.get(other, {}), topics)
+        if found is None:
+            rows.append(f"| {title} | not run | | | |")
+            continue
+        seeds = ", ".join(f"{value:+.3f}" for value in found.by_seed)
+        better = "yes" if found.is_better else "no"
+        rows.append(
+            f"| {title} | {_shown(found.seeds)} | {_shown(found.topics)} | {seeds} | {better} |"
+        )
+    return "\n".join(rows)
+
+
+def _failures(played: Played, tasks: Mapping[str, Task]) -> str:
+    rows = [
+        "| policy | right | gave up | no answer | wrong | unanswerable admitted |",
+        "|---|---|---|---|---|---|",
+    ]
+    for policy, manners in sorted(played.items()):
+        kinds: Counter[str] = Counter()
+        for episode in (each for found in manners.values() for each in found):
+            for asked, outcome in zip(tasks[episode.task].asked, episode.outcomes, strict=True):
+                if asked.line is None:
+                    kinds["admitted" if outcome.right else "made up"] += 1
+                elif outcome.right:
+                    kinds["right"] += 1
+                else:
+                    kinds[_failure(outcome.answer)] += 1
+        shown = [str(kinds[name]) for name in ("right", "gave up", "no answer", "wrong")]
+        never = f"{kinds['admitted']} of {kinds['admitted'] + kinds['made up']}"
+        rows.append("| " + " | ".join([policy, *shown, never]) + " |")
+    return "\n".join(rows)
+
+
+def _failure(answer: str) -> str:
+    if not answer.strip():
+        return "no answer"
+    return "gave up" if admits(answer) else "wrong"
+
+
+def _tool(action: str) -> str:
+    return str(json.loads(action)["tool"])
+
+
+def _by_task(episodes: Iterable[Episode]) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for each in episodes:
+        found[each.task].append(each.reward)
+    return {task: fmean(rewards) for task, rewards in found.items()}
+
+
+def _mean(values: Iterable[float]) -> str:
+    found = list(values)
+    return f"{fmean(found):.3f}" if found else ""
+
+
+def _shown(found: Estimate) -> str:
+    if isnan(found.low):
+        return f"{found.mean:+.3f}"
+    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"

@@ -1,0 +1,107 @@
+"""Policies by script, which know the task: for the check that tasks are what they should be, and for tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.tokens import TokenCounter
+from memserver.messages import PromptMessage, ToolSpec, Usage
+from sweet_rl.memory_episodes.records import Asked, Task
+from sweet_rl.warm_start.corpus import Question
+from sweet_rl.warm_start.reading import CANT_FIND, quote
+from sweet_rl.warm_start.remembering import NOTHING_TO_SAVE, call, notes, say, shows
+
+LONGEST_NOTE = 180
+
+
+@dataclass
+class Scripted(ChatModel):
+    """Answers what it sees, and admits what it doesn't; never searches.
+
+    Attributes:
+        task: whose questions it knows.
+        counter: counts tokens as the student's tokenizer does.
+        saves: whether it notes, when memory gets short, the sentences that will be asked for.
+    """
+
+    task: Task
+    counter: TokenCounter
+    saves: bool = True
+    name: str = "scripted"
+    message_overhead: int = 16
+
+    @override
+    async def context_window(self) -> int:
+        return 8192
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self.counter.count(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        return ""
+
+    @override
+    async def check(self) -> None:
+        """Is always there."""
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        if any(tool.name == NOTHING_TO_SAVE for tool in tools):
+            return Reply(self._save(prompt), Usage())
+        said = next(part.text for part in reversed(prompt) if part.role == "user")
+        asked = [each for each in self.task.asked if said.endswith(f"] {each.text}")]
+        return Reply(say(self._answer(asked[0], prompt) if asked else "I see."), Usage())
+
+    @override
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        return Written("Nothing much.", Usage())
+
+    @override
+    async def aclose(self) -> None:
+        """Holds nothing."""
+
+    def _save(self, prompt: Sequence[PromptMessage]):  # type: ignore[no-untyped-def]
+        kept = notes(prompt)
+        for asked in self.task.asked if self.saves else ():
+            note = noted(asked)
+            if asked.line is not None and note not in kept and _in_queue(asked, prompt):
+                return call(
+                    "working_context_append", section="human", content=note, request_heartbeat=True
+                )
+        return call(NOTHING_TO_SAVE)
+
+    def _answer(self, asked: Asked, prompt: Sequence[PromptMessage]) -> str:
+        known = asked.line is not None and (
+            noted(asked) in notes(prompt) or _in_queue(asked, prompt)
+        )
+        return f"{asked.answer}." if known else CANT_FIND
+
+
+def noted(asked: Asked) -> str:
+    """The note that holds a question's answer."""
+    return quote(_question(asked), LONGEST_NOTE)
+
+
+def _in_queue(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
+    return any(shows(part.text, _question(asked)) for part in prompt[1:])
+
+
+def _question(asked: Asked) -> Question:
+    return Question(asked.text, asked.answer, asked.evidence, asked.kind)

@@ -1,0 +1,181 @@
+"""The trainings of the arms: what each learns from, by which loss, and its figures."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from memserver.errors import Conflict, InvalidInput
+from sweet_rl import adapters
+from sweet_rl.memory_episodes.examples import (
+    Plays,
+    examples_for_critic,
+    examples_of_plays,
+    examples_of_states,
+    examples_to_imitate,
+)
+from sweet_rl.memory_episodes.layout import Arm, Run
+from sweet_rl.memory_episodes.learning import (
+    Example,
+    Imitation,
+    Preference,
+    scores,
+    with_references,
+)
+from sweet_rl.memory_episodes.records import Kept, Ordered, Preferred
+from sweet_rl.memory_episodes.rows import Tokenizer
+from sweet_rl.pairs import is_held_out
+from sweet_rl.warm_start.fitting import Schedule, fit
+
+MOST_BYTES = 20 * 2**20
+HELD_OUT = 0.15
+"""Of the tasks, on whose pairs a critic's accuracy is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an arm is trained.
+
+    Attributes:
+        epochs: at most.
+        batch: examples in a step: plays, tasks or states.
+        rate: the highest learning rate.
+        beta: see `Preference`.
+        nll: see `Preference`.
+        rank: of a new adapter, where there is none to start from.
+    """
+
+    epochs: float
+    batch: int
+    rate: float
+    beta: float = 0.1
+    nll: float = 0.0
+    rank: int = 16
+
+
+RECIPES: dict[Arm, Recipe] = {
+    "rft": Recipe(2, 16, 1e-4),
+    "mdpo": Recipe(2, 8, 1e-4, beta=0.05, nll=1.0),
+    "critic": Recipe(2, 8, 1e-4, beta=0.3),
+    "critic-blind": Recipe(2, 8, 1e-4, beta=0.3),
+    "sweet": Recipe(2, 32, 1e-4, beta=0.3, nll=1.0),
+    "sweet-blind": Recipe(2, 32, 1e-4, beta=0.3, nll=1.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a training starts from.
+
+    Attributes:
+        base: the folder of the model.
+        adapter: that is trained on, and as it is the reference; None: a new one, and the base.
+        seed: of the order, and of what the arm learns from.
+        seconds: that it may take.
+    """
+
+    base: Path
+    adapter: Path | None
+    seed: int
+    seconds: float | None = None
+
+
+def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
+    """Train an arm and write its adapter; returns the figures. One that was killed resumes.
+
+    Raises:
+        InvalidInput: there is nothing to learn from.
+        Conflict: the folder has a training with another recipe.
+    """
+    out, began = run.arm(arm, start.seed), time.monotonic()
+    _claim(out, {"recipe": asdict(recipe), "adapter": str(start.adapter)})
+    tokenizer = AutoTokenizer.from_pretrained(start.base)
+    examples, held_out = _examples(run, arm, start.seed, tokenizer)
+    if not examples:
+        raise InvalidInput(
+            f"There is nothing that {arm} could learn from: {run.data(arm, start.seed)}"
+        )
+    model = adapters.to_train(
+        adapters.load_base(start.base), start.adapter, rank=recipe.rank, seed=start.seed
+    )
+    if arm != "rft":
+        examples, held_out = (with_references(model, each) for each in (examples, held_out))
+    left = None if start.seconds is None else start.seconds - (time.monotonic() - began)
+    steps = max(1, round(recipe.epochs * len(examples) / recipe.batch))
+    schedule = Schedule(steps, recipe.batch, recipe.rate, left, start.seed)
+    learning = Imitation() if arm == "rft" else Preference(recipe.beta, recipe.nll)
+    fitted = fit(model, examples, out / "training.pt", schedule, learning)
+    figures = {
+        "examples": len(examples),
+        "tokens_an_epoch": sum(each.tokens for each in examples),
+        "steps": fitted.steps,
+        "losses": fitted.losses,
+        **_accuracy(model, held_out),
+        "seconds": round(time.monotonic() - began, 1),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "recipe": asdict(recipe),
+    }
+    adapters.save(model, out / "adapter", base=start.base.name)
+    figures["bytes"] = adapters.check_size(out / "adapter", MOST_BYTES)
+    (out / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    return figures
+
+
+def _examples(
+    run: Run, arm: Arm, seed: int, tokenizer: Tokenizer
+) -> tuple[list[Example], list[Example]]:
+    """What an arm learns, and for a critic what it is tried on."""
+    file = run.data(arm, seed)
+    if arm in ("sweet", "sweet-blind"):
+        return examples_of_states(run.read(file, Ordered), tokenizer), []
+    plays: Plays = {each.key: each.episode for each in run.plays()}
+    if arm == "rft":
+        return examples_to_imitate(run.read(file, Kept), plays, tokenizer), []
+    pairs = run.read(file, Preferred)
+    if arm == "mdpo":
+        return examples_of_plays(pairs, plays, tokenizer), []
+    sides = [
+        [each for each in pairs if is_held_out(each.task, HELD_OUT) == wanted]
+        for wanted in (False, True)
+    ]
+    if arm == "critic-blind":
+        learnt, tried = (examples_of_plays(one, plays, tokenizer, mean=True) for one in sides)
+    else:
+        tasks = {task.id: task for task in run.tasks()}
+        learnt, tried = (examples_for_critic(one, plays, tasks, tokenizer) for one in sides)
+    return learnt, tried
+
+
+def _accuracy(model: adapters.Model, examples: Sequence[Example]) -> dict[str, Any]:
+    """How often the better play of a pair that was not learnt has the higher score; ties count half."""
+    if not examples:
+        return {}
+    model.eval()
+    right: list[float] = []
+    for example in examples:
+        with torch.no_grad():
+            gained = scores(model, [example]).tolist()
+        own = [one - other for one, other in zip(gained, example.references, strict=True)]
+        right += [(own[a] > own[b]) + 0.5 * (own[a] == own[b]) for a, b in example.pairs]
+    return {"held_out_pairs": len(right), "held_out_accuracy": sum(right) / len(right)}
+
+
+def _claim(out: Path, told: dict[str, Any]) -> None:
+    """A folder is one training's: to resume another one's steps would mix two recipes."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "recipe.json"
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != told:
+        raise Conflict(
+            f"{out} has a training with another recipe.", hint="Move it away, or give its recipe."
+        )
+    file.write_text(json.dumps(told), encoding="utf-8")
+
+
+def changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """The recipe with what was given of it."""
+    return replace(recipe, **{name: value for name, value in given.items() if value is not None})
