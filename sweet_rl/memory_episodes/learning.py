@@ -61,7 +61,7 @@ class Imitation(Learning[Example]):
             count = sum(len(example.lengths) for example in batch)
             loss = -_of_part(model, part, owners, count).sum() / lengths
             loss.backward()
-            total += loss.item()
+            total += float(loss.detach())
         return total
 
 
@@ -91,22 +91,19 @@ class Preference(Learning[Example]):
         for part, owners in _parts(batch):
             own = _of_part(model, part, owners, len(values))
             (own * values.grad).sum().backward()
-        return float(loss)
+        return float(loss.detach())
 
     def of(self, values: torch.Tensor, batch: Sequence[Example]) -> torch.Tensor:
         """The loss of a batch from the scores of all its sides, in order."""
         better, worse = _pairs(batch, values.device)
-        lengths, references = (
-            torch.tensor(
-                [each for example in batch for each in column(example)], device=values.device
-            )
-            for column in (lambda one: one.lengths, lambda one: one.references)
-        )
-        gained = values - references
+        lengths = [each for example in batch for each in example.lengths]
+        references = [each for example in batch for each in example.references]
+        gained = values - torch.tensor(references, device=values.device)
         loss = -logsigmoid(self.beta * (gained[better] - gained[worse])).mean()
         if self.nll:
             chosen = better.unique()
-            loss = loss - self.nll * values[chosen].sum() / lengths[chosen].sum().clamp(min=1)
+            size = torch.tensor(lengths, device=values.device)[chosen].sum().clamp(min=1)
+            loss = loss - self.nll * values[chosen].sum() / size
         return loss
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
@@ -89,11 +89,11 @@ class Player(ChatModel):
             given = self.forced.popleft()
             replies = [replace(given, call=replace(given.call, id=new_call_id()))]
         else:
-            others = (self._ask_again(prompt, tools, max_tokens) for _ in range(1, self.draw))
-            first, further = await asyncio.gather(
-                self._ask(prompt, tools, max_tokens), asyncio.gather(*others)
-            )
-            replies = [first, *(reply for reply in further if reply is not None)]
+            asked: list[Coroutine[None, None, Reply | None]] = [
+                self._ask(prompt, tools, max_tokens),
+                *(self._ask_again(prompt, tools, max_tokens) for _ in range(1, self.draw)),
+            ]
+            replies = [reply for reply in await asyncio.gather(*asked) if reply is not None]
         acted = replies[0]
         step = Step(
             shown=len(shown),

@@ -13,7 +13,7 @@ from sweet_rl.memory_episodes.records import Asked, Outcome
 _ADMITS = re.compile(
     r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
     r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
-    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|mentioned|gave|given|come up|came up)\b"
+    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
     r"|\bno (idea|mention|record|memory)\b|\bnothing\b"
 )
 
