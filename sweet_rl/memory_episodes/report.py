@@ -18,7 +18,10 @@ COMPARED = (
     ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
     ("what the hidden information is worth", "sweet", "sweet-blind"),
     ("SWEET-RL less rejection fine-tuning", "sweet", "rft"),
+    ("SWEET-RL less where all started", "sweet", "start"),
 )
+START = "start"
+"""How the policy is called that all arms start from; it has no seed, and is compared with every one."""
 _OF_SEED = re.compile(r"seed-(\d+)/(.+)")
 Played = Mapping[str, Mapping[str, Sequence[Episode]]]
 """By policy, and greedy or drawn."""
@@ -41,16 +44,24 @@ def written(run: Run) -> str:
 def rewards_of(played: Played) -> dict[str, dict[int, Rewards]]:
     """By arm and seed the mean of what each task earned, greedy and drawn counting alike."""
     found: dict[str, dict[int, Rewards]] = defaultdict(dict)
-    for policy, manners in played.items():
-        match = _OF_SEED.fullmatch(policy)
-        if match is None or set(manners) != set(MANNERS):
-            continue
-        by_manner = [_by_task(manners[manner]) for manner in MANNERS]
-        both = set.intersection(*(set(each) for each in by_manner))
-        found[match[2]][int(match[1])] = {
-            task: fmean(each[task] for each in by_manner) for task in both
-        }
+    whole = {
+        policy: _of_both(manners)
+        for policy, manners in played.items()
+        if set(manners) == set(MANNERS)
+    }
+    for policy, rewards in whole.items():
+        if match := _OF_SEED.fullmatch(policy):
+            found[match[2]][int(match[1])] = rewards
+    if START in whole:
+        seeds = {seed for by_seed in found.values() for seed in by_seed}
+        found[START] = dict.fromkeys(seeds, whole[START])
     return found
+
+
+def _of_both(manners: Mapping[str, Sequence[Episode]]) -> Rewards:
+    by_manner = [_by_task(manners[manner]) for manner in MANNERS]
+    both = set.intersection(*(set(each) for each in by_manner))
+    return {task: fmean(each[task] for each in by_manner) for task in both}
 
 
 def _read(run: Run) -> Played:

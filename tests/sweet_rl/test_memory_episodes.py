@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 
 import pytest
@@ -12,20 +12,21 @@ from memserver.agent_files.archive import ArchiveReader
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import Reply
 from memserver.llm.tokens import ByteBound
-from memserver.messages import PromptMessage, ToolSpec
+from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.memory_episodes import forking
 from sweet_rl.memory_episodes.forking import Draws, copied, taken_in
-from sweet_rl.memory_episodes.player import Player, Players, PolicyOf
+from sweet_rl.memory_episodes.player import Player, Players, PolicyOf, State
 from sweet_rl.memory_episodes.playing import Play, Stage
 from sweet_rl.memory_episodes.records import Task
 from sweet_rl.memory_episodes.rewards import admits, outcome, reward
 from sweet_rl.memory_episodes.scripted import Scripted
 from sweet_rl.memory_episodes.steps import faults
 from sweet_rl.memory_episodes.tasks import tasks_of
+from sweet_rl.warm_start import remembering
 from sweet_rl.warm_start.corpus import conversations, side_of
 from tests.support.server import OneDatabase
 
@@ -131,38 +132,39 @@ def test_an_answer_counts_by_its_first_words_and_what_was_never_said_must_be_adm
     assert reward(found) == 0.5
 
 
-async def test_who_saves_before_evictions_answers_more_than_who_does_not(
+async def test_a_task_has_two_evictions_and_who_saves_before_them_answers_everything(
     database: OneDatabase,
 ) -> None:
     task = whole_task()
     async with stage(database, saves) as on:
         saved = await forking.play(on, task, 0, name="saver")
-    async with stage(database, forgets) as on:
-        lost = await forking.play(on, task, 0, name="forgetful")
-    assert faults(task, saved) == []  # two evictions at least, and all is answered
-    assert saved.episode.reward == 1 > lost.episode.reward
-    prompts = [text for prompt, _ in saved.episode.steps for text in map(str, prompt)]
+    assert faults(task, saved) == []
+    assert saved.episode.reward == 1
+    prompts = [str(message) for prompt, _ in saved.episode.steps for message in prompt]
+    assert "You are Sam" in prompts[0]
     assert not any(HIDDEN in text for text in prompts)
     assert {step.alert for _, step in saved.episode.steps} == {True, False}
-    assert "You are Sam" in prompts[0]
 
 
-async def test_calls_are_executed_on_copies_and_the_original_goes_on_as_without_them(
+async def test_calls_are_executed_on_copies_and_saving_pays_while_the_original_goes_on_as_without_them(
     database: OneDatabase,
 ) -> None:
     task = short_task()
-    draws = Draws(count=3, share=1, execute=True, continuations=1, seed=3)
+    draws = Draws(count=3, share=0.35, execute=True, continuations=1, seed=2)
     async with stage(database, lambda one: OfTwoMinds(one, FourBytes())) as on:
         alone = await forking.play(on, task, 0, name="alone")
         forked = await forking.play(on, task, 0, name="forked", draws=draws)
+        lost = await forking.play(replace(on, policy=forgets), task, 0, name="forgetful")
         async with on.services.database.tenant("memory-episodes") as tx:
             left = await (await tx.execute("SELECT count(*) AS n FROM agents")).fetchone()
     assert forked.episode == alone.episode
+    assert alone.episode.reward > lost.episode.reward
     assert left == {"n": 0}
     assert {HIDDEN in state.hidden for state in forked.states} == {True}
     assert not any(HIDDEN in str(state.messages) for state in forked.states)
     told = [state for state in forked.states if len(set(state.candidates)) > 1]
     assert told, "at an alert, one saves and the other doesn't"
+    assert all(state.rewards[0] > max(state.rewards[1:]) for state in told)
     for state in forked.states:
         assert len(state.rewards) == len(state.candidates) == 3
         by_text = set(zip(state.candidates, state.rewards, strict=True))
@@ -192,6 +194,9 @@ async def test_a_copy_has_the_same_prompt_and_is_an_agent_of_its_own(database: O
         for place in range(8, len(task.lines)):
             await copy.do(place)
         after = await copied(on, played.agent)
+        elsewhere = State(other.steps[0][0][:1], (Reply(remembering.say("Hm."), Usage()),))
+        with pytest.raises(AssertionError, match="another prompt"):
+            await forking.executed(played, before, 8, [elsewhere], Draws(continuations=1))
         for place in range(8, len(task.lines)):
             await played.do(place)
     assert contents(after) == contents(before)
