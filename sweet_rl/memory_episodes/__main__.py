@@ -9,7 +9,6 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -305,8 +304,12 @@ def _agreements(
             scored = scorer.advantages(states, adapter, hidden=critic == "critic")
             by_critic[critic] = ranked(states, scored)
             found[critic] = agreement(by_critic[critic])
-    if len(by_critic) > 1:
-        found["hidden information raises it by"] = asdict(raised(*by_critic.values()))
+    if len(by_critic) > 1 and (more := raised(*by_critic.values())) is not None:
+        found["the hidden information raises it by"] = {
+            "mean": more.mean,
+            "interval": [more.low, more.high],
+            "states": more.count,
+        }
     return found
 
 

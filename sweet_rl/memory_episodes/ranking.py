@@ -88,15 +88,18 @@ def ceiling(states: Iterable[Executed]) -> dict[str, Any]:
     return agreement(found)
 
 
-def raised(one: Iterable[Ranked], other: Iterable[Ranked]) -> Estimate:
-    """By how much one critic's agreement within states is above another's, the states of a task drawn together."""
+def raised(one: Iterable[Ranked], other: Iterable[Ranked]) -> Estimate | None:
+    """By how much one critic's agreement within states is above another's, the states of a task drawn together.
+
+    None where in no state one call came to more than another.
+    """
     values, clusters = [], []
     for a, b in zip(one, other, strict=True):
         both = [agreement([each])["agreement"] for each in (a, b)]
         if None not in both:
             values.append(both[0] - both[1])
             clusters.append(a.task)
-    return estimate(values, clusters)
+    return estimate(values, clusters) if values else None
 
 
 def _oracle(state: Candidates) -> tuple[float, ...] | None:

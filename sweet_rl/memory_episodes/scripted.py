@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
-from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
 from sweet_rl.memory_episodes.records import Asked, Task
 from sweet_rl.warm_start.corpus import Question
 from sweet_rl.warm_start.reading import CANT_FIND, quote
@@ -77,7 +77,7 @@ class Scripted(ChatModel):
     async def aclose(self) -> None:
         """Holds nothing."""
 
-    def _save(self, prompt: Sequence[PromptMessage]):  # type: ignore[no-untyped-def]
+    def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
         kept = notes(prompt)
         for asked in self.task.asked if self.saves else ():
             note = noted(asked)

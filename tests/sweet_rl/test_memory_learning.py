@@ -21,12 +21,14 @@ from sweet_rl.memory_episodes.records import (
     stretches,
 )
 from sweet_rl.memory_episodes.statistics import difference, t_interval
+from sweet_rl.oracle import agreement
 from sweet_rl.trajectories import ChatMessage, Ranked
 from tests.support.lazy import lazy
 
 adapters = lazy("sweet_rl.adapters")
 examples = lazy("sweet_rl.memory_episodes.examples")
 fitting = lazy("sweet_rl.warm_start.fitting")
+ranking = lazy("sweet_rl.memory_episodes.ranking")
 learning = lazy("sweet_rl.memory_episodes.learning")
 rows = lazy("sweet_rl.memory_episodes.rows")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
@@ -280,6 +282,28 @@ def test_losses_fall_and_the_better_side_is_preferred(
             own = [one - other for one, other in zip(gained, known, strict=True)]
             assert own[0] > own[1]
             assert own[2] > own[3]
+
+
+def executed(*rewards: tuple[float, ...], turn: int = 0) -> Executed:
+    calls = tuple(f"call {number}" for number in range(len(rewards)))
+    return Executed(
+        task="t", hidden="", turn=turn, messages=messages(CUP), candidates=calls, rewards=rewards
+    )
+
+
+def test_critics_are_compared_with_what_executing_calls_came_to_within_states() -> None:
+    states = [executed((0.2, 0.4), (1.0, 0.8)), executed((0.4, 0.4), (0.2, 0.2), turn=1)]
+    right, half = [
+        ranking.ranked(states, scores) for scores in ([(0, 1), (1, 0)], [(0, 1), (0, 1)])
+    ]
+    assert [each.oracle for each in right] == [
+        pytest.approx((0.3, 0.9)),
+        pytest.approx((0.4, 0.2)),
+    ]
+    assert [agreement(each)["agreement"] for each in (right, half)] == [1.0, 0.5]
+    assert ranking.raised(right, half).mean == 0.5
+    assert ranking.raised(right[:0], half[:0]) is None
+    assert ranking.ceiling(states)["agreement"] == 1.0
 
 
 def test_two_arms_differ_by_seeds_with_a_t_interval_and_by_topics() -> None:
