@@ -14,6 +14,7 @@ from sweet_rl.warm_start.reading import CANT_FIND, quote
 from sweet_rl.warm_start.remembering import NOTHING_TO_SAVE, call, notes, say, shows
 
 LONGEST_NOTE = 180
+_AFTER_NOTES = "Recall storage:"
 
 
 @dataclass
@@ -78,10 +79,12 @@ class Scripted(ChatModel):
         """Holds nothing."""
 
     def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
-        kept = notes(prompt)
+        kept = prompt[0].text.partition(_AFTER_NOTES)[
+            0
+        ]  # a summary comes after them, and forgets again
         for asked in self.task.asked if self.saves else ():
             note = noted(asked)
-            if asked.line is not None and note not in kept and _in_queue(asked, prompt):
+            if asked.line is not None and note not in kept and _is_shown(asked, prompt):
                 return call(
                     "working_context_append", section="human", content=note, request_heartbeat=True
                 )
@@ -89,7 +92,7 @@ class Scripted(ChatModel):
 
     def _answer(self, asked: Asked, prompt: Sequence[PromptMessage]) -> str:
         known = asked.line is not None and (
-            noted(asked) in notes(prompt) or _in_queue(asked, prompt)
+            noted(asked) in notes(prompt) or _is_shown(asked, prompt[1:])
         )
         return f"{asked.answer}." if known else CANT_FIND
 
@@ -99,8 +102,8 @@ def noted(asked: Asked) -> str:
     return quote(_question(asked), LONGEST_NOTE)
 
 
-def _in_queue(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
-    return any(shows(part.text, _question(asked)) for part in prompt[1:])
+def _is_shown(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
+    return any(shows(part.text, _question(asked)) for part in prompt)
 
 
 def _question(asked: Asked) -> Question:

@@ -60,9 +60,9 @@ class Recipe:
 
 RECIPES: dict[Arm, Recipe] = {
     "rft": Recipe(2, 8, 1e-4),
-    "mdpo": Recipe(2, 4, 1e-4, beta=0.05, nll=1.0),
-    "critic": Recipe(2, 4, 1e-4, beta=0.3),
-    "critic-blind": Recipe(2, 4, 1e-4, beta=0.3),
+    "mdpo": Recipe(1, 2, 1e-4, beta=0.05, nll=1.0),
+    "critic": Recipe(1, 2, 1e-4, beta=0.3),
+    "critic-blind": Recipe(1, 2, 1e-4, beta=0.3),
     "sweet": Recipe(2, 8, 1e-4, beta=0.3, nll=1.0),
     "sweet-blind": Recipe(2, 8, 1e-4, beta=0.3, nll=1.0),
 }
