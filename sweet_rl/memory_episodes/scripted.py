@@ -79,12 +79,13 @@ class Scripted(ChatModel):
         """Holds nothing."""
 
     def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
+        """Oldest first: notes take room, so something may leave the queue while they are taken."""
         kept = prompt[0].text.partition(_AFTER_NOTES)[
             0
         ]  # a summary comes after them, and forgets again
-        for asked in self.task.asked if self.saves else ():
+        for asked in sorted(self.task.asked, key=lambda one: one.line or 0) if self.saves else ():
             note = noted(asked)
-            if asked.line is not None and note not in kept and _is_shown(asked, prompt):
+            if asked.line is not None and note not in kept and _is_shown(asked, prompt[1:]):
                 return call(
                     "working_context_append", section="human", content=note, request_heartbeat=True
                 )

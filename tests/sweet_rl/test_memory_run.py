@@ -132,11 +132,12 @@ def test_every_step_of_a_run_works_and_resumes(
     assert (run / "report.md").read_text(encoding="utf-8").strip() == text.strip()
 
 
-def test_what_is_missing_or_wrong_is_said_in_a_line(run: Path, tmp_path: Path) -> None:
+def test_what_is_missing_or_wrong_is_said_in_a_line(
+    run: Path, tmp_path: Path, tiny_base: Path
+) -> None:
     for words, told in (
         (("report", tmp_path), "has no tasks"),
-        (("pairs", run, "mdpo", "--seed", 4, "--own", 0), ""),
-        (("train", run, "sweet", "--base", run, "--seed", 9), "Run `pairs`"),
+        (("train", run, "sweet", "--base", tiny_base, "--seed", 9), "Run `pairs`"),
         (("pairs", run, "dpo"), "is none of rft, mdpo"),
     ):
         result = CliRunner().invoke(main.app, [str(word) for word in words])
