@@ -93,7 +93,10 @@ class Settings(BaseSettings):
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"
     """Native tool calls, an answer held to a JSON schema, or instructions in the system message alone;
-    auto asks the endpoint once, at the first use, and takes the first of these that works."""
+    auto asks the endpoint at the first use, takes the first of these that works, and asks again after a fallback."""
+    llm_profile: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the endpoint's profile, as JSON, that are known and not to be found out: docs/endpoints.md lists
+    them."""
     llm_context_window: int | None = Field(default=None, ge=512)
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)

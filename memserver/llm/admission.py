@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.profile import ProfileReport
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
 
@@ -155,6 +156,11 @@ class Admitted(ChatModel):
     @override
     def mode(self) -> str:
         return self._inner.mode
+
+    @property
+    @override
+    def profile(self) -> ProfileReport | None:
+        return self._inner.profile
 
     @property
     @override

@@ -15,7 +15,8 @@ from memserver.errors import ModelUnavailable, SetupError
 from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
-from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.readiness import REMEDY, EngineReadiness
 from memserver.memory.archival import no_embedder
@@ -79,6 +80,7 @@ class Models(ModelSource):
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
             seed=settings.llm_seed,
+            profile=settings.llm_profile,
             circuit=self.gate.circuit,
         )
 

@@ -14,7 +14,8 @@ from starlette.routing import Route
 
 from memserver.cli.examination import examine_model
 from memserver.errors import ModelNotFound, ModelRejected, ModelTimeout, ModelUnavailable
-from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.requests import JsonAnswers
 from memserver.llm.tool_schema import native_tools_json, tools_as_text
 from memserver.openai_http.client import Endpoint
 from memserver.testing.scripted_rules import RULES

@@ -1,0 +1,82 @@
+"""A reply that streams: the message's text while it comes, and the whole when it has ended."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from typing_extensions import override
+
+from memserver.errors import ModelAnswerTooLarge
+from memserver.llm.base import TextSink
+from memserver.llm.profile import ToolCallMode
+from memserver.llm.reply_parser import RawReply
+from memserver.llm.text_stream import ArgumentText, CallText, PlainText
+from memserver.llm.wire import StreamedReply
+from memserver.messages import JsonObject, Usage
+
+MOST_CHARACTERS = 4_000_000
+"""Of a reply that streams."""
+_SPOKEN = "send_message"
+
+
+class Reader(Protocol):
+    """Reads a message's text out of a reply that streams."""
+
+    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+        """What of the message an event brought."""
+        ...
+
+    def end(self) -> str:
+        """What is known to be the message's only at the end."""
+        ...
+
+
+class CallReader(Reader):
+    """Reads the message out of a call, in the way in which it was asked for."""
+
+    def __init__(self, mode: ToolCallMode) -> None:
+        self._native = mode == "tools"
+        self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+
+    @override
+    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+        if not self._native:
+            return self._in_content.feed(content)
+        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
+
+    @override
+    def end(self) -> str:
+        """Nothing: a message ends with its quote."""
+        return ""
+
+
+class PlainReader(Reader):
+    """Reads a message that is the reply itself."""
+
+    def __init__(self, _mode: ToolCallMode) -> None:
+        self._text = PlainText()
+
+    @override
+    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+        return self._text.feed(content)
+
+    @override
+    def end(self) -> str:
+        return self._text.end()
+
+
+async def listen(
+    events: AsyncGenerator[JsonObject, None], reader: Reader, on_text: TextSink
+) -> tuple[RawReply, Usage]:
+    """Take a stream to its end, and tell the message's text while it comes."""
+    reply = StreamedReply()
+    async with aclosing(events):
+        async for event in events:
+            if text := reader.text(reply, *reply.add(event)):
+                on_text(text)
+    if text := reader.end():
+        on_text(text)
+    raw = reply.whole()
+    if raw.size > MOST_CHARACTERS:
+        raise ModelAnswerTooLarge(f"The model wrote more than {MOST_CHARACTERS} characters.")
+    return raw, reply.usage
