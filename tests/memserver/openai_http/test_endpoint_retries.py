@@ -11,11 +11,13 @@ import pytest
 from memserver.errors import (
     ContextOverflow,
     ModelError,
+    ModelQuotaExceeded,
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
 )
-from memserver.openai_http.client import Endpoint, EndpointClient, EventParser
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.streams import EventParser
 from tests.memserver.openai_http.scripted_server import (
     CLOSE,
     OK,
@@ -52,7 +54,8 @@ async def test_a_connection_is_used_again():
 )
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_what_was_not_answered_is_asked_again(failed: bytes, streamed: bool):
-    answer = (STREAM + chunked(b'data: {"a": 1}\n\n') + b"0\r\n\r\n") if streamed else OK
+    events = b'data: {"a": 1}\n\ndata: [DONE]\n\n'
+    answer = (STREAM + chunked(events) + b"0\r\n\r\n") if streamed else OK
     server = Scripted(OK, failed, answer)
     async with asking(server) as client:
         await client.post("/x", b"{}")
@@ -98,7 +101,7 @@ async def test_it_is_tried_no_more_often_than_is_set(failed: bytes, retries: int
         (status(404), ModelRejected),
         (status(409), ModelRejected),
         (status(500, body='{"error": {"message": "Context window exceeded"}}'), ContextOverflow),
-        (status(429, body='{"error": {"code": "insufficient_quota"}}'), ModelRejected),
+        (status(429, body='{"error": {"code": "insufficient_quota"}}'), ModelQuotaExceeded),
         ((OK[:-3], CLOSE), ModelUnavailable),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", ModelUnavailable),
     ],
