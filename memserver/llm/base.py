@@ -53,6 +53,14 @@ class ChatModel(Protocol):
         """How it is asked for a call, for people to read; empty where there is one way only."""
         return ""
 
+    @property
+    def fields_of(self) -> str | None:
+        """The model whose provider fields a prompt of this one carries: its own name, which is empty until known.
+
+        None where none are sent.
+        """
+        return None
+
     async def context_window(self) -> int:
         """Tokens of prompt and output together that the model can see."""
         ...

@@ -19,24 +19,19 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from memserver.errors import ModelAnswerTooLarge, ModelError, ModelNotFound, ModelUnavailable
+from memserver.llm.answers import StreamedReply, raw_reply, usage_of
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, find_way
 from memserver.llm.profile import ToolCallMode
+from memserver.llm.provider_fields import provider_fields
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tokens import ByteBound, TokenCounter
 from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
-from memserver.llm.wire import (
-    StreamedReply,
-    joined,
-    json_messages,
-    native_messages,
-    raw_reply,
-    usage_of,
-)
+from memserver.llm.wire import MessageRules, joined, json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolSpec, Usage
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
@@ -121,6 +116,11 @@ class OpenAICompatible(ChatModel):
         """How the model is asked; auto until the endpoint showed what it takes."""
         return self._way or "auto"
 
+    @property
+    @override
+    def fields_of(self) -> str | None:
+        return self.name if self._way in (None, "tools") else None
+
     @override
     async def context_window(self) -> int:
         if self._window is None:
@@ -175,10 +175,11 @@ class OpenAICompatible(ChatModel):
                 raw, usage = _whole(answer), usage_of(answer)
             else:
                 body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(body, _Call(way), on_text)
+                raw, usage = await self._listen(body, _Call(way, tools), on_text)
         parse = parse_native if way == "tools" or raw.calls else parse_json
         parsed = await bounded(partial(parse, raw, tools), raw.size)
-        return Reply(parsed.call, usage, parsed.text)
+        fields = provider_fields(self.name, raw, parsed.call.id) if way == "tools" else None
+        return Reply(parsed.call, usage, parsed.text, fields)
 
     @override
     async def write(
@@ -245,7 +246,11 @@ class OpenAICompatible(ChatModel):
             await self._know_name()
             return json_messages(prompt)
         way = await self._known_way(max_tokens)
-        return native_messages(prompt) if way == "tools" else json_messages(prompt)
+        return native_messages(prompt, self._rules) if way == "tools" else json_messages(prompt)
+
+    @property
+    def _rules(self) -> MessageRules:
+        return MessageRules(fields_of=self.fields_of)
 
     def _told(self, way: ToolCallMode, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """The tools that the system message tells of."""
@@ -256,7 +261,9 @@ class OpenAICompatible(ChatModel):
     ) -> "_Request":
         if way == "tools":
             fields = {"tool_choice": _choice(tools), "parallel_tool_calls": False}
-            return _Request(native_messages(prompt), fields, f'"tools":{native_tools_json(tools)}')
+            return _Request(
+                native_messages(prompt, self._rules), fields, f'"tools":{native_tools_json(tools)}'
+            )
         messages = json_messages(prompt, self._told(way, tools))
         if way == "text":
             return _Request(messages)
@@ -278,7 +285,7 @@ class OpenAICompatible(ChatModel):
         self, body: bytes, message: "_Call | _Plain", on_text: TextSink
     ) -> tuple[RawReply, Usage]:
         """Stream a reply, and tell its message's text while it comes."""
-        reply = StreamedReply()
+        reply = StreamedReply(message.names)
         async with aclosing(self._client.stream("/chat/completions", body)) as events:
             async for event in events:
                 if text := message.text(reply, *reply.add(event)):
@@ -324,15 +331,22 @@ class _Request:
 class _Call:
     """Reads the message out of a call that streams, in the way in which it was asked for."""
 
-    def __init__(self, way: ToolCallMode) -> None:
+    def __init__(self, way: ToolCallMode, tools: Sequence[ToolSpec]) -> None:
+        self.names = tuple(tool.name for tool in tools)
         self._native = way == "tools"
         self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+        self._held: list[str] = []
+        """Arguments that came before their tool's name was known."""
 
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
         """What of the message an event brought."""
         if not self._native:
             return self._in_content.feed(content)
-        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
+        self._held.append(arguments)
+        if reply.first_name != _SPOKEN:
+            return ""
+        arguments, self._held = "".join(self._held), []
+        return self._in_arguments.feed(arguments)
 
     def end(self) -> str:
         """Nothing: a message ends with its quote."""
@@ -341,6 +355,8 @@ class _Call:
 
 class _Plain:
     """Reads a message that is the reply itself."""
+
+    names = ()
 
     def __init__(self) -> None:
         self._text = PlainText()
