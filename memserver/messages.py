@@ -55,12 +55,14 @@ class ProviderFields:
     Attributes:
         model: what the endpoint calls the model that wrote them.
         message: fields of the assistant's message.
-        call: fields of its tool call, beside id, type and function.
+        call: fields of its tool call, beside id, type and function; those inside its function stand in `function`.
+        tokens: how many of its message's tokens they are.
     """
 
     model: str
     message: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Message:
 
     `position` identifies it within its agent and orders the history: turn number x 1000 + place in
     the turn, so that an answer stands right behind what it answers, however much arrived meanwhile.
-    `tokens` counts the entry as it stands in a prompt, a call's result included.
+    `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included.
     """
 
     position: int
@@ -113,6 +115,7 @@ class Message:
     tokens: int
     thought: str = ""
     call: CallRecord | None = None
+    fields: ProviderFields | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
 from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.protocols import tool_specs
@@ -90,4 +90,4 @@ async def read_context(
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
-    return Context(mind, shape, queue, (row["summary"] or {}).get("failure"))
+    return Context(mind, shape, as_sent(queue, model), (row["summary"] or {}).get("failure"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from memserver.agent.options import AgentProtocol
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink
-from memserver.llm.reply_parser import new_call_id
+from memserver.llm.call_ids import new_call_id
 from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE

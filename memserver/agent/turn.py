@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
 from memserver.agent.endings import (
@@ -92,7 +92,6 @@ class TurnRun:
     def __init__(self, faculties: Faculties, work: Work, queue: list[Message]) -> None:
         self._with = faculties
         self._work = work
-        self._queue = queue
         self._queue_start = work.state.queue_start
         self._warned = work.state.pressure_warned
         self._steps = work.turn.steps
@@ -106,6 +105,7 @@ class TurnRun:
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
         self._model = faculties.models.get(work.agent.model, tenant)
+        self._queue = as_sent(queue, self._model)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
@@ -325,6 +325,7 @@ class TurnRun:
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
+            fields=reply.fields,
         )
         if tool.kind == "client":
             return await self._pause(message, "client")

@@ -20,8 +20,6 @@ MOST_STEPS = 16
 _NOT_ABOUT_THE_FORM = frozenset({401, 402, 403, 407, 408, 413, 429, 502, 503, 504})
 _LOOKED_AT = 4000
 _SHOWN = 200
-_PLACES = re.compile(r"""["']loc["']:\s*[\[(]([^\])]*)[\])]""")
-_SENTENCES = re.compile(r"""["'](?:msg|message|type)["']:\s*(?:"([^"]*)"|'([^']*)')""")
 _STAYS = object()
 
 _DENIES = (
@@ -51,7 +49,7 @@ def _rule(*patterns: str, gives_way: str) -> Rule:
 
 
 def _field(name: str) -> str:
-    return rf"(?<![\w-]){name}(?![\w-])"
+    return rf"(?<![\w-])(?:{name})(?![\w-])"
 
 
 RULES = (
@@ -62,7 +60,7 @@ RULES = (
     # https://github.com/defilantech/LLMKube/issues/126; ik_llama.cpp#677
     _rule("--enable-auto-tool-choice|--tool-call-parser|--jinja", gives_way="mode"),
     _rule("tools param", _DENIES, gives_way="mode"),
-    # Mistral's 422, loc ["body", "stream_options"]: https://github.com/yetone/avante.nvim/issues/2347;
+    # Mistral's 422, "body.stream_options: Extra inputs are not permitted": https://github.com/yetone/avante.nvim/issues/2347;
     # Azure: https://github.com/microsoft/semantic-kernel/issues/10510
     _rule(_field("stream_options|include_usage"), _DENIES, gives_way="stream_options"),
     # o4-mini: https://github.com/evalstate/fast-agent/issues/279
@@ -140,14 +138,14 @@ RULES = (
         _DENIES,
         gives_way="mode",
     ),
-    # Ollama, OpenRouter (https://github.com/mastra-ai/mastra/issues/2839), FastAPI's loc ["body", "tools"]
+    # Ollama, OpenRouter (https://github.com/mastra-ai/mastra/issues/2839), FastAPI's body.tools
     _rule(
         r"\b(?:support|handle)\w* (?:\w+ ){0,2}(?:tools?|functions?)\b"
         r"|\b(?:tools?|functions?|tool[ _]?(?:use|call\w*)|function[ _]?call\w*)['\"`]?\b.{0,40}"
         + _LACKS
         + "|"
         + _LACKS
-        + r".{0,40}['\"`:]\s?(?:tools|functions)\b(?!\[)|['\"]body['\"], ?['\"]tools['\"](?!,)",
+        + r".{0,40}['\"`:]\s?(?:tools|functions)\b(?!\[)|\bbody['\", .]+tools(?![.\w]|['\"],)",
         gives_way="mode",
     ),
 )
@@ -191,21 +189,13 @@ _WANTED = re.compile("missing|must be|required|passed back", re.IGNORECASE)
 
 
 def words_of(error: ModelError) -> str | None:
-    """What a refusal of a request's form says; None of any other failure.
-
-    Of a list of FastAPI's only places and messages count: it repeats what was sent as well.
-    """
+    """What a refusal of a request's form says; None of any other failure."""
     cause = error.__cause__
     if not isinstance(cause, StatusError) or cause.status in _NOT_ABOUT_THE_FORM:
         return None
     if not isinstance(error, ModelRejected | ModelUnavailable) or isinstance(error, ModelNotFound):
         return None
-    told = cause.told[:_LOOKED_AT]
-    places = _PLACES.findall(told)
-    if places:
-        said = ["".join(found) for found in _SENTENCES.findall(told)]
-        told = " ".join([*said, *places])
-    return f"{told} {cause.kind}".strip()
+    return f"{cause.told[:_LOOKED_AT]} {cause.kind}".strip()
 
 
 def _made(

@@ -169,6 +169,11 @@ class Admitted(ChatModel):
 
     @property
     @override
+    def fields_of(self) -> str | None:
+        return self._inner.fields_of
+
+    @property
+    @override
     def window_is_assumed(self) -> bool:
         return self._inner.window_is_assumed
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from memserver.errors import ModelError, ModelUnavailable
 from memserver.llm.adjusting import MOST_STEPS, adjusted
+from memserver.llm.answers import raw_reply, usage_of
 from memserver.llm.base import TextSink
 from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
@@ -18,7 +19,6 @@ from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.requests import Draft, Request, Requests
-from memserver.llm.wire import raw_reply, usage_of
 from memserver.messages import Usage
 from memserver.openai_http.client import EndpointClient
 
@@ -67,7 +67,7 @@ class Asking:
         self,
         draft: Callable[[EndpointProfile], Draft],
         max_tokens: int,
-        reader: Callable[[ToolCallMode], Reader] = PlainReader,
+        reader: Callable[[ToolCallMode], Reader] = lambda _: PlainReader(),
         on_text: TextSink | None = None,
     ) -> tuple[RawReply, Usage, ToolCallMode]:
         """Send a request, in other forms too as long as refusals name them and nothing was heard.

@@ -59,6 +59,14 @@ class ChatModel(Protocol):
         """How requests to its endpoint look, for people; None where there is no endpoint."""
         return None
 
+    @property
+    def fields_of(self) -> str | None:
+        """The model whose provider fields a prompt of this one carries: its own name, which is empty until known.
+
+        None where none are sent.
+        """
+        return None
+
     async def context_window(self) -> int:
         """Tokens of prompt and output together that the model can see."""
         ...

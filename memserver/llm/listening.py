@@ -1,18 +1,18 @@
 """A reply that streams: the message's text while it comes, and the whole when it has ended."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from typing_extensions import override
 
 from memserver.errors import ModelAnswerTooLarge
+from memserver.llm.answers import StreamedReply
 from memserver.llm.base import TextSink
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
-from memserver.llm.wire import StreamedReply
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, ToolSpec, Usage
 
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
@@ -20,7 +20,13 @@ _SPOKEN = "send_message"
 
 
 class Reader(Protocol):
-    """Reads a message's text out of a reply that streams."""
+    """Reads a message's text out of a reply that streams.
+
+    Attributes:
+        names: of the tools that were offered.
+    """
+
+    names: Sequence[str]
 
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
         """What of the message an event brought."""
@@ -34,15 +40,22 @@ class Reader(Protocol):
 class CallReader(Reader):
     """Reads the message out of a call, in the way in which it was asked for."""
 
-    def __init__(self, mode: ToolCallMode) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], mode: ToolCallMode) -> None:
+        self.names = tuple(tool.name for tool in tools)
         self._native = mode == "tools"
         self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+        self._held: list[str] = []
+        """Arguments that came before their tool's name was known."""
 
     @override
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
         if not self._native:
             return self._in_content.feed(content)
-        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
+        self._held.append(arguments)
+        if reply.first_name != _SPOKEN:
+            return ""
+        arguments, self._held = "".join(self._held), []
+        return self._in_arguments.feed(arguments)
 
     @override
     def end(self) -> str:
@@ -53,7 +66,8 @@ class CallReader(Reader):
 class PlainReader(Reader):
     """Reads a message that is the reply itself."""
 
-    def __init__(self, _mode: ToolCallMode) -> None:
+    def __init__(self) -> None:
+        self.names = ()
         self._text = PlainText()
 
     @override
@@ -69,7 +83,7 @@ async def listen(
     events: AsyncGenerator[JsonObject, None], reader: Reader, on_text: TextSink
 ) -> tuple[RawReply, Usage]:
     """Take a stream to its end, and tell the message's text while it comes."""
-    reply = StreamedReply()
+    reply = StreamedReply(reader.names)
     async with aclosing(events):
         async for event in events:
             if text := reader.text(reply, *reply.add(event)):

@@ -29,6 +29,7 @@ from memserver.llm.listening import CallReader, PlainReader
 from memserver.llm.model_facts import ModelFacts
 from memserver.llm.profile import ProfileReport, ToolCallMode, overridden, profile_of
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
+from memserver.llm.provider_fields import provider_fields
 from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import ByteBound, TokenCounter
@@ -133,6 +134,13 @@ class OpenAICompatible(ChatModel):
 
     @property
     @override
+    def fields_of(self) -> str | None:
+        profile = self._keeper.profile
+        sent = profile.returned_fields == "sent"
+        return self.name if sent and (self._keeper.is_open or profile.mode == "tools") else None
+
+    @property
+    @override
     def profile(self) -> ProfileReport:
         return self._keeper.report()
 
@@ -199,7 +207,7 @@ class OpenAICompatible(ChatModel):
             raw, usage, mode = await self._asking.ask(
                 lambda profile: self._requests.call(self.name, profile, prompt, tools),
                 max_tokens,
-                CallReader,
+                partial(CallReader, tools),
                 on_text,
             )
         parse = parse_native if mode == "tools" or raw.calls else parse_json
@@ -209,7 +217,8 @@ class OpenAICompatible(ChatModel):
             self._keeper.violated()
             raise
         self._keeper.worked()
-        return Reply(parsed.call, usage, parsed.text)
+        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
+        return Reply(parsed.call, usage, parsed.text, fields)
 
     @override
     async def write(
@@ -226,7 +235,7 @@ class OpenAICompatible(ChatModel):
             raw, usage, _ = await self._asking.ask(
                 lambda profile: self._requests.text(self.name, profile, prompt),
                 max_tokens,
-                PlainReader,
+                lambda _: PlainReader(),
                 on_text,
             )
         if raw.finish_reason == "content_filter":

@@ -10,12 +10,12 @@ invalid first call is a violation even if a valid one follows, for the same reas
 """
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memserver.errors import ProtocolViolation
+from memserver.llm.call_ids import new_call_id
 from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
 from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
@@ -33,6 +33,7 @@ class RawCall:
 
     name: object
     arguments: object
+    id: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What else the call came with, such as Gemini's thought_signature."""
 
@@ -77,11 +78,6 @@ def without_reasoning(reply: RawReply) -> RawReply:
     thought, _, said = reply.content.partition("</think>")
     thought = thought.replace("<think>", "", 1).strip()
     return replace(reply, content=said, reasoning=reply.reasoning or thought)
-
-
-def new_call_id() -> str:
-    """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
-    return f"call_{secrets.token_hex(12)}"
 
 
 def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:

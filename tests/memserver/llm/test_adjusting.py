@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -491,11 +492,9 @@ async def test_a_refusal_by_the_model_or_a_filter_is_an_error_with_its_words(
     stub.reply = lambda body: {"choices": [{"message": message, "finish_reason": reason}]}
     model = made(mode="tools")
     sink = (lambda text: None) if streamed else None
+    ask = partial(model.call_tool, PROMPT, TOOLS) if kind == "call" else partial(model.write, PLAIN)
     with pytest.raises(ModelRefused, match=said) as caught:
-        if kind == "call":
-            await model.call_tool(PROMPT, TOOLS, max_tokens=50, on_text=sink)
-        else:
-            await model.write(PLAIN, max_tokens=50, on_text=sink)
+        await ask(max_tokens=50, on_text=sink)
     assert caught.value.hint
 
 

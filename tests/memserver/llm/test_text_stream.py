@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
+from memserver.llm.answers import MOST_CALLS, StreamedReply
 from memserver.llm.lossless import clean_text
 from memserver.llm.reply_parser import RawReply, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
-from memserver.llm.wire import MOST_CALLS, StreamedReply
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 """Lone surrogates and NUL included."""
