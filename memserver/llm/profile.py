@@ -102,6 +102,11 @@ class ProfileReport:
         """The mode; auto until the endpoint showed what it takes."""
         return "auto" if self.mode_is_open else self.profile.mode
 
+    @override
+    def __str__(self) -> str:
+        unusual = [f"{name} {_shown(value)}" for name, value in self.unusual().items()]
+        return ", ".join([f"mode {self.mode}", *unusual])
+
     def unusual(self) -> dict[str, Any]:
         """What differs from the defaults, apart from the mode."""
         usual = EndpointProfile()
