@@ -62,7 +62,6 @@ class StreamedReply:
         self.finish_reason = ""
         self._names = frozenset(names)
         self._content: list[str] = []
-        self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._fields: list[JsonObject] = []
         self._calls: list[StreamedCall] = []
@@ -88,7 +87,6 @@ class StreamedReply:
         delta = _mapping(choice.get("delta"))
         content = _text(delta.get("content"))
         self._content.append(content)
-        self._reasoning.append(_reasoning(delta))
         self._refusal.append(_text(delta.get("refusal")))
         if fields := provider_fields.message_fields(delta):
             self._fields.append(fields)
@@ -99,13 +97,14 @@ class StreamedReply:
         if self._message is not None:
             ended = self._message.finish_reason or self.finish_reason
             return replace(self._message, finish_reason=ended)
+        fields = provider_fields.joined(self._fields)
         return RawReply(
             content="".join(self._content),
             calls=tuple(call.whole() for call in self._calls),
-            reasoning="".join(self._reasoning),
+            reasoning=_reasoning(fields),
             finish_reason=self.finish_reason,
             refusal="".join(self._refusal),
-            fields=provider_fields.joined(self._fields),
+            fields=fields,
         )
 
     def _add_whole(self, event: Mapping[str, Any], message: Mapping[str, Any]) -> tuple[str, str]:
@@ -140,11 +139,9 @@ class StreamedReply:
         """A new call; None where there are too many."""
         if len(self._calls) == MOST_CALLS:
             return None
-        before, index = self._latest, piece.index
-        if index is None:
-            index = before.index if before else 0
-        call = StreamedCall(index, self._names, before.named_again if before else "")
-        self._latest = self._by_index[index] = call
+        before = self._latest or StreamedCall(0, self._names)
+        call = before.followed_by(piece)
+        self._latest = self._by_index[call.index] = call
         insort(self._calls, call, key=lambda each: each.index)
         return call
 

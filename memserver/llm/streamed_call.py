@@ -56,14 +56,16 @@ class StreamedCall:
         index: its place among the calls.
         names: of the tools that were offered.
         name: as far as it has come.
-        named_again: its name where that came once more after whole arguments: it may be the next call's.
+        next_name: its name where that came once more after whole arguments: it may be the next call's.
+        next_id: another id that came alone after whole arguments.
     """
 
     index: int
     names: frozenset[str]
     name: str = ""
     id: str = ""
-    named_again: str = ""
+    next_name: str = ""
+    next_id: str = ""
     _arguments: list[str] = field(default_factory=list)
     _fields: list[JsonObject] = field(default_factory=list)
     _extent: "_Extent" = field(default_factory=lambda: _Extent())
@@ -73,27 +75,33 @@ class StreamedCall:
         name = _with_more(self.name, piece.name, self.names)
         if name is None:
             return True
+        if not self._extent.is_whole:
+            return False  # whatever its id: some give each piece another one
+        if piece.begins:
+            return bool(piece.name) or not piece.id or piece.id != self.id
+        if self.name not in self.names and any(each.startswith(name) for each in self.names):
+            return False  # its name isn't whole yet
         other_id = bool(piece.id and self.id and piece.id != self.id)
-        if self._extent.is_whole:
-            if piece.begins:
-                return bool(piece.name) or not piece.id or piece.id != self.id
-            return other_id or bool(self.name and name != self.name and not self.names)
-        if not other_id or not self.name:
-            return False
-        if piece.name:
-            return not self._extent.has_begun or not piece.arguments.strip() or piece.begins
-        return piece.index is None and not self._extent.has_begun  # some give each piece another id
+        return name != self.name or (other_id and bool(piece.arguments.strip()))
 
     def add(self, piece: Piece) -> None:
         """Take a piece of this call."""
+        if self._extent.is_whole:
+            self.next_name = (self.name and piece.name) or self.next_name
+            self.next_id = piece.id if piece.id not in ("", self.id) and self.id else self.next_id
         self.id = self.id or piece.id
-        if self._extent.is_whole and piece.name == self.name:
-            self.named_again = piece.name
         self.name = _with_more(self.name, piece.name, self.names) or self.name
         self._arguments.append(piece.arguments)
         self._extent.feed(piece.arguments)
         if piece.fields:
             self._fields.append(piece.fields)
+
+    def followed_by(self, piece: Piece) -> "StreamedCall":
+        """The call that a piece begins after this one."""
+        if piece.index not in (None, self.index):
+            return StreamedCall(piece.index, self.names)
+        name = "" if piece.name else self.next_name
+        return StreamedCall(self.index, self.names, name, "" if piece.id else self.next_id)
 
     def whole(self) -> RawCall:
         """The call, when nothing follows."""
@@ -102,16 +110,14 @@ class StreamedCall:
 
 @dataclass(slots=True)
 class _Extent:
-    """Whether a JSON value that comes in pieces has begun, and whether it is whole."""
+    """Whether a JSON value that comes in pieces is whole."""
 
-    has_begun: bool = False
     is_whole: bool = False
     _depth: int = 0
     _in_text: bool = False
     _escapes: bool = False
 
     def feed(self, text: str) -> None:
-        self.has_begun = self.has_begun or bool(text.strip())
         if self.is_whole or not text:
             return
         escaped = 0 if self._escapes else -1
