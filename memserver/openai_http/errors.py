@@ -23,7 +23,8 @@ FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 """What aiohttp raises, and what is under it."""
 _LONGEST_ERROR = 100_000
 _SHOWN = 200
-_DEPTH = 6
+_DEPTH, _MOST = 10, 6
+"""How deep an error is looked into, and at how many parts of a list."""
 _WORDS = ("message", "msg", "detail", "details", "error", "error_message", "description", "title")
 """Where an error has its words, the best first: OpenAI, FastAPI, Mistral, LM Studio, problem+json."""
 _KINDS = ("code", "type", "status", "reason", "error_type", "quotaId", "limit_source")
@@ -122,7 +123,7 @@ def _told(error: object, depth: int = _DEPTH) -> str:
     if not depth:
         return ""
     if isinstance(error, list):
-        return "; ".join(filter(None, (_told(each, depth - 1) for each in error[:_DEPTH])))
+        return "; ".join(filter(None, (_told(each, depth - 1) for each in error[:_MOST])))
     if not isinstance(error, dict):
         return "" if error is None else str(error)
     found = (_told(error.get(name), depth - 1) for name in _WORDS)
@@ -137,7 +138,7 @@ def _kinds(error: object, depth: int = _DEPTH) -> Iterator[str]:
     if not depth:
         return
     if isinstance(error, list):
-        for each in error[:_DEPTH]:
+        for each in error[:_MOST]:
             yield from _kinds(each, depth - 1)
     if not isinstance(error, dict):
         return

@@ -133,7 +133,7 @@ def _words(error: Exception) -> str:
 def _of_status(endpoint: Asked, error: StatusError) -> ModelError:
     """The words decide first: of a request that can't succeed no status says so reliably."""
     status = error.status or 500
-    text = f"{error.told[:_LOOKED_AT]} {error.kind[:_LOOKED_AT]}"
+    text = f"{error.told[:_LOOKED_AT]}\n{error.kind[:_LOOKED_AT]}"
     answered = f"answered {error.status}" if error.status else "answered with an error"
     message = f"The {endpoint.title} {answered}: {error.told[:_TOLD]}"
     named = error.status is None or status < 500
