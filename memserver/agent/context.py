@@ -7,10 +7,11 @@ so that an edit of it leaves all before it in the cache.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from uuid import UUID
 
+from memserver.agent.brief_tools import fitting, is_brief
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
@@ -26,6 +27,8 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
+LEAST_OUTPUT, LEAST_QUEUE = 256, 256
+"""Tokens that the output and the queue have, where a small window has hardly room for both."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -82,13 +85,24 @@ class Layout:
 
     Attributes:
         window: tokens of prompt and output in all.
-        reserved: those of them kept free for the output.
+        reserved: those of them that are wanted for the output.
         order: where the working context stands.
     """
 
     window: int
     reserved: int
     order: PromptOrder
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that a prompt may have."""
+        return self.window - self.reserved
+
+
+def reserved_of(layout: Layout, fixed: int) -> int:
+    """Tokens kept free for the output: fewer than wanted where the queue would have hardly any."""
+    left = layout.window - fixed - LEAST_QUEUE
+    return max(min(layout.reserved, LEAST_OUTPUT), min(layout.reserved, left))
 
 
 async def frame(
@@ -106,7 +120,7 @@ async def frame(
     protocol = mind.protocol
     texts = {
         "instructions": mind.agent.system_prompt
-        or prompts.render(prompt_file("system.md", protocol)),
+        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(mind.tools)),
         "working_context": prompts.render(
             prompt_file("working_context.md", protocol),
             sections=mind.sections,
@@ -122,14 +136,14 @@ async def frame(
         "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
-    factor = scale or model.expected_scale
+    factor = scale or 1.0
     parts = tuple(
         Part(name, text, count, scaled(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
-    budget = Budget(layout.window, layout.reserved, fixed, factor)
+    budget = Budget(layout.window, reserved_of(layout, fixed), fixed, factor)
     return Frame(parts, sum(counts) + around, budget, layout.order)
 
 
@@ -147,6 +161,12 @@ async def count_prompt(
         counted += count - shape.parts[-1].counted
     largest = shape.budget.largest_counted
     return counted + sum(min(message.tokens, largest) for message in queue)
+
+
+def told_in(mind: Mind, model: ChatModel, layout: Layout) -> Mind:
+    """The memories, with the tools as a prompt of this size tells of them."""
+    tools = fitting(mind.tools, model, layout.capacity)
+    return mind if tools is mind.tools else replace(mind, tools=tools)
 
 
 async def render_queue(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, frame, render_queue, told_in
 from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.protocols import tool_specs
@@ -89,5 +89,6 @@ async def read_context(
     )
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
+    mind = told_in(mind, model, layout)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
     return Context(mind, shape, queue, (row["summary"] or {}).get("failure"))

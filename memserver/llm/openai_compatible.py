@@ -27,8 +27,13 @@ from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, find_way
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
-from memserver.llm.tokens import ByteBound, TokenCounter
-from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
+from memserver.llm.tokens import Estimated, TokenCounter
+from memserver.llm.tool_schema import (
+    native_tools_json,
+    native_tools_text,
+    response_format_json,
+    tools_as_text,
+)
 from memserver.llm.wire import (
     StreamedReply,
     joined,
@@ -88,7 +93,7 @@ class OpenAICompatible(ChatModel):
             mode: auto asks the endpoint at the first use, and keeps to what it took.
             context_window: tokens; None takes what the endpoint says, else 8192.
             window_is_limit: the endpoint is asked in any case, and the smaller window holds.
-            counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
+            counter: counts tokens; None estimates them. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
             answers: how the mode json_schema asks.
@@ -99,7 +104,7 @@ class OpenAICompatible(ChatModel):
         self.message_overhead = 16
         self._way: ToolCallMode | None = None if mode == "auto" else mode
         self._client = EndpointClient(endpoint, circuit)
-        self._counter = counter or ByteBound()
+        self._counter = counter or Estimated()
         self._given_window = context_window
         self._fixed_window = None if window_is_limit else context_window
         self._window = self._fixed_window
@@ -112,8 +117,8 @@ class OpenAICompatible(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._counter.expected_scale
+    def counts_exactly(self) -> bool:
+        return self._counter.is_exact
 
     @property
     @override
@@ -151,9 +156,9 @@ class OpenAICompatible(ChatModel):
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
         if self._way is None:
-            return max(native_tools_json(tools), tools_as_text(tools), key=_bytes)
+            return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
         if self._way == "tools":
-            return native_tools_json(tools)
+            return native_tools_text(tools)
         told = self._told(self._way, tools)
         return tools_as_text(told) if told else ""
 
