@@ -27,7 +27,7 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
-LEAST_OUTPUT, LEAST_QUEUE = 256, 256
+LEAST_OUTPUT, LEAST_QUEUE = 256, 384
 """Tokens that the output and the queue have, where a small window has hardly room for both."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
