@@ -7,23 +7,16 @@ which the two arguments that stand in nearly each of them, and what is said of a
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.llm.base import ChatModel
 from memserver.messages import JsonObject, ToolSpec
 from memserver.tools.registry import RESERVED
 
-CHARACTERS_PER_TOKEN = 4
-"""About, of tools; no count, so that it is the same whoever counts."""
-SHARE = 2
-"""Tools are told briefly where they take more than the prompt's tokens divided by this."""
 _known: dict[int, tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]] = {}
 """By the identity of tools, which stay the same from turn to turn: they, and the brief ones."""
 _MOST_KNOWN = 256
 
 
-def fitting(tools: tuple[ToolSpec, ...], model: ChatModel, capacity: int) -> tuple[ToolSpec, ...]:
-    """The tools as a prompt of so many tokens tells of them."""
-    if not tools or len(model.tools_text(tools)) * SHARE <= capacity * CHARACTERS_PER_TOKEN:
-        return tools
+def brief(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    """The same tools in fewer words."""
     known = _known.get(id(tools))
     if known is None or known[0] is not tools:
         if len(_known) >= _MOST_KNOWN:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from uuid import UUID
 
-from memserver.agent.brief_tools import fitting, is_brief
+from memserver.agent.brief_tools import brief, is_brief
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
@@ -29,6 +29,8 @@ _shortened: dict[tuple[UUID, int, int], str] = {}
 _MOST_SHORTENED = 256
 LEAST_OUTPUT, LEAST_QUEUE = 256, 384
 """Tokens that the output and the queue have, where a small window has hardly room for both."""
+MOST_TOOLS = 0.6
+"""Of a prompt. In a window so small that they take more, tools are told in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -62,9 +64,10 @@ class Frame:
     """The prompt without the queue: its parts, and what room they leave.
 
     The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
-    of all parts together as we count them.
+    of all parts together as we count them, `tools` what the last part tells of.
     """
 
+    tools: tuple[ToolSpec, ...]
     parts: tuple[Part, ...]
     counted: int
     budget: Budget
@@ -108,7 +111,7 @@ def reserved_of(layout: Layout, fixed: int) -> int:
 async def frame(
     mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
 ) -> Frame:
-    """Render and count everything but the queue.
+    """Render and count everything but the queue; tools that would take most of the prompt are told briefly.
 
     Args:
         mind: what there is to show.
@@ -136,6 +139,9 @@ async def frame(
         "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
+    if counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools):
+        shorter = replace(mind, tools=brief(mind.tools))
+        return await frame(shorter, model, prompts, layout, scale)
     factor = scale or 1.0
     parts = tuple(
         Part(name, text, count, scaled(count, factor))
@@ -144,7 +150,7 @@ async def frame(
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
     budget = Budget(layout.window, reserved_of(layout, fixed), fixed, factor)
-    return Frame(parts, sum(counts) + around, budget, layout.order)
+    return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
 
 async def count_prompt(
@@ -161,12 +167,6 @@ async def count_prompt(
         counted += count - shape.parts[-1].counted
     largest = shape.budget.largest_counted
     return counted + sum(min(message.tokens, largest) for message in queue)
-
-
-def told_in(mind: Mind, model: ChatModel, layout: Layout) -> Mind:
-    """The memories, with the tools as a prompt of this size tells of them."""
-    tools = fitting(mind.tools, model, layout.capacity)
-    return mind if tools is mind.tools else replace(mind, tools=tools)
 
 
 async def render_queue(

@@ -1,10 +1,10 @@
 """A look at an agent's prompt from outside of a turn; changes nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from memserver.agent.context import Frame, Mind, frame, render_queue, told_in
+from memserver.agent.context import Frame, Mind, frame, render_queue
 from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.protocols import tool_specs
@@ -89,6 +89,6 @@ async def read_context(
     )
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
-    mind = told_in(mind, model, layout)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
+    mind = replace(mind, tools=shape.tools)
     return Context(mind, shape, queue, (row["summary"] or {}).get("failure"))

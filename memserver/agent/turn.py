@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import Frame, Mind, frame, render_queue, told_in
+from memserver.agent.context import Frame, Mind, frame, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
 from memserver.agent.endings import (
@@ -638,10 +638,11 @@ class TurnRun:
         model, prompts = self._model, self._with.prompts
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
-            self._mind = told_in(self._mind, model, layout)
-            return await frame(
-                self._clock.shown(self._mind), model, prompts, layout, self._counting.scale
-            )
+            mind, scale = self._clock.shown(self._mind), self._counting.scale
+            shape = await frame(mind, model, prompts, layout, scale)
+        if shape.tools is not self._mind.tools:
+            self._mind = replace(self._mind, tools=shape.tools)
+        return shape
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         return tool_specs(self._choice.tools, sections, self._options.protocol)
