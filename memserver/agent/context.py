@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from uuid import UUID
 
+from memserver.agent.brief_tools import brief, is_brief
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
@@ -26,6 +27,10 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
+LEAST_OUTPUT, LEAST_QUEUE = 256, 384
+"""Tokens that the output and the queue have, where a small window has hardly room for both."""
+MOST_TOOLS = 0.6
+"""Of a prompt. In a window so small that they take more, tools are told in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -59,9 +64,10 @@ class Frame:
     """The prompt without the queue: its parts, and what room they leave.
 
     The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
-    of all parts together as we count them.
+    of all parts together as we count them, `tools` what the last part tells of.
     """
 
+    tools: tuple[ToolSpec, ...]
     parts: tuple[Part, ...]
     counted: int
     budget: Budget
@@ -82,7 +88,7 @@ class Layout:
 
     Attributes:
         window: tokens of prompt and output in all.
-        reserved: those of them kept free for the output.
+        reserved: those of them that are wanted for the output.
         order: where the working context stands.
     """
 
@@ -90,11 +96,22 @@ class Layout:
     reserved: int
     order: PromptOrder
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that a prompt may have."""
+        return self.window - self.reserved
+
+
+def reserved_of(layout: Layout, fixed: int) -> int:
+    """Tokens kept free for the output: fewer than wanted where the queue would have hardly any."""
+    left = layout.window - fixed - LEAST_QUEUE
+    return max(min(layout.reserved, LEAST_OUTPUT), min(layout.reserved, left))
+
 
 async def frame(
     mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
 ) -> Frame:
-    """Render and count everything but the queue.
+    """Render and count everything but the queue; tools that would take most of the prompt are told briefly.
 
     Args:
         mind: what there is to show.
@@ -106,7 +123,7 @@ async def frame(
     protocol = mind.protocol
     texts = {
         "instructions": mind.agent.system_prompt
-        or prompts.render(prompt_file("system.md", protocol)),
+        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(mind.tools)),
         "working_context": prompts.render(
             prompt_file("working_context.md", protocol),
             sections=mind.sections,
@@ -122,15 +139,18 @@ async def frame(
         "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
-    factor = scale or model.expected_scale
+    if counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools):
+        shorter = replace(mind, tools=brief(mind.tools))
+        return await frame(shorter, model, prompts, layout, scale)
+    factor = scale or 1.0
     parts = tuple(
         Part(name, text, count, scaled(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
-    budget = Budget(layout.window, layout.reserved, fixed, factor)
-    return Frame(parts, sum(counts) + around, budget, layout.order)
+    budget = Budget(layout.window, reserved_of(layout, fixed), fixed, factor)
+    return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
 
 async def count_prompt(

@@ -26,15 +26,16 @@ class Counting:
         self._written = 0
 
     @property
-    def _factor(self) -> float:
-        return self.scale or self._model.expected_scale
+    def factor(self) -> float:
+        """By what our counts are multiplied."""
+        return self.scale or 1.0
 
     async def entry(self, message: Message) -> Message:
         """The entry with its tokens, as its prompts show it."""
         fields = message.fields
         written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
-        tokens = await count_entry(shown, self._model, written=written, scale=self._factor)
+        tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
         if fields is None:
             return replace(message, tokens=tokens)
         if not fields.tokens:
@@ -48,7 +49,7 @@ class Counting:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
         counted = await count_prompt(shape, queue, self._model, tools)
-        exact = self._model.expected_scale == 1
+        exact = self._model.counts_exactly
         self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
@@ -65,4 +66,4 @@ class Counting:
             call = await self.entry(message)
             return budget.largest_counted - call.tokens - SHORT_TEXT
 
-        return Reader(budget.window, self._model.count_tokens, self._factor, room, can_read_on)
+        return Reader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)

@@ -1,6 +1,6 @@
 """A look at an agent's prompt from outside of a turn; changes nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -92,4 +92,5 @@ async def read_context(
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
+    mind = replace(mind, tools=shape.tools)
     return Context(mind, shape, as_sent(queue, model), (row["summary"] or {}).get("failure"))

@@ -80,6 +80,8 @@ from memserver.tools.registry import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
+MOST_SHRUNK = 3
+"""Prompts refused as too long after which the turn fails."""
 MOST_VIOLATIONS = 3
 """Invalid replies in a row after which the turn fails."""
 PAUSED = "requires_action"
@@ -97,8 +99,7 @@ class TurnRun:
         self._steps = work.turn.steps
         self._usage = work.turn.usage
         self._violations = 0
-        self._shrunk = False
-        self._reserved = 0
+        self._shrunk = 0
         self._alert: Message | None = None
         self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
         self._budget: Budget | None = None
@@ -168,8 +169,8 @@ class TurnRun:
             last = self._is_last
             try:
                 reply = await self._ask(shape, last=last)
-            except ContextOverflow:
-                await self._shrink_once(shape)
+            except ContextOverflow as error:
+                await self._shrink(shape, error)
                 continue
             except ProtocolViolation as error:
                 stop, released = await self._note_violation(error, last=last)
@@ -241,21 +242,25 @@ class TurnRun:
             self._tell(compacted)
         await self._refresh()
 
-    async def _shrink_once(self, shape: Frame) -> None:
-        """The endpoint says that the prompt is too long, though it fits by our count: evict once.
+    async def _shrink(self, shape: Frame, error: ContextOverflow) -> None:
+        """The endpoint says that the prompt is too long, though it fits by our count: evict.
 
-        From then on more is counted, so that a single long message is shown shorter.
+        From then on more is counted, so that a single long message is shown shorter; unless the window is
+        smaller than it was thought to be, which the next prompt then fits.
 
         Raises:
-            ContextOverflow: that was done in this turn already.
+            ContextOverflow: that was done in this turn often enough.
         """
-        if self._shrunk:
+        if self._shrunk >= MOST_SHRUNK:
             raise ContextOverflow(
                 "The model endpoint says that the prompt is too long, also after an eviction.",
                 hint="Set MEMSERVER_LLM_CONTEXT_WINDOW to what the model has, or a smaller "
                 "context_window for the agent.",
-            )
-        self._shrunk = True
+                window=error.window,
+            ) from error
+        self._shrunk += 1
+        if error.window is not None and error.window < shape.budget.window:
+            return
         await self._counting.learn_overflow(shape, self._queue, self._mind.tools)
         if len(self._queue) > 1:
             await self._evict(shape)
@@ -301,11 +306,12 @@ class TurnRun:
                 self._model,
                 self._options.protocol,
                 (shape.prompt(queue), tools),
-                max_tokens=self._reserved,
+                max_tokens=shape.budget.reserved,
                 on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
             )
         self._usage += reply.usage
         await self._counting.learn(shape, self._queue, tools, reply.usage)
+        self._budget = shape.budget.rescaled(self._counting.factor)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -633,10 +639,11 @@ class TurnRun:
         model, prompts = self._model, self._with.prompts
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
-            self._reserved = layout.reserved
-            return await frame(
-                self._clock.shown(self._mind), model, prompts, layout, self._counting.scale
-            )
+            mind, scale = self._clock.shown(self._mind), self._counting.scale
+            shape = await frame(mind, model, prompts, layout, scale)
+        if shape.tools is not self._mind.tools:
+            self._mind = replace(self._mind, tools=shape.tools)
+        return shape
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         return tool_specs(self._choice.tools, sections, self._options.protocol)

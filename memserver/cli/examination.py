@@ -32,8 +32,8 @@ PROMPT = (
 )
 
 ASSUMED = ", assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
-BOUNDED = (
-    "bounded by bytes until usage shows better: the endpoint has no /tokenize that counts; "
+ESTIMATED = (
+    "estimated, until usage shows better: the endpoint has no /tokenize that counts; "
     "MEMSERVER_LLM_TOKENIZER counts exactly"
 )
 
@@ -110,7 +110,7 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
         said = ASSUMED if model.window_is_assumed else ""
         yield Finding("context window", True, f"{window} tokens{said}")
         await model.count_tokens(["Hello."])
-        counted = "exactly" if model.expected_scale == 1 else BOUNDED
+        counted = "exactly" if model.counts_exactly else ESTIMATED
         yield Finding("token counts", True, counted)
         start = time.monotonic()
         reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)

@@ -164,8 +164,8 @@ class Admitted(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._inner.expected_scale
+    def counts_exactly(self) -> bool:
+        return self._inner.counts_exactly
 
     @property
     @override

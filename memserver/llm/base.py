@@ -45,9 +45,9 @@ class ChatModel(Protocol):
     message_overhead: int
 
     @property
-    def expected_scale(self) -> float:
-        """The model's tokens for each that `count_tokens` gives, as long as no usage showed better."""
-        return 1.0
+    def counts_exactly(self) -> bool:
+        """Whether the latest counts are the model's own tokens, and no estimate."""
+        return True
 
     @property
     def mode(self) -> str:
@@ -77,7 +77,7 @@ class ChatModel(Protocol):
         return False
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text with the model's own tokenizer, or a stated upper bound."""
+        """Count each text with the model's own tokenizer, or estimate it."""
         ...
 
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:

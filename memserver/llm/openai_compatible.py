@@ -32,8 +32,8 @@ from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.provider_fields import provider_fields
 from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.requests import JsonAnswers, Requests
-from memserver.llm.tokens import ByteBound, TokenCounter
-from memserver.llm.tool_schema import native_tools_json, tools_as_text
+from memserver.llm.tokens import Estimated, TokenCounter
+from memserver.llm.tool_schema import native_tools_text, tools_as_text
 from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
@@ -80,7 +80,7 @@ class OpenAICompatible(ChatModel):
             mode: auto asks the endpoint at the first use, and keeps to what it took.
             context_window: tokens; None takes what the endpoint says, else 8192.
             window_is_limit: the endpoint is asked in any case, and the smaller window holds.
-            counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
+            counter: counts tokens; None estimates them. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
             answers: how the mode json_schema asks.
@@ -108,7 +108,7 @@ class OpenAICompatible(ChatModel):
             window_is_limit=window_is_limit,
             clock=clock,
         )
-        self._counter = counter or ByteBound()
+        self._counter = counter or Estimated()
         self._asking = Asking(self._client, self._requests, self._facts, self._keeper, clock)
         self._clock = clock
         self._failure: ModelError | None = None
@@ -123,8 +123,8 @@ class OpenAICompatible(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._counter.expected_scale
+    def counts_exactly(self) -> bool:
+        return self._counter.is_exact
 
     @property
     @override
@@ -185,10 +185,10 @@ class OpenAICompatible(ChatModel):
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
         if self._keeper.is_open:
-            return max(native_tools_json(tools), tools_as_text(tools), key=_bytes)
+            return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
         profile = self._keeper.profile
         if profile.mode == "tools":
-            return native_tools_json(tools)
+            return native_tools_text(tools)
         told = self._requests.told(profile, tools)
         return tools_as_text(told) if told else ""
 

@@ -100,6 +100,11 @@ def native_tools_json(tools: Sequence[ToolSpec]) -> str:
     return _native_tools(_keys(tools))
 
 
+def native_tools_text(tools: Sequence[ToolSpec]) -> str:
+    """The same as chat templates show it to the model: with blanks, and characters as they are."""
+    return _native_text(_keys(tools))
+
+
 def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
     """The schema of a JSON answer: any of `{"tool": name, "arguments": that tool's parameters}`.
 
@@ -174,6 +179,11 @@ _text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an en
 @lru_cache(maxsize=256)
 def _native_tools(keys: tuple[_Key, ...]) -> str:
     return json.dumps([_native_tool(spec) for spec in _specs(keys)], separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _native_text(keys: tuple[_Key, ...]) -> str:
+    return json.dumps(json.loads(_native_tools(keys)), ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)

@@ -43,6 +43,8 @@ class Endpoint:
     """What was answered; `refused` counts the prompts that were too long."""
 
     url: str = ""
+    tokenize: ASGIApp | None = None
+    """Answers /tokenize instead of the endpoint."""
     asked: list[str] = field(default_factory=list)
     """The models that completions were asked of."""
     statuses: list[tuple[str, int]] = field(default_factory=list)
@@ -58,7 +60,7 @@ def endpoint(
 ) -> Iterator[Endpoint]:
     seen = Endpoint()
     able = abilities or Abilities(tokenize=False)
-    app = create_scripted_app(rule, abilities=able, count=count_as_bpe, **options)
+    app = create_scripted_app(rule, abilities=able, **{"count": count_as_bpe, **options})
     with serving_app(_noting(app, seen)) as url:
         seen.url = f"{url}/v1"
         yield seen
@@ -91,7 +93,8 @@ def _noting(app: ASGIApp, seen: Endpoint) -> ASGIApp:
                 seen.asked.append(found[1].decode())
             return message
 
-        await app(scope, received, sent)
+        other = seen.tokenize if scope["path"] == "/tokenize" else None
+        await (other or app)(scope, received, sent)
 
     return noted
 
