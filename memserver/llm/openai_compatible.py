@@ -10,24 +10,32 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 from typing_extensions import override
 
-from memserver.errors import ModelAnswerTooLarge, ModelError, ModelNotFound, ModelUnavailable
+from memserver.errors import (
+    ModelAnswerTooLarge,
+    ModelError,
+    ModelNotFound,
+    ModelUnavailable,
+    ProtocolViolation,
+)
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
 from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
 from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, find_way
 from memserver.llm.profile import ToolCallMode
+from memserver.llm.reasoning import separated
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tokens import ByteBound, TokenCounter
+from memserver.llm.tool_names import is_spoken
 from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
 from memserver.llm.wire import (
     StreamedReply,
@@ -47,7 +55,6 @@ Mode = Literal["auto"] | ToolCallMode
 DEFAULT_WINDOW = 8192
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
-_SPOKEN = "send_message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,7 @@ class OpenAICompatible(ChatModel):
         self._body = dict(body or {})
         self._seed = None if "seed" in self._body else seed
         self._answers = answers or JsonAnswers()
+        self._thinks_unopened = False
         self._asking = asyncio.Lock()
         self._probing = asyncio.Lock()
 
@@ -175,9 +183,12 @@ class OpenAICompatible(ChatModel):
                 raw, usage = _whole(answer), usage_of(answer)
             else:
                 body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(body, _Call(way), on_text)
+                message = _Call(way, tools, holds=self._thinks_unopened)
+                raw, usage = await self._listen(body, message, on_text)
+        self._note_thinking(raw)
         parse = parse_native if way == "tools" or raw.calls else parse_json
-        parsed = await bounded(partial(parse, raw, tools), raw.size)
+        with _costing(usage):
+            parsed = await bounded(partial(parse, raw, tools), raw.size)
         return Reply(parsed.call, usage, parsed.text)
 
     @override
@@ -196,13 +207,20 @@ class OpenAICompatible(ChatModel):
                 raw, usage = _whole(answer), usage_of(answer)
             else:
                 body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(body, _Plain(), on_text)
-        return Written(parse_text(raw), usage)
+                message = _Plain(holds=self._thinks_unopened)
+                raw, usage = await self._listen(body, message, on_text)
+        self._note_thinking(raw)
+        with _costing(usage):
+            return Written(parse_text(raw), usage)
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
+
+    def _note_thinking(self, raw: RawReply) -> None:
+        """From a thought on that nothing opened, text is held back until the next one has ended."""
+        self._thinks_unopened = self._thinks_unopened or separated(raw.content).unopened
 
     @asynccontextmanager
     async def _telling_what_there_is(self) -> AsyncIterator[None]:
@@ -324,26 +342,29 @@ class _Request:
 class _Call:
     """Reads the message out of a call that streams, in the way in which it was asked for."""
 
-    def __init__(self, way: ToolCallMode) -> None:
+    def __init__(self, way: ToolCallMode, tools: Sequence[ToolSpec], *, holds: bool) -> None:
         self._native = way == "tools"
-        self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+        self._tools = tools
+        self._in_content, self._in_arguments = CallText(tools, holds=holds), ArgumentText()
 
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
         """What of the message an event brought."""
         if not self._native:
             return self._in_content.feed(content)
-        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
+        if not arguments or not is_spoken(reply.first_name, self._tools):
+            return ""
+        return self._in_arguments.feed(arguments)
 
     def end(self) -> str:
-        """Nothing: a message ends with its quote."""
-        return ""
+        """What is known to be the message's only at the end."""
+        return self._in_content.end()
 
 
 class _Plain:
     """Reads a message that is the reply itself."""
 
-    def __init__(self) -> None:
-        self._text = PlainText()
+    def __init__(self, *, holds: bool) -> None:
+        self._text = PlainText(holds=holds)
 
     def text(self, _reply: StreamedReply, content: str, _arguments: str) -> str:
         """What of the message an event brought."""
@@ -352,6 +373,16 @@ class _Plain:
     def end(self) -> str:
         """What is known to be the message's only at the end."""
         return self._text.end()
+
+
+@contextmanager
+def _costing(usage: Usage) -> Iterator[None]:
+    """Say of a reply that is none what it cost."""
+    try:
+        yield
+    except ProtocolViolation as violation:
+        violation.usage = usage
+        raise
 
 
 def _choice(tools: Sequence[ToolSpec]) -> object:
