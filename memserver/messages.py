@@ -12,6 +12,10 @@ WaitsFor = Literal["approval", "client"]
 """Whose answer a waiting call waits for: a person's approval, or the result from the caller."""
 
 
+RESERVED = ("inner_thought", "request_heartbeat")
+"""Arguments that a call has beside the tool's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call that the model asked for, its arguments already checked against the tool's schema."""
@@ -23,11 +27,19 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told of a tool: `parameters` is a JSON schema of type object."""
+    """What a model is told of a tool.
+
+    Attributes:
+        name: by which it is called.
+        description: what it does.
+        parameters: a JSON schema of type object.
+        forgiving: arguments that the schema doesn't know are left out instead of refused.
+    """
 
     name: str
     description: str
     parameters: JsonObject
+    forgiving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ which the two arguments that stand in nearly each of them, and what is said of a
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.messages import JsonObject, ToolSpec
-from memserver.tools.registry import RESERVED
+from memserver.messages import RESERVED, JsonObject, ToolSpec
 
 _known: dict[int, tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]] = {}
 """By the identity of tools, which stay the same from turn to turn: they, and the brief ones."""

@@ -12,9 +12,8 @@ from typing import Literal
 
 from memserver.agent.options import HistoryForm
 from memserver.memory.text import stamp
-from memserver.messages import CallRecord, Message, PromptMessage, ToolCall
+from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import RESERVED
 
 EVENT_MARK = "[event] "
 """How what happened without anybody's saying it begins, in the history as in prompts."""

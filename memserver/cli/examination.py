@@ -121,9 +121,9 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
     took = time.monotonic() - start
     text = str(reply.call.arguments.get("message", ""))[:60]
     called = f"{model.name} called {reply.call.name}({text!r}) in {took:.1f} s"
-    yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)
     for finding in _how_it_is_asked(model):
         yield finding
+    yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)
 
 
 def _how_it_is_asked(model: ChatModel) -> Iterator[Finding]:

@@ -12,11 +12,11 @@ from memserver.llm.base import TextSink
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
+from memserver.llm.tool_names import is_spoken
 from memserver.messages import JsonObject, ToolSpec, Usage
 
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
-_SPOKEN = "send_message"
 
 
 class Reader(Protocol):
@@ -40,10 +40,12 @@ class Reader(Protocol):
 class CallReader(Reader):
     """Reads the message out of a call, in the way in which it was asked for."""
 
-    def __init__(self, tools: Sequence[ToolSpec], mode: ToolCallMode) -> None:
+    def __init__(self, mode: ToolCallMode, tools: Sequence[ToolSpec], *, holds: bool) -> None:
+        """Make it. `holds`: the model has thought without opening its thoughts."""
         self.names = tuple(tool.name for tool in tools)
         self._native = mode == "tools"
-        self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
+        self._tools = tools
+        self._in_content, self._in_arguments = CallText(tools, holds=holds), ArgumentText()
         self._held: list[str] = []
         """Arguments that came before their tool's name was known."""
 
@@ -51,24 +53,24 @@ class CallReader(Reader):
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
         if not self._native:
             return self._in_content.feed(content)
-        self._held.append(arguments)
-        if reply.first_name != _SPOKEN:
+        if arguments:
+            self._held.append(arguments)
+        if not self._held or not is_spoken(reply.first_name, self._tools):
             return ""
         arguments, self._held = "".join(self._held), []
         return self._in_arguments.feed(arguments)
 
     @override
     def end(self) -> str:
-        """Nothing: a message ends with its quote."""
-        return ""
+        return self._in_content.end()
 
 
 class PlainReader(Reader):
     """Reads a message that is the reply itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool = False) -> None:
         self.names = ()
-        self._text = PlainText()
+        self._text = PlainText(holds=holds)
 
     @override
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:

@@ -30,6 +30,7 @@ from memserver.llm.model_facts import ModelFacts
 from memserver.llm.profile import ProfileReport, ToolCallMode, overridden, profile_of
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.provider_fields import provider_fields
+from memserver.llm.reasoning import separated
 from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import Estimated, TokenCounter
@@ -111,6 +112,7 @@ class OpenAICompatible(ChatModel):
         self._counter = counter or Estimated()
         self._asking = Asking(self._client, self._requests, self._facts, self._keeper, clock)
         self._clock = clock
+        self._thinks_unopened = False
         self._failure: ModelError | None = None
         self._failed_at = float("-inf")
         self._checking = asyncio.Lock()
@@ -207,9 +209,10 @@ class OpenAICompatible(ChatModel):
             raw, usage, mode = await self._asking.ask(
                 lambda profile: self._requests.call(self.name, profile, prompt, tools),
                 max_tokens,
-                partial(CallReader, tools),
+                lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
                 on_text,
             )
+        self._note_thinking(raw)
         parse = parse_native if mode == "tools" or raw.calls else parse_json
         try:
             parsed = await _parsed(raw, usage, partial(parse, raw, tools))
@@ -235,9 +238,10 @@ class OpenAICompatible(ChatModel):
             raw, usage, _ = await self._asking.ask(
                 lambda profile: self._requests.text(self.name, profile, prompt),
                 max_tokens,
-                lambda _: PlainReader(),
+                lambda _: PlainReader(holds=self._thinks_unopened),
                 on_text,
             )
+        self._note_thinking(raw)
         if raw.finish_reason == "content_filter":
             raise _refused(raw)
         return Written(await _parsed(raw, usage, partial(parse_text, raw)), usage)
@@ -246,6 +250,10 @@ class OpenAICompatible(ChatModel):
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
+
+    def _note_thinking(self, raw: RawReply) -> None:
+        """From a thought on that nothing opened, text is held back until the next one has ended."""
+        self._thinks_unopened = self._thinks_unopened or separated(raw.content).unopened
 
     @asynccontextmanager
     async def _explaining(self) -> AsyncIterator[None]:

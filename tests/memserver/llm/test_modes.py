@@ -22,7 +22,7 @@ from memserver.errors import (
 )
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.requests import JsonAnswers
-from memserver.llm.tool_schema import native_tools_json, tools_as_text
+from memserver.llm.tool_schema import native_tools_text, tools_as_text
 from memserver.openai_http.client import Endpoint
 from memserver.testing.scripted_rules import RULES
 from memserver.testing.scripted_server import Abilities, create_scripted_app
@@ -385,7 +385,7 @@ async def test_a_model_that_is_not_found_is_asked_about_anew_when_it_is_back(mad
 
 @pytest.mark.parametrize("tools", [[NOW], [SEND], TOOLS])
 async def test_before_the_probe_the_longer_text_counts(made, tools):
-    texts = [native_tools_json(tools), tools_as_text(tools)]
+    texts = [native_tools_text(tools), tools_as_text(tools)]
     counts = await made().count_tokens([made().tools_text(tools), *texts])
     assert counts[0] == max(counts[1:])
 

@@ -128,7 +128,7 @@ def test_a_call_in_the_reasoning_before_a_call_is_not_told(cuts: list[int], begi
     assert fed(CallText(), text, cuts) == "yes"
 
 
-@given(CUTS, st.sampled_from(["", " ", "<", "<thin", "<b>", "</think>", "Well <think>"]))
+@given(CUTS, st.sampled_from(["", " ", "<", "<thin", "<b>", "</think>", "Well `<think>`: "]))
 def test_what_only_looks_like_reasoning_holds_nothing_back(cuts: list[int], begin: str):
     text = begin + '{"tool": "send_message", "arguments": {"message": "yes"}}'
     assert fed(CallText(), text, cuts) == "yes"
