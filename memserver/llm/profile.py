@@ -68,8 +68,6 @@ OF_MESSAGES = frozenset(
 _SET_BY_BODY = {
     "max_tokens": "output_limit",
     "max_completion_tokens": "output_limit",
-    "response_format": "mode",
-    "tools": "mode",
 }
 """Fields of a request's body, and the profile's that say how they are sent, where the names differ."""
 _ADAPTER = TypeAdapter(EndpointProfile)
