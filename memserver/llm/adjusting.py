@@ -110,11 +110,12 @@ RULES = (
     # https://github.com/nextai-translator/raycast-openai-translator/issues/34; Mistral's 3230 and "Expected last role":
     # https://github.com/avante-corp/avante.nvim/pull/2695, https://github.com/huggingface/smolagents/issues/757;
     # Anthropic: https://github.com/FlowiseAI/Flowise/issues/2006, https://github.com/anomalyco/opencode/issues/19981;
+    # deepseek-reasoner: "does not support successive user or assistant messages";
     # Bedrock: https://github.com/microsoft/semantic-kernel/issues/10277; Cohere: cohere-ai/cohere-python#525
     _rule(
         r"\balternat(?:e|es|ing|ion)\b|unexpected role|message_order|message order|expected last role"
         r"|assistant message prefill|(?:must|should|needs? to|has to|ha[sv]e to) (?:start|begin|end) with (?:a |an )?['\"`]?user"
-        r"|(?:first|last|final)\b.{0,40}\bmessage.{0,40}(?:must|should|role)|roles? in a row|consecutive\b.{0,40}(?:role|message)"
+        r"|successive (?:user|assistant|message)|interleave the|(?:first|last|final)\b.{0,40}\bmessage.{0,40}(?:must|should|role)|roles? in a row|consecutive\b.{0,40}(?:role|message)"
         r"|same role|turn comes immediately after|both message and tool_results|tool results must be specified"
         r"|message must be at least 1 token",
         gives_way="roles system_role mode calls_without_tools",
