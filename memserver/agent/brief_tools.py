@@ -7,8 +7,7 @@ which the two arguments that stand in nearly each of them, and what is said of a
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.messages import JsonObject, ToolSpec
-from memserver.tools.registry import RESERVED
+from memserver.messages import RESERVED, JsonObject, ToolSpec
 
 _SPARED = frozenset(
     {"recall_memory_search_ignore_case", "recall_memory_search_date", "memory_read"}

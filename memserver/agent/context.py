@@ -19,7 +19,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.text import shorten, stamp
-from memserver.messages import Message, PromptMessage, Section, ToolSpec
+from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
@@ -167,17 +167,42 @@ async def render_queue(
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
     can_read = any(tool.name == READ_TOOL for tool in mind.tools)
-    for message in queue:
+    for each in queue:
+        message = without_fields(each) if each.tokens > largest else each
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
         parts = prompt_messages(message, mind.zone, mind.form)
         for part in parts:
             if message.tokens > largest and part.text:
                 limit = max(1, largest // len(parts) - model.message_overhead)
                 text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
-                rendered.append(PromptMessage(part.role, text, part.call))
+                rendered.append(replace(part, text=text))
             else:
                 rendered.append(part)
     return rendered
+
+
+def without_fields(message: Message) -> Message:
+    """The entry without its provider fields and their tokens."""
+    if message.fields is None:
+        return message
+    tokens = max(0, message.tokens - message.fields.tokens)
+    return replace(message, fields=None, tokens=tokens)
+
+
+def fields_text(fields: ProviderFields) -> str:
+    """Provider fields as text, for counting."""
+    return json.dumps([dict(fields.message), dict(fields.call)], ensure_ascii=False)
+
+
+def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
+    """The queue as this model's prompts have it: only its own provider fields, as long as it takes any."""
+    owner = model.fields_of
+    return [
+        message
+        if message.fields is None or owner == "" or message.fields.model == owner
+        else without_fields(message)
+        for message in queue
+    ]
 
 
 async def count_entry(

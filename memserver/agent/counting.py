@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.agent.context import SHORT_TEXT, Frame, count_entry, count_prompt
+from memserver.agent.context import SHORT_TEXT, Frame, count_entry, count_prompt, fields_text
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
@@ -32,10 +32,16 @@ class Counting:
 
     async def entry(self, message: Message) -> Message:
         """The entry with its tokens, as its prompts show it."""
-        written = self._written if message.call is not None else 0
+        fields = message.fields
+        written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
         tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
-        return replace(message, tokens=tokens)
+        if fields is None:
+            return replace(message, tokens=tokens)
+        if not fields.tokens:
+            [count] = await self._model.count_tokens([fields_text(fields)])
+            fields = replace(fields, tokens=count)
+        return replace(message, tokens=tokens + fields.tokens, fields=fields)
 
     async def learn(
         self, shape: Frame, queue: Sequence[Message], tools: Sequence[ToolSpec], usage: Usage

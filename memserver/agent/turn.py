@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
 from memserver.agent.endings import (
@@ -47,7 +47,7 @@ from memserver.agent.pressure import (
     PressureSteps,
     tools_to_save_by,
 )
-from memserver.agent.protocols import ask_for_step, complaint, gave_up, said, tool_specs
+from memserver.agent.protocols import InvalidReplies, ask_for_step, complaint, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.agent.turn_clock import TurnClock
 from memserver.errors import (
@@ -82,8 +82,6 @@ logger = logging.getLogger(__name__)
 
 MOST_SHRUNK = 3
 """Prompts refused as too long after which the turn fails."""
-MOST_VIOLATIONS = 3
-"""Invalid replies in a row after which the turn fails."""
 PAUSED = "requires_action"
 """Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
@@ -94,12 +92,11 @@ class TurnRun:
     def __init__(self, faculties: Faculties, work: Work, queue: list[Message]) -> None:
         self._with = faculties
         self._work = work
-        self._queue = queue
         self._queue_start = work.state.queue_start
         self._warned = work.state.pressure_warned
         self._steps = work.turn.steps
         self._usage = work.turn.usage
-        self._violations = 0
+        self._invalid = InvalidReplies()
         self._shrunk = 0
         self._alert: Message | None = None
         self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
@@ -107,6 +104,7 @@ class TurnRun:
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
         self._model = faculties.models.get(work.agent.model, tenant)
+        self._queue = as_sent(queue, self._model)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
@@ -302,13 +300,16 @@ class TurnRun:
             queue = await render_queue(
                 self._mind, self._queue, shape.budget.largest_counted, self._model
             )
-            reply = await ask_for_step(
-                self._model,
-                self._options.protocol,
-                (shape.prompt(queue), tools),
-                max_tokens=shape.budget.reserved,
-                on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
-            )
+            try:
+                reply = await ask_for_step(
+                    self._model,
+                    self._options.protocol,
+                    (shape.prompt(queue), tools),
+                    max_tokens=shape.budget.reserved,
+                    on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
+                )
+            except ProtocolViolation as error:
+                reply = self._invalid.as_answer(error, tools, last=last)
         self._usage += reply.usage
         await self._counting.learn(shape, self._queue, tools, reply.usage)
         self._budget = shape.budget.rescaled(self._counting.factor)
@@ -320,7 +321,7 @@ class TurnRun:
         Returns:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
-        self._violations = 0
+        self._invalid = InvalidReplies()
         tool = self._tool(reply.call.name)
         assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
@@ -331,6 +332,7 @@ class TurnRun:
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
+            fields=reply.fields,
         )
         if tool.kind == "client":
             return await self._pause(message, "client")
@@ -510,10 +512,9 @@ class TurnRun:
         self, error: ProtocolViolation, *, last: bool
     ) -> tuple[str | None, bool]:
         """Feed an invalid reply back to the model; after too many of them the turn fails."""
-        self._violations += 1
-        logger.info("Invalid reply: %s It began: %.200s", error.message, error.raw)
-        if self._violations >= MOST_VIOLATIONS:
-            raise gave_up(error, self._violations) from error
+        self._usage += error.usage
+        logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
+        self._invalid.add(error, self._options.protocol)
         text = complaint(self._with.prompts, error, self._options.protocol)
         note = await self._counting.entry(
             Message(self._next_position(), "system", text, self._clock.now(), 0)

@@ -19,7 +19,7 @@ import memserver
 from memserver.agent.faculties import ModelSource
 from memserver.agent.options import AgentOptions
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
-from memserver.llm.openai_compatible import DEFAULT_WINDOW
+from memserver.llm.model_facts import DEFAULT_WINDOW
 from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage

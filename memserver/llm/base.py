@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from memserver.llm.profile import ProfileReport
 from memserver.messages import PromptMessage, ProviderFields, ToolCall, ToolSpec, Usage
 
 TextSink = Callable[[str], None]
@@ -53,6 +54,19 @@ class ChatModel(Protocol):
         """How it is asked for a call, for people to read; empty where there is one way only."""
         return ""
 
+    @property
+    def profile(self) -> ProfileReport | None:
+        """How requests to its endpoint look, for people; None where there is no endpoint."""
+        return None
+
+    @property
+    def fields_of(self) -> str | None:
+        """The model whose provider fields a prompt of this one carries: its own name, which is empty until known.
+
+        None where none are sent.
+        """
+        return None
+
     async def context_window(self) -> int:
         """Tokens of prompt and output together that the model can see."""
         ...
@@ -95,6 +109,7 @@ class ChatModel(Protocol):
             ModelTimeout: no answer in time.
             ModelRejected: the endpoint refused the request.
             ContextOverflow: the prompt is longer than the endpoint's window.
+            ModelRefused: the model, or its provider's filter, refuses to answer.
             ProtocolViolation: the reply is not exactly one valid call.
         """
         ...

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit, urlunsplit
 
 from typing_extensions import override
 
@@ -65,9 +64,8 @@ class EndpointTokenizer(TokenCounter):
             model: what the endpoint calls the model; None lets it choose.
             at_once: requests that run at the same time, at most.
         """
-        base_url = _without_v1(endpoint.base_url)
         self._client = EndpointClient(
-            replace(endpoint, base_url=base_url, most_bytes=_LONGEST, most_values=_LONGEST)
+            replace(endpoint, beside_v1=True, most_bytes=_LONGEST, most_values=_LONGEST)
         )
         self._limit = min(SECONDS, endpoint.timeout)
         self._model = model
@@ -237,8 +235,3 @@ def _count_in(answer: JsonObject, text: str) -> int:
 def _status(error: ModelError) -> int | None:
     cause = error.__cause__
     return cause.status if isinstance(cause, StatusError) else None
-
-
-def _without_v1(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")))

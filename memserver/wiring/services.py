@@ -19,6 +19,7 @@ from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import MemserverError, SetupError
+from memserver.llm.profile import profile_of
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, Documents
@@ -101,7 +102,7 @@ class Services:
     async def _ask_model(self) -> str:
         model = self.faculties.models.get(None)
         await model.check()
-        return model.name
+        return ", ".join(map(str, filter(None, [model.name, model.profile])))
 
     async def _ask_embedder(self) -> str:
         await self.archival.embedder.check()
@@ -115,6 +116,7 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     embedding_model(settings)
+    profile_of(settings.llm_profile)
     python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)

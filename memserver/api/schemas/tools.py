@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
 from memserver.memory.text import is_within
-from memserver.messages import WaitsFor
+from memserver.messages import RESERVED, WaitsFor
 from memserver.storage.calls import WaitingCall
 from memserver.storage.tools import Definition, Grant, McpServer
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.registry import Tool, ToolKind
-from memserver.tools.signature import RESERVED, TOOL_NAME
+from memserver.tools.signature import TOOL_NAME
 
 ToolName = Annotated[str, StringConstraints(pattern=rf"^{TOOL_NAME.pattern}$")]
 Description = Annotated[str, StringConstraints(min_length=1, max_length=4000)]

@@ -278,7 +278,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 2, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 3, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
