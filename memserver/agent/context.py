@@ -140,7 +140,7 @@ async def frame(
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
     tight = counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools)
-    if (tight or budget.room < TIGHT) and (fewer := shorter(mind.tools)):
+    if counts[-1] and (tight or budget.room < TIGHT) and (fewer := shorter(mind.tools)):
         return await frame(replace(mind, tools=fewer), model, prompts, layout, scale)
     return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
