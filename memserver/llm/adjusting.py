@@ -33,6 +33,10 @@ _LACKS = (
     r"n[o']t support|unknown|unrecogni[sz]ed|unexpected keyword|extra_forbidden|extra inputs|unavailable|disabled)"
 )
 """The same of what an endpoint has not at all; no wrong value is refused in these words."""
+_UNWANTED = re.compile(rf"{_DENIES}|please remove", re.IGNORECASE)
+"""deepseek-reasoner says the latter."""
+_WANTS = "missing|must be (?:passed|provided|included|sent|present)|required|passed back"
+_WANTED = re.compile(_WANTS, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +173,7 @@ def adjusted(
     if said is None:
         return None
     extras = _extras(request)
-    if any(re.search(_field(re.escape(name)), said) for name in extras) and re.search(
-        _DENIES, said, re.IGNORECASE
-    ):
+    if _UNWANTED.search(said) and any(re.search(_field(re.escape(name)), said) for name in extras):
         # Groq: https://github.com/janhq/jan/issues/8136; Mistral: https://github.com/charmbracelet/crush/issues/1590
         step = _step("returned_fields", profile, fixed, request)
         if step is not None and not _WANTED.search(said):
@@ -183,9 +185,6 @@ def adjusted(
                 if step is not None:
                     return _made(profile, *step, said)
     return None
-
-
-_WANTED = re.compile("missing|must be|required|passed back", re.IGNORECASE)
 
 
 def words_of(error: ModelError) -> str | None:
@@ -261,8 +260,9 @@ def _no_more(field: str) -> Callable[[EndpointProfile, Request], Any]:
     return lambda _, request: False if field in request.fields else _STAYS
 
 
-def _filled(name: str) -> Callable[[EndpointProfile, Request], Any]:
-    return lambda _, request: name if _has_calls(request) else _STAYS
+def _next_filler(_profile: EndpointProfile, request: Request) -> object:
+    spoken = any(message["role"] == "assistant" for message in request.draft.messages)
+    return "reasoning_content" if spoken else _STAYS
 
 
 _NEXT: dict[str, Callable[[EndpointProfile, Request], Any]] = {
@@ -277,8 +277,8 @@ _NEXT: dict[str, Callable[[EndpointProfile, Request], Any]] = {
     "roles": lambda *_: "alternating",
     "system_role": lambda *_: "user",
     "returned_fields": lambda _, request: "left_out" if _extras(request) else _STAYS,
-    "reasoning_content": _filled("reasoning_content"),
-    "thought_signature": _filled("thought_signature"),
+    "reasoning_content": _next_filler,
+    "thought_signature": lambda _, request: "thought_signature" if _has_calls(request) else _STAYS,
     "calls_without_tools": _next_bare,
     "answer_root": _next_root,
 }

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from memserver.errors import ModelError, ModelUnavailable
+from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
 from memserver.llm.adjusting import MOST_STEPS, adjusted
 from memserver.llm.answers import raw_reply, usage_of
 from memserver.llm.base import TextSink
 from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
-from memserver.llm.modes import find_way
+from memserver.llm.modes import find_way, is_no_call
 from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
@@ -23,6 +23,7 @@ from memserver.messages import Usage
 from memserver.openai_http.client import EndpointClient
 
 _PATH = "/chat/completions"
+_NOT_READ = "Your answer could not be read as a call. Call exactly one tool, with valid JSON as its arguments."
 
 
 class Asking:
@@ -79,7 +80,7 @@ class Asking:
             on_text: takes that text; None asks for the whole at once.
 
         Raises:
-            ModelError: it failed.
+            ModelError: it failed; a ProtocolViolation where the endpoint could not read what the model wrote.
         """
         heard = False
 
@@ -102,6 +103,9 @@ class Asking:
                     events = self._client.stream(_PATH, request.body)
                     raw, usage = await listen(events, reader(profile.mode), hear)
             except ModelError as error:
+                if is_no_call(error):
+                    self.worked_at = self._clock()
+                    raise ProtocolViolation(_NOT_READ, raw=error.message) from error
                 tries += 1
                 if heard or tries > MOST_STEPS or not keeper.adjust(profile, error, request):
                     raise

@@ -48,9 +48,22 @@ ROOM_TO_THINK = 2048
 _NAMES_THE_WAY = re.compile(r"tool|function|response_format|schema", re.IGNORECASE)
 _MAY_BE_THE_WAY = frozenset({400, 404, 405, 415, 422, 500, 501, None})
 _SHOWN = 200
+_NO_CALL = re.compile(
+    # Groq: https://github.com/agno-agi/agno/issues/4090; Ollama; llama.cpp
+    r"tool_use_failed|failed to call a function|error parsing tool call|does not match the expected .{0,40}format",
+    re.IGNORECASE,
+)
 
 Ask = Callable[[ToolCallMode, int | None], Awaitable[RawReply]]
 """Sends the question in one way, with so many tokens of output, None as many as a turn gives; gives the reply."""
+
+
+def is_no_call(error: ModelError) -> bool:
+    """Whether the endpoint refuses what the model wrote, and not what was asked: the same may succeed next time."""
+    cause = error.__cause__
+    if not isinstance(cause, StatusError):
+        return False
+    return _NO_CALL.search(f"{cause.told} {cause.kind}") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,8 @@ async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
         cause = error.__cause__
         told = cause.told if isinstance(cause, StatusError) else error.message
         shown = f'{IN_WORDS[mode]} refused: "{" ".join(told.split())[:_SHOWN]}"'
-        return _Against(shown, _NAMES_THE_WAY.search(told) is not None, was_refused=True)
+        is_sure = _NAMES_THE_WAY.search(told) is not None and not is_no_call(error)
+        return _Against(shown, is_sure, was_refused=True)
     if _is_valid(mode, reply):
         return None
     if reply.finish_reason == "length":

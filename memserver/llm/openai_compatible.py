@@ -203,25 +203,13 @@ class OpenAICompatible(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        async with self._explaining():
-            await self._facts.know_name()
-            await self._asking.know_mode(max_tokens)
-            raw, usage, mode = await self._asking.ask(
-                lambda profile: self._requests.call(self.name, profile, prompt, tools),
-                max_tokens,
-                lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
-                on_text,
-            )
-        self._note_thinking(raw)
-        parse = parse_native if mode == "tools" or raw.calls else parse_json
         try:
-            parsed = await _parsed(raw, usage, partial(parse, raw, tools))
+            reply = await self._called(prompt, tools, max_tokens, on_text)
         except ProtocolViolation:
             self._keeper.violated()
             raise
         self._keeper.worked()
-        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
-        return Reply(parsed.call, usage, parsed.text, fields)
+        return reply
 
     @override
     async def write(
@@ -250,6 +238,28 @@ class OpenAICompatible(ChatModel):
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
+
+    async def _called(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        max_tokens: int,
+        on_text: TextSink | None,
+    ) -> Reply:
+        async with self._explaining():
+            await self._facts.know_name()
+            await self._asking.know_mode(max_tokens)
+            raw, usage, mode = await self._asking.ask(
+                lambda profile: self._requests.call(self.name, profile, prompt, tools),
+                max_tokens,
+                lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
+                on_text,
+            )
+        self._note_thinking(raw)
+        parse = parse_native if mode == "tools" or raw.calls else parse_json
+        parsed = await _parsed(raw, usage, partial(parse, raw, tools))
+        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
+        return Reply(parsed.call, usage, parsed.text, fields)
 
     def _note_thinking(self, raw: RawReply) -> None:
         """From a thought on that nothing opened, text is held back until the next one has ended."""

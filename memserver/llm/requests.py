@@ -104,7 +104,7 @@ class Requests:
                 told = _unstrict(told)
             return Draft(messages, _tool_fields(profile, tools), f'"tools":{told}')
         messages = json_messages(prompt, self.told(profile, tools), rules)
-        return Draft(messages, prepared=self._schema(profile, tools))
+        return Draft(_filled(profile, messages), prepared=self._schema(profile, tools))
 
     def probe(self, model: str, profile: EndpointProfile) -> Draft:
         """The probe's question; where a schema holds the answer, nothing else tells its form."""
@@ -122,7 +122,7 @@ class Requests:
         native = profile.mode == "tools" and profile.calls_without_tools
         if native and any(message.call is not None for message in prompt):
             return Draft(_filled(profile, native_messages(prompt, rules)))
-        return Draft(json_messages(prompt, rules=rules))
+        return Draft(_filled(profile, json_messages(prompt, rules=rules)))
 
     def finished(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
@@ -184,16 +184,18 @@ def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
 
 
 def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
-    """The messages, with a stand-in for what the endpoint wants beside each call."""
+    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call."""
     if profile.missing_fields == "left_out":
         return messages
     filler = _FILLERS[profile.missing_fields]
-    for message in messages:
-        calls = message.get("tool_calls") or ()
-        wanting = [message] if profile.missing_fields == "reasoning_content" and calls else calls
-        for each in wanting:
-            for name, value in filler.items():
-                each.setdefault(name, value)
+    spoken = [message for message in messages if message["role"] == "assistant"]
+    if profile.missing_fields == "reasoning_content":
+        wanting = spoken
+    else:
+        wanting = [call for message in spoken for call in message.get("tool_calls", ())]
+    for each in wanting:
+        for name, value in filler.items():
+            each.setdefault(name, value)
     return messages
 
 

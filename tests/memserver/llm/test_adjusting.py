@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.llm.openai_compatible import OpenAICompatible
-from memserver.messages import Usage
+from memserver.messages import PromptMessage, Usage
 from memserver.openai_http.client import Endpoint
 from tests.support.http_app import Current
 from tests.support.model_contract import NOW, PROMPT, TOOLS
@@ -38,7 +39,7 @@ def unknown(name: str) -> Refusal:
     return openai(f"Unsupported parameter: '{name}' is not supported with this model.", param=name)
 
 
-def fastapi(*place: Any, value: Any = None) -> Refusal:
+def fastapi(*place: Any, value: Any = None) -> tuple[int, Any]:
     entry = {
         "type": "extra_forbidden",
         "loc": ["body", *place],
@@ -49,8 +50,8 @@ def fastapi(*place: Any, value: Any = None) -> Refusal:
 
 
 def mistral(*place: Any) -> Refusal:
-    assert (found := fastapi(*place)) is not None
-    return 422, {"object": "error", "message": found[1], "type": "invalid_request_error"}
+    detail = fastapi(*place)[1]
+    return 422, {"object": "error", "message": detail, "type": "invalid_request_error"}
 
 
 class Stub:
@@ -509,3 +510,102 @@ async def test_a_reply_that_is_no_call_carries_what_it_cost(made, stub: Stub):
         await call(model)
     assert caught.value.usage == Usage(1000, 100)
     assert "MEMSERVER_LLM_MAX_OUTPUT_TOKENS" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        openai("Failed to call a function. Please adjust your prompt.", code="tool_use_failed"),
+        (500, {"error": {"message": "error parsing tool call: raw='{\"me' invalid character"}}),
+        openai("The model produced output that does not match the expected peg-native format", 500),
+    ],
+)
+async def test_a_call_that_the_endpoint_could_not_read_is_the_models_fault(
+    made, stub: Stub, refusal: Refusal
+):
+    model = made()
+    await call(model)
+    stub.refuse = lambda body: refusal
+    with pytest.raises(ProtocolViolation):
+        await call(model)
+    assert model.mode == "tools"
+
+
+def mistral_order(body: Body) -> Refusal:
+    roles = ["", *(message["role"] for message in body["messages"])]
+    for before, role in pairwise(roles):
+        if (before, role) in {("tool", "user"), ("user", "user"), ("assistant", "assistant")}:
+            raw = json.dumps(
+                {"object": "error", "message": f"Unexpected role '{role}' after role '{before}'"}
+            )
+            wrapped = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
+            return 400, {"error": wrapped}
+    return None
+
+
+def gemma(body: Body) -> Refusal:
+    """Gemma 2 on llama.cpp, by its template: strict roles, no system message, and no results of tools."""
+    roles = [message["role"] for message in body["messages"]]
+    if "system" in roles:
+        return openai("Error: Jinja Exception: System role not supported", 500)
+    if roles != [("user", "assistant")[place % 2] for place in range(len(roles))]:
+        told = "Error: Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
+        return openai(told, 500)
+    return None
+
+
+def anthropic(body: Body) -> Refusal:
+    if body["messages"][-1]["role"] == "assistant":
+        return openai(
+            "This model does not support assistant message prefill. The conversation must end with a user message."
+        )
+    for before, after in pairwise(body["messages"]):
+        if before["role"] == after["role"] == "user":
+            told = 'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row'
+            return openai(told)
+    return None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("refuse", [mistral_order, gemma, anthropic])
+async def test_roles_are_put_in_the_order_that_a_template_demands(
+    made, stub: Stub, refuse, streamed: bool
+):
+    stub.refuse = refuse
+    model = made()
+    for _ in range(2):
+        assert await call(model, streamed=streamed) == "now"
+    assert (await model.write(PROMPT, max_tokens=50)).text
+    assert refuse(stub.last) is None
+    asked = len(stub.bodies)
+    await call(model, streamed=streamed)
+    assert len(stub.bodies) == asked + 1
+
+
+async def test_reasoning_that_may_not_come_back_stays_away(made, stub: Stub):
+    def refuse(body: Body) -> Refusal:
+        if any("reasoning_content" in message for message in body["messages"]):
+            return openai(
+                "'messages.2' : for 'role:assistant' the following must be satisfied"
+                "[('messages.2' : property 'reasoning_content' is unsupported)]"
+            )
+        return None
+
+    stub.refuse = refuse
+    stub.reply = lambda body: {
+        "choices": [
+            {**choice, "message": {**choice["message"], "reasoning_content": "Hm."}}
+            for choice in answer(body)["choices"]
+        ]
+    }
+    model = made()
+    reply = await model.call_tool(PLAIN, TOOLS, max_tokens=50)
+    assert reply.fields is not None
+    history = [
+        *PLAIN,
+        PromptMessage("assistant", "", reply.call, reply.fields),
+        PromptMessage("tool", "OK", reply.call),
+    ]
+    await model.call_tool(history, TOOLS, max_tokens=50)
+    assert model.profile.profile.returned_fields == "left_out"
+    assert model.fields_of is None
