@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     """Answers that one process waits for at a time, over all models of the endpoint; more wait in a fair
     queue."""
     llm_tokenizer: Path | None = None
-    """The model's tokenizer.json; unset: the endpoint is asked, or bytes are counted as an upper bound."""
+    """The model's tokenizer.json; unset: the endpoint is asked, or tokens are estimated."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
     """Additions to the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
     llm_seed: int | None = None

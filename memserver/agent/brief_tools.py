@@ -9,23 +9,34 @@ from dataclasses import replace
 
 from memserver.messages import RESERVED, JsonObject, ToolSpec
 
+_SPARED = frozenset(
+    {"recall_memory_search_ignore_case", "recall_memory_search_date", "memory_read"}
+)
+"""What a search by words and meaning does nearly as well, where there is no room for more."""
 _known: dict[int, tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]] = {}
-"""By the identity of tools, which stay the same from turn to turn: they, and the brief ones."""
+"""By the identity of tools, which stay the same from turn to turn: they, and the shorter ones."""
 _MOST_KNOWN = 256
 
 
-def brief(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-    """The same tools in fewer words."""
+def shorter(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    """The same tools in fewer words; of those, without what others can do too; empty where that was done."""
     known = _known.get(id(tools))
     if known is None or known[0] is not tools:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        known = _known[id(tools)] = (tools, tuple(map(_brief, tools)))
+        known = _known[id(tools)] = (tools, _shorter(tools))
     return known[1]
 
 
+def _shorter(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    if not is_brief(tools):
+        return tuple(map(_brief, tools))
+    fewer = tuple(tool for tool in tools if tool.name not in _SPARED)
+    return fewer if len(fewer) < len(tools) else ()
+
+
 def is_brief(tools: Sequence[ToolSpec]) -> bool:
-    """Whether these are told briefly."""
+    """Whether these are told in few words."""
     return bool(tools) and not any(set(RESERVED) & _arguments(tool).keys() for tool in tools)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from uuid import UUID
 
-from memserver.agent.brief_tools import brief, is_brief
+from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
@@ -27,10 +27,8 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
-LEAST_OUTPUT, LEAST_QUEUE = 256, 384
-"""Tokens that the output and the queue have, where a small window has hardly room for both."""
-MOST_TOOLS = 0.6
-"""Of a prompt. In a window so small that they take more, tools are told in fewer words."""
+MOST_TOOLS, TIGHT = 0.6, 256
+"""Of a prompt; and tokens of the queue's room. Where they take more, or leave less, tools are told in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -102,12 +100,6 @@ class Layout:
         return self.window - self.reserved
 
 
-def reserved_of(layout: Layout, fixed: int) -> int:
-    """Tokens kept free for the output: fewer than wanted where the queue would have hardly any."""
-    left = layout.window - fixed - LEAST_QUEUE
-    return max(min(layout.reserved, LEAST_OUTPUT), min(layout.reserved, left))
-
-
 async def frame(
     mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
 ) -> Frame:
@@ -139,9 +131,6 @@ async def frame(
         "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
-    if counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools):
-        shorter = replace(mind, tools=brief(mind.tools))
-        return await frame(shorter, model, prompts, layout, scale)
     factor = scale or 1.0
     parts = tuple(
         Part(name, text, count, scaled(count, factor))
@@ -149,7 +138,10 @@ async def frame(
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
-    budget = Budget(layout.window, reserved_of(layout, fixed), fixed, factor)
+    budget = Budget(layout.window, layout.reserved, fixed, factor)
+    tight = counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools)
+    if counts[-1] and (tight or budget.room < TIGHT) and (fewer := shorter(mind.tools)):
+        return await frame(replace(mind, tools=fewer), model, prompts, layout, scale)
     return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
 

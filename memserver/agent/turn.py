@@ -272,9 +272,9 @@ class TurnRun:
         return stop if self._alert is None else None
 
     async def _alert_after(self, ended: Message, stop: str, *, last: bool) -> Message | None:
-        """The alert, if memory is short and there is a step to save anything in."""
+        """The alert, if memory is short, and there is something older than this turn and a step to save it in."""
         budget, queue = self._budget, [*self._queue, ended]
-        if budget is None or not budget.under_pressure(queue):
+        if budget is None or not budget.under_pressure(queue) or queue[0].position >= self._first:
             return None
         if not self._alerts or not tools_to_save_by(self._choice.tools, self._may_call()):
             self._warned = True  # it can't save anything, so there is nothing to say

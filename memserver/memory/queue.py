@@ -27,6 +27,8 @@ WARN_AT = Mark(0.7, 0.5)
 COMPACT_AT = Mark(0.9, 0.8)
 """From here on a queue is made shorter behind the user's back, so that the next message finds room."""
 EVICT_SHARE = 0.5
+LEAST_OUTPUT, LEAST_QUEUE = 256, 384
+"""Tokens that output and queue have, where a small window has hardly room for both."""
 LONG = 256
 LEAST_OF_LONG = 0.85
 """A scale below this comes from many short messages, around which templates put less than is counted. A message
@@ -39,15 +41,21 @@ class Budget:
 
     Attributes:
         window: what the model can see, prompt and output together.
-        reserved: for the output.
+        wanted: for the output.
         fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
         scale: the model's tokens for each one that we counted.
     """
 
     window: int
-    reserved: int
+    wanted: int
     fixed: int
     scale: float = 1.0
+
+    @property
+    def reserved(self) -> int:
+        """For the output: less than is wanted where the queue would have hardly any room."""
+        left = self.window - self.fixed - LEAST_QUEUE
+        return max(min(self.wanted, LEAST_OUTPUT), min(self.wanted, left))
 
     @property
     def capacity(self) -> int:

@@ -22,6 +22,8 @@ _PIECE = re.compile(r" ?[A-Za-z]+| ?[0-9]{1,3}|\s+|[!-/:-@\[-`{-~]+|.", re.DOTAL
 
 _MODEL = re.compile(rb'"model": ?"([^"]*)"')
 
+_LIMIT = re.compile(rb'"max_tokens": ?([0-9]+)')
+
 
 def count_as_bpe(text: str) -> int:
     """About what a byte-level BPE of English makes of a text: an emoji has three tokens, a Hanzi one or two."""
@@ -47,6 +49,8 @@ class Endpoint:
     """Answers /tokenize instead of the endpoint."""
     asked: list[str] = field(default_factory=list)
     """The models that completions were asked of."""
+    limits: list[int] = field(default_factory=list)
+    """Tokens that completions might have."""
     statuses: list[tuple[str, int]] = field(default_factory=list)
 
     @property
@@ -91,6 +95,9 @@ def _noting(app: ASGIApp, seen: Endpoint) -> ASGIApp:
             found = _MODEL.search(message.get("body", b""))
             if found and scope["path"].endswith("/completions"):
                 seen.asked.append(found[1].decode())
+            limit = _LIMIT.search(message.get("body", b""))
+            if limit:
+                seen.limits.append(int(limit[1]))
             return message
 
         other = seen.tokenize if scope["path"] == "/tokenize" else None

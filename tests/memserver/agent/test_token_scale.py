@@ -73,7 +73,7 @@ async def test_alert_and_eviction_come_at_the_real_fill_without_tokenize(
             assert talk.real[-1] < 0.7 * CAPACITY
             context = await talk.context()
     assert model.refused == 0
-    assert model.statuses.count(("/tokenize", 404)) == 1
+    assert model.statuses.count(("/tokenize", 404)) <= 5  # after pauses that grow
     assert context["window"] - context["reserved"] == CAPACITY
     assert 0.5 < context["token_scale"] < 1.1
 
