@@ -216,7 +216,13 @@ STREAMED_FIELDS = [
 
 
 def test_fields_beyond_the_standard_come_out_as_in_the_whole_answer() -> None:
-    empty = {"annotations": [], "audio": None, "function_call": None, "citations": [], "prefix": ""}
+    empty: JsonObject = {
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "citations": [],
+        "prefix": "",
+    }
     whole = raw_reply(completion("stop", content="Hi", **FIELDS, **empty))
     assert whole.fields == FIELDS
     events = [event(**delta) for delta in [*STREAMED_FIELDS, {"content": "Hi", **empty}]]
@@ -295,8 +301,7 @@ def test_whatever_comes_is_read_without_an_error(odd: JsonObject) -> None:
 def test_very_many_calls_are_bounded() -> None:
     reply = StreamedReply(NAMES)
     for number in range(3):
-        calls = [{"index": place, "function": {"name": "now"}} for place in range(900)]
-        reply.add(
-            event(tool_calls=[{**each, "index": 900 * number + each["index"]} for each in calls])
-        )
+        places = range(900 * number, 900 * number + 900)
+        calls = [{"index": place, "function": {"name": "now"}} for place in places]
+        reply.add(event(tool_calls=calls))
     assert len(reply.whole().calls) == 1000
