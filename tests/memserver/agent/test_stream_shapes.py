@@ -72,7 +72,7 @@ async def events(deltas: list[JsonObject]) -> AsyncIterator[str]:
 async def complete(request: Request) -> Response:
     asked = await request.json()
     shape = asked["messages"][-1]["content"].partition("] ")[2]
-    return StreamingResponse(events(SHAPES[shape]), media_type="text/event-stream")
+    return StreamingResponse(events(SHAPES.get(shape, [])), media_type="text/event-stream")
 
 
 async def models(_request: Request) -> Response:
