@@ -284,6 +284,24 @@ def test_text_of_a_call_is_told_whose_name_comes_late() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pieces", "name"),
+    [
+        (["send_", "message"], "send_message"),
+        (["send_", "send_message", "send_message"], "send_message"),
+        (["functions.", "send_message"], "functions.send_message"),
+        (["send_message", "<|channel|>json"], "send_message<|channel|>json"),
+        (["send_message<|x|>", "send_message<|x|>"], "send_message<|x|>"),
+        (["recall_memory_search", "_ignore_case"], "recall_memory_search_ignore_case"),
+        (["unknown", "unknown"], "unknown"),
+        (["now", "send_message"], "now"),
+    ],
+)
+def test_a_name_is_put_together_by_the_names_there_are(pieces: list[str], name: str) -> None:
+    reply = fed([event(tool_calls=[{"index": 0, "function": {"name": each}}]) for each in pieces])
+    assert reply.whole().calls[0].name == name
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         {"tool_calls": {"index": 0, "function": {"name": "now", "arguments": "{}"}}},
