@@ -31,13 +31,13 @@ class Counting:
         return self.scale or 1.0
 
     async def entry(self, message: Message) -> Message:
-        """The entry with its tokens, as its prompts show it."""
-        fields = message.fields
+        """The entry with its tokens, as its prompts show it; without provider fields that are never sent."""
+        fields = message.fields if self._model.fields_of is not None else None
         written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
         tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
         if fields is None:
-            return replace(message, tokens=tokens)
+            return replace(message, tokens=tokens, fields=None)
         if not fields.tokens:
             [count] = await self._model.count_tokens([fields_text(fields)])
             fields = replace(fields, tokens=count)

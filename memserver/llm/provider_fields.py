@@ -62,15 +62,16 @@ def provider_fields(model: str, reply: RawReply, call_id: str) -> ProviderFields
     first, others = reply.calls[:1], reply.calls[1:]
     if not reply.fields and not any(call.fields for call in first):
         return None
-    ids = {call.id: "" for call in others} | {call.id: call_id for call in first}
+    came = [dict(reply.fields), *(dict(call.fields) for call in first)]
     try:
-        message = clean(_renamed(reply.fields, {old: new for old, new in ids.items() if old}))
-        call = clean(dict(first[0].fields)) if first else {}
+        if len(json.dumps(came)) > MOST_CHARACTERS:
+            return None
+        message, *calls = clean(came)
     except (ValueError, RecursionError):
         return None
-    if len(json.dumps([message, call])) > MOST_CHARACTERS:
-        return None
-    return ProviderFields(model, message, call)
+    ids = {call.id: "" for call in others} | {call.id: call_id for call in first}
+    renamed = _renamed(message, {old: new for old, new in ids.items() if old})
+    return ProviderFields(model, renamed, *calls)
 
 
 def with_message_fields(message: JsonObject, fields: ProviderFields) -> JsonObject:

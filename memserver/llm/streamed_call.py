@@ -146,9 +146,8 @@ def _with_more(known: str, more: str, names: frozenset[str]) -> str | None:
         return known
     if known in names and more in names:
         return None
-    if more in names and not any(name.startswith(together) for name in names):
-        return more if more.startswith(known) else None
-    return together
+    grown = more in names and more.startswith(known)
+    return more if grown and not any(name.startswith(together) for name in names) else together
 
 
 def _index(value: object) -> int | None:

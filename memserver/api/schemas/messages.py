@@ -54,7 +54,7 @@ class EventIn(Request):
 class ToolCallOut(BaseModel):
     """A call that the agent made, and what came of it."""
 
-    id: str = Field(examples=["call_7c1f"])
+    id: str = Field(examples=["k3Xv90TqZ"])
     name: str = Field(examples=["send_message"])
     arguments: dict[str, Any] = Field(examples=[{"message": "Hello Ada!"}])
     state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"] = Field(

@@ -247,7 +247,7 @@ class WaitingCallOut(BaseModel):
     agent_id: UUID
     turn: int = Field(examples=[4])
     position: int = Field(examples=[4001])
-    call_id: str = Field(examples=["call_7c1f"])
+    call_id: str = Field(examples=["k3Xv90TqZ"])
     name: str = Field(examples=["weather"])
     arguments: dict[str, Any] = Field(examples=[{"city": "Graz"}])
     waits_for: WaitsFor

@@ -216,7 +216,13 @@ STREAMED_FIELDS = [
 
 
 def test_fields_beyond_the_standard_come_out_as_in_the_whole_answer() -> None:
-    empty = {"annotations": [], "audio": None, "function_call": None, "citations": [], "prefix": ""}
+    empty: JsonObject = {
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "citations": [],
+        "prefix": "",
+    }
     whole = raw_reply(completion("stop", content="Hi", **FIELDS, **empty))
     assert whole.fields == FIELDS
     events = [event(**delta) for delta in [*STREAMED_FIELDS, {"content": "Hi", **empty}]]
@@ -278,6 +284,24 @@ def test_text_of_a_call_is_told_whose_name_comes_late() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pieces", "name"),
+    [
+        (["send_", "message"], "send_message"),
+        (["send_", "send_message", "send_message"], "send_message"),
+        (["functions.", "send_message"], "functions.send_message"),
+        (["send_message", "<|channel|>json"], "send_message<|channel|>json"),
+        (["send_message<|x|>", "send_message<|x|>"], "send_message<|x|>"),
+        (["recall_memory_search", "_ignore_case"], "recall_memory_search_ignore_case"),
+        (["unknown", "unknown"], "unknown"),
+        (["now", "send_message"], "now"),
+    ],
+)
+def test_a_name_is_put_together_by_the_names_there_are(pieces: list[str], name: str) -> None:
+    reply = fed([event(tool_calls=[{"index": 0, "function": {"name": each}}]) for each in pieces])
+    assert reply.whole().calls[0].name == name
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         {"tool_calls": {"index": 0, "function": {"name": "now", "arguments": "{}"}}},
@@ -295,8 +319,7 @@ def test_whatever_comes_is_read_without_an_error(odd: JsonObject) -> None:
 def test_very_many_calls_are_bounded() -> None:
     reply = StreamedReply(NAMES)
     for number in range(3):
-        calls = [{"index": place, "function": {"name": "now"}} for place in range(900)]
-        reply.add(
-            event(tool_calls=[{**each, "index": 900 * number + each["index"]} for each in calls])
-        )
+        places = range(900 * number, 900 * number + 900)
+        calls = [{"index": place, "function": {"name": "now"}} for place in places]
+        reply.add(event(tool_calls=calls))
     assert len(reply.whole().calls) == 1000
