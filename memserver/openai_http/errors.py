@@ -108,8 +108,12 @@ async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | N
 
 def _error_of_choice(choices: object) -> object:
     """OpenRouter has the error of the provider behind it in the choice."""
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return first.get("error") if isinstance(first, dict) else None
+    found = (
+        (each.get("error") for each in choices if isinstance(each, dict))
+        if isinstance(choices, list)
+        else ()
+    )
+    return next(filter(None, found), None)
 
 
 def _told(error: object, depth: int = _DEPTH) -> str:

@@ -6,7 +6,7 @@ that come instead. Leaves HTTP to `client`.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import aiohttp
@@ -71,13 +71,13 @@ async def read_stream(
             received += len(chunk)
             if received > STREAMED * endpoint.most_bytes:
                 raise too_large(endpoint)
-            events.extend(reader.feed(chunk))
+            reader.feed(chunk, events)
             if events:
                 yield events
                 events = []
             if reader.is_done:
                 return
-        events.extend(reader.end())
+        reader.end(events)
     except (StatusError, ModelError):
         if events:
             yield events  # what came before it
@@ -95,7 +95,8 @@ async def drain(response: aiohttp.ClientResponse) -> None:
 
 def parsed(content: bytes, endpoint: Asked) -> object:
     """JSON. Raises ValueError or RecursionError, and ModelAnswerTooLarge for more values than are read."""
-    if sum(map(content.count, (b",", b":", b"[", b"{"))) > endpoint.most_values:
+    most = endpoint.most_values
+    if len(content) > most and sum(map(content.count, (b",", b":", b"[", b"{"))) > most:
         raise too_large(endpoint)
     return json.loads(content)
 
@@ -115,7 +116,8 @@ class _Reader:
         self.is_done = False
         """[DONE] came."""
 
-    def feed(self, chunk: bytes) -> Iterator[JsonObject]:
+    def feed(self, chunk: bytes, events: list[JsonObject]) -> None:
+        """Add what this piece completes to the events, as far as it is no error."""
         if self._has_events is None:
             chunk = chunk.lstrip(_MARKS)
             if not chunk:
@@ -127,23 +129,23 @@ class _Reader:
         if waiting > self._endpoint.most_bytes:
             raise too_large(self._endpoint)
         if self._has_events:
-            yield from self._taken(self._events.feed(chunk))
+            self._take(self._events.feed(chunk), events)
 
-    def end(self) -> Iterator[JsonObject]:
-        """What the end of the bytes completes. Raises where it is not the answer's end."""
+    def end(self, events: list[JsonObject]) -> None:
+        """Add what the end of the bytes completes. Raises where it is not the answer's end."""
         if not self._has_events:
-            yield from self._whole()
+            self._take_whole(events)
             return
         last = self._events.feed(b"\n\n")  # many servers leave out the last line break
         with suppress(ModelUnavailable):  # it breaks off within an event
-            yield from self._taken(last)
+            self._take(last, events)
         said = [line for line in self._body.splitlines() if not line.startswith(b":")]
         if not (self._came or self.is_done or any(line.startswith(b"data") for line in said)):
             raise not_json(self._endpoint, b"\n".join(said), self._status)
         if not self._finished and not self.is_done:
             raise ended_early(self._endpoint)
 
-    def _taken(self, found: list[bytes]) -> Iterator[JsonObject]:
+    def _take(self, found: list[bytes], events: list[JsonObject]) -> None:
         for data in found:
             if data.startswith(b"[DONE]"):
                 self.is_done = True
@@ -152,19 +154,22 @@ class _Reader:
             if isinstance(event, dict):
                 self._look_at(event)
                 self._came = True
-                yield event
+                events.append(event)
 
     def _look_at(self, event: JsonObject) -> None:
         """Raise the error that came instead; note whether the answer's end came."""
-        raise_if_error(event)
         choices = event.get("choices")
-        if choices and not self._finished and isinstance(choices, list):
-            self._finished = any(
-                isinstance(choice, dict) and choice.get("finish_reason") for choice in choices
-            )
+        if not choices or not isinstance(choices, list) or "error" in event:
+            raise_if_error(event)
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                if choice.get("finish_reason"):
+                    self._finished = True
+                if "error" in choice:
+                    raise_if_error(event)
 
-    def _whole(self) -> Iterator[JsonObject]:
-        """The objects of an answer that came whole, or of one with an object on each line."""
+    def _take_whole(self, events: list[JsonObject]) -> None:
+        """An answer that came whole, or one with an object on each line."""
         body = bytes(self._body.strip(_MARKS))
         try:
             value = parsed(body, self._endpoint)
@@ -176,7 +181,7 @@ class _Reader:
             self._look_at(each)
         if not any(each.get("choices") for each in objects):
             raise not_json(self._endpoint, body, self._status)
-        yield from objects
+        events.extend(objects)
         if len(objects) > 1 and not self._finished:
             raise ended_early(self._endpoint)
 

@@ -143,6 +143,20 @@ def model_endpoint(settings: Settings) -> Endpoint:
     return replace(endpoint, title="local engine", remedy=remedy)
 
 
+def check_addresses(settings: Settings) -> None:
+    """Find an address or a key of an endpoint that can't be used. Raises SetupError."""
+    if settings.llm_base_url is not None:
+        model_endpoint(settings)
+    if settings.embedding_base_url is not None:
+        key = settings.embedding_api_key
+        Endpoint(
+            settings.embedding_base_url,
+            key.get_secret_value() if key else "",
+            title="embedding endpoint",
+            variables="MEMSERVER_EMBEDDING",
+        ).address()
+
+
 def _readiness(settings: Settings, circuit: Circuit) -> Readiness:
     """What waits for the endpoint: only for the local engine is it known that it will come."""
     if settings.local_engine_state is None:

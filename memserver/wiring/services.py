@@ -50,7 +50,13 @@ from memserver.tools.schedule import schedule_tool
 from memserver.tools.toolbox import Toolbox
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
-from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
+from memserver.wiring.providers import (
+    Models,
+    OtherEmbedders,
+    check_addresses,
+    embedding_model,
+    make_embedder,
+)
 
 SHORTEST_IDLE = 5
 """Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
@@ -117,6 +123,7 @@ def check_settings(settings: Settings) -> None:
     """
     embedding_model(settings)
     profile_of(settings.llm_profile)
+    check_addresses(settings)
     python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)

@@ -5,6 +5,8 @@ import pytest
 from memserver.errors import SetupError
 from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
 from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.settings import Settings
+from memserver.wiring.services import check_settings
 
 AZURE = "https://x.openai.azure.com/openai"
 VERSION = "?api-version=2024-06-01"
@@ -185,6 +187,19 @@ def test_a_key_that_no_header_takes_is_a_set_up_error_that_does_not_show_it(key:
     assert "MEMSERVER_LLM_API_KEY" in caught.value.hint
     assert "se" not in str(caught.value).replace("be sent", "")
     assert "cret" not in f"{caught.value} {caught.value.hint} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("prefix", ["llm", "embedding"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("base_url", "ftp://x/v1"), ("api_key", "se\ncret")], ids=["address", "key"]
+)
+def test_a_server_does_not_start_with_what_can_not_be_used(
+    prefix: str, name: str, value: str
+) -> None:
+    given = {f"{prefix}_base_url": "http://x/v1", f"{prefix}_{name}": value}
+    with pytest.raises(SetupError) as caught:
+        check_settings(Settings(_env_file=None, embedding_model="m", **given))  # type: ignore[arg-type]
+    assert f"MEMSERVER_{prefix}_{name}".upper() in caught.value.hint
 
 
 BEARER, KEY = ("Authorization", "Bearer k"), ("api-key", "k")

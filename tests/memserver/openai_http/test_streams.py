@@ -79,6 +79,12 @@ async def test_a_stream_is_whole_where_any_choice_finished() -> None:
     assert (await told(whole(event(both) + event(usage), SSE)))[1] is None
 
 
+async def test_a_field_for_an_error_that_is_empty_is_none() -> None:
+    assert (await told(whole(event({**END, "error": None}), SSE)))[1] is None
+    odd = {"choices": [None, 3, *END["choices"]], "error": {}}  # type: ignore[misc]
+    assert (await told(whole(event(odd), SSE)))[1] is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
