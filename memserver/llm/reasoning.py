@@ -76,6 +76,7 @@ class _Markers:
         known = sorted(markers)
         self._pattern = re.compile("|".join(map(re.escape, known)), re.IGNORECASE | re.ASCII)
         self._begun = {each[:end] for each in known for end in range(1, len(each))}
+        self._firsts = {first for each in known for first in (each[0], each[0].upper())}
         self._longest = max(map(len, known)) - 1
 
     def find(self, text: str) -> re.Match[str] | None:
@@ -85,7 +86,7 @@ class _Markers:
     def begun(self, text: str) -> int:
         """Where the end of the text begins that may be a marker's beginning; its length, if none does."""
         for start in range(max(0, len(text) - self._longest), len(text)):
-            if text[start:].lower() in self._begun:
+            if text[start] in self._firsts and text[start:].lower() in self._begun:
                 return start
         return len(text)
 
