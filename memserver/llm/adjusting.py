@@ -122,7 +122,7 @@ RULES = (
     ),
     # Any other exception of a chat template
     _rule(
-        r"jinja|template ?error|raise_exception|chat[ _]template",
+        r"(?<!-)jinja|template ?error|raise_exception|chat[ _]template",
         gives_way="roles system_role mode calls_without_tools",
     ),
     # "Requests which have 'tool_use' blocks must define tools", Anthropic's and Bedrock's

@@ -263,7 +263,7 @@ class OpenAICompatible(ChatModel):
 
     def _note_thinking(self, raw: RawReply) -> None:
         """From a thought on that nothing opened, text is held back until the next one has ended."""
-        self._thinks_unopened = self._thinks_unopened or separated(raw.content).unopened
+        self._thinks_unopened = self._thinks_unopened or separated(raw.content, calls=True).unopened
 
     @asynccontextmanager
     async def _explaining(self) -> AsyncIterator[None]:

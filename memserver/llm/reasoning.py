@@ -29,6 +29,7 @@ _TAGS = (
     ("scratchpad",),
     ("seed:think",),
     ("longcat_think",),
+    ("inner_thought", "inner_thoughts", "inner_monologue"),
 )
 """Names of tags; those of one group close each other."""
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
@@ -55,6 +56,8 @@ _LEADING = {
     "Here's my thought process:": ("here is my response:", "here's my response:"),
 }
 """Words that open a thought at the very beginning only, and only where they are closed as well."""
+_CALLS = "commentary to="
+"""How a call in a channel begins whose tokens were left out."""
 _DROPPED = (
     *("<|begin_of_solution|>", "<|end_of_solution|>", "<|start_response|>", "<|end_response|>"),
     *_ENDS,
@@ -76,6 +79,7 @@ class _Markers:
         known = sorted(markers)
         self._pattern = re.compile("|".join(map(re.escape, known)), re.IGNORECASE | re.ASCII)
         self._begun = {each[:end] for each in known for end in range(1, len(each))}
+        self._firsts = {first for each in known for first in (each[0], each[0].upper())}
         self._longest = max(map(len, known)) - 1
 
     def find(self, text: str) -> re.Match[str] | None:
@@ -85,7 +89,7 @@ class _Markers:
     def begun(self, text: str) -> int:
         """Where the end of the text begins that may be a marker's beginning; its length, if none does."""
         for start in range(max(0, len(text) - self._longest), len(text)):
-            if text[start:].lower() in self._begun:
+            if text[start] in self._firsts and text[start:].lower() in self._begun:
                 return start
         return len(text)
 
@@ -119,7 +123,7 @@ def separated(content: str, *, calls: bool = False) -> Separated:
         content: as the endpoint sent it.
         calls: it may hold calls as JSON text; a marker inside such an object is none.
     """
-    if not _IN_SAID.find(content) and not content.lstrip().startswith(tuple(_LEADING)):
+    if not _IN_SAID.find(content) and not content.lstrip().startswith((*_LEADING, _CALLS)):
         return Separated(content)
     separator = Separator(calls=calls)
     said: list[str] = []
@@ -138,12 +142,13 @@ def _pieces(separator: "Separator", content: str, *, calls: bool) -> Iterator[Pi
     for start in islice(_OBJECT_START.finditer(content), _OBJECTS_TRIED if calls else 0):
         if start.start() < position:
             continue
-        yield from separator.feed(content[position : start.start()])
-        position = start.start()
+        yield from separator.feed(content[position : start.start() + 1])
+        position = start.start() + 1
         if separator.is_saying:
             with suppress(ValueError):
-                _, position = read_json_at(content, position)
-            yield from separator.skip(content[start.start() : position])
+                _, end = read_json_at(content, start.start())
+                yield from separator.skip(content[position:end])
+                position = end
     yield from separator.feed(content[position:])
     yield from separator.end()
 
@@ -206,7 +211,7 @@ class Separator:
 
     def _read(self, *, ends: bool) -> Iterator[Piece]:
         while self._rest:
-            if self._is_first and not self._begins(ends=ends):
+            if self._is_first and not self._rest.isspace() and not self._begins(ends=ends):
                 return
             markers = _IN_THOUGHT[self._opened] if self._opened else _IN_SAID
             found = markers.find(self._rest)
@@ -229,11 +234,13 @@ class Separator:
     def _begins(self, *, ends: bool) -> bool:
         """Look at the very beginning; returns whether it is known what that is."""
         begun = self._rest.lstrip()
-        if not ends and any(opening.startswith(begun) for opening in _LEADING):
+        if not ends and any(opening.startswith(begun) for opening in (*_LEADING, _CALLS)):
             return False
         self._is_first = False
         self._opened = next(filter(begun.startswith, _LEADING), "")
         self._rest = begun[len(self._opened) :] if self._opened else self._rest
+        if begun.startswith(_CALLS):
+            self._opened, self._header = _HEADER, ""
         return True
 
     def _is_clear(self, found: re.Match[str]) -> bool:

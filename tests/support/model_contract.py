@@ -157,6 +157,8 @@ class ModelContract:
         with pytest.raises(ProtocolViolation) as caught:
             await ask(make(in_order(step)), heard=heard)
         assert caught.value.complaint.endswith((".", ")"))
+        assert caught.value.complaint not in caught.value.message
+        assert caught.value.usage.prompt_tokens > 0
 
     @pytest.mark.parametrize(
         ("step", "name", "arguments"),

@@ -609,3 +609,10 @@ async def test_reasoning_that_may_not_come_back_stays_away(made, stub: Stub):
     await model.call_tool(history, TOOLS, max_tokens=50)
     assert model.profile.profile.returned_fields == "left_out"
     assert model.fields_of is None
+
+
+async def test_a_server_without_templates_for_tools_keeps_its_roles(made, stub: Stub):
+    stub.refuse = refusing("tools", openai("tools param requires --jinja flag", 500))
+    model = made()
+    assert await call(model) == "now"
+    assert (model.mode, model.profile.unusual()) == ("json_schema", {})

@@ -100,9 +100,10 @@ def test_what_only_speaks_of_markers_is_text(text: str):
     assert heard(PlainText(), text, EACH_CHARACTER) == text
 
 
+@pytest.mark.parametrize("before", ["", " \n", "Well: ", "<", "`", "<think>a</think>\n"])
 @pytest.mark.parametrize("marker", ["<think>", "</think>", "<|end|>", "[THINK]"])
-def test_a_marker_in_a_message_of_a_call_is_its_text(marker: str):
-    content = f"Well: {CALL % f'The tag {marker} is one.'}"
+def test_a_marker_in_a_message_of_a_call_is_its_text(marker: str, before: str):
+    content = f"{before}{CALL % f'The tag {marker} is one.'}"
     assert parse_json(RawReply(content), TOOLS).call.arguments == {
         "message": f"The tag {marker} is one."
     }
@@ -116,6 +117,7 @@ def test_a_marker_in_a_message_of_a_call_is_its_text(marker: str):
         ' to=functions.send_message <|constrain|>json<|message|>{"message": "hi"}<|call|>',
         '<|channel|>commentary to=functions.send_message<|message|>{"message": "hi"}',
         'analysisSECRETassistantcommentary to=functions.send_messagejson{"message": "hi"}',
+        'commentary to=functions.send_message json{"message": "hi"}',
     ],
 )
 def test_a_call_in_a_channel_is_a_call_and_in_plain_chat_a_thought(content: str):
