@@ -98,15 +98,9 @@ class Asking:
             profile = keeper.profile
             request = self._request(draft(profile), profile, max_tokens, on_text is not None)
             try:
-                if on_text is None:
-                    raw, usage = await self._posted(request)
-                else:
-                    events = self._client.stream(_PATH, request.body)
-                    raw, usage = await listen(events, reader(profile.mode), hear)
+                listener = None if on_text is None else (reader(profile.mode), hear)
+                raw, usage = await self._sent(request, listener)
             except ModelError as error:
-                if is_no_call(error):
-                    self.worked_at = self._clock()
-                    raise ProtocolViolation(_NOT_READ, raw=error.message) from error
                 tries += 1
                 known = known or keeper.known()
                 if heard or tries > MOST_STEPS or not keeper.adjust(profile, error, request):
@@ -114,8 +108,23 @@ class Asking:
                         keeper.take_back(known, profile, error)
                     raise
             else:
-                self.worked_at = self._clock()
                 return raw, usage, profile.mode
+
+    async def _sent(
+        self, request: Request, listener: tuple[Reader, TextSink] | None
+    ) -> tuple[RawReply, Usage]:
+        try:
+            if listener is None:
+                answered = await self._posted(request)
+            else:
+                answered = await listen(self._client.stream(_PATH, request.body), *listener)
+        except ModelError as error:
+            if not is_no_call(error):
+                raise
+            self.worked_at = self._clock()
+            raise ProtocolViolation(_NOT_READ, raw=error.message) from error
+        self.worked_at = self._clock()
+        return answered
 
     async def _probe(self, max_tokens: int) -> None:
         keeper = self._keeper
