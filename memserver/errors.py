@@ -338,18 +338,20 @@ class ProtocolViolation(ModelError):
         complaint: what the model is told of it; no person reads that.
         raw: the reply as it came, without reasoning, for the record.
         words: what the model said in plain words instead of a call, without reasoning; empty where it said none.
+        thought: its reasoning beside these words.
         usage: tokens that the reply cost all the same.
     """
 
     code = "model_protocol_violation"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the message have defaults and are named
         self,
         message: str,
         *,
         complaint: str = "",
         raw: str = "",
         words: str = "",
+        thought: str = "",
         usage: Usage | None = None,
         hint: str = "",
     ) -> None:
@@ -357,6 +359,7 @@ class ProtocolViolation(ModelError):
         self.complaint = complaint or message
         self.raw = raw
         self.words = words
+        self.thought = thought
         self.usage = usage or Usage()
 
 

@@ -211,8 +211,12 @@ class Separator:
 
     def _read(self, *, ends: bool) -> Iterator[Piece]:
         while self._rest:
-            if self._is_first and not self._rest.isspace() and not self._begins(ends=ends):
-                return
+            if self._is_first:
+                begun = self._rest.lstrip()
+                yield from self._plain(self._rest[: len(self._rest) - len(begun)])
+                self._rest = begun
+                if not self._begins(ends=ends):
+                    return
             markers = _IN_THOUGHT[self._opened] if self._opened else _IN_SAID
             found = markers.find(self._rest)
             if found is None or not (ends or self._is_clear(found)):
@@ -233,12 +237,12 @@ class Separator:
 
     def _begins(self, *, ends: bool) -> bool:
         """Look at the very beginning; returns whether it is known what that is."""
-        begun = self._rest.lstrip()
+        begun = self._rest
         if not ends and any(opening.startswith(begun) for opening in (*_LEADING, _CALLS)):
             return False
         self._is_first = False
         self._opened = next(filter(begun.startswith, _LEADING), "")
-        self._rest = begun[len(self._opened) :] if self._opened else self._rest
+        self._rest = begun[len(self._opened) :]
         if begun.startswith(_CALLS):
             self._opened, self._header = _HEADER, ""
         return True

@@ -616,3 +616,22 @@ async def test_a_server_without_templates_for_tools_keeps_its_roles(made, stub: 
     model = made()
     assert await call(model) == "now"
     assert (model.mode, model.profile.unusual()) == ("json_schema", {})
+
+
+async def test_where_no_form_is_taken_nothing_is_given_up(made, stub: Stub):
+    model = made()
+    await call(model)
+    stub.refuse = lambda body: openai("Error: Jinja Exception: conversation roles must alternate")
+    with pytest.raises(ModelRejected):
+        await call(model)
+    assert len(stub.bodies) > 3
+    assert (model.mode, model.profile.unusual(), model.profile.changes) == ("tools", {}, ())
+    stub.refuse = lambda body: None
+    assert await call(model) == "now"
+
+
+async def test_what_a_probe_gave_up_for_a_way_that_is_not_taken_stays(made, stub: Stub):
+    stub.refuse = refusing("tools", openai("Error: Jinja Exception: there is no tool here", 500))
+    model = made()
+    await call(model)
+    assert (model.mode, model.profile.unusual()) == ("json_schema", {})
