@@ -45,7 +45,7 @@ class VectorUpkeep:
     def __init__(
         self,
         database: Database,
-        embedder_of: Callable[[str], Embedder],
+        embedder_of: Callable[[str, int], Embedder],
         *,
         index_memory: int = 1024,
     ) -> None:
@@ -53,7 +53,7 @@ class VectorUpkeep:
 
         Args:
             database: where everything is.
-            embedder_of: the embedder of a model.
+            embedder_of: the embedder of a model and a dimension; 0 is the model's own.
             index_memory: megabytes for building an index; with fewer than it needs it takes longer.
         """
         self._database = database
@@ -87,7 +87,9 @@ class VectorUpkeep:
         """Give a collection vectors of the model that the job names."""
         collection_id = UUID(str(job.args["collection"]))
         try:
-            await self.begin(job.tenant, collection_id, self._embedder_of(str(job.args["model"])))
+            await self.begin(
+                job.tenant, collection_id, self._embedder_of(str(job.args["model"]), 0)
+            )
             await self._work(job, REEMBED_JOB)
         except NotFound:
             return
@@ -185,7 +187,7 @@ class VectorUpkeep:
                 return await vector_builds.copy(tx, build, COPIED_AT_ONCE) == COPIED_AT_ONCE
             texts = await vector_builds.next_texts(tx, build, EMBEDDED_AT_ONCE)
         if texts:
-            embedder = self._embedder_of(build.embedding_model)
+            embedder = self._embedder_of(build.embedding_model, build.dimension)
             vectors = await embed_whole([text.text for text in texts], embedder)
             async with self._database.tenant(tenant) as tx:
                 await vector_builds.store(tx, build, texts, vectors)

@@ -105,7 +105,7 @@ class Services:
 
     async def _ask_embedder(self) -> str:
         await self.archival.embedder.check()
-        return self.archival.embedder.model
+        return self.archival.embedder.describe()
 
 
 def check_settings(settings: Settings) -> None:
