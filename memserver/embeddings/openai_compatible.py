@@ -168,19 +168,24 @@ class OpenAICompatibleEmbedder(Embedder):
         )
 
     async def _in_pieces(self, texts: list[str], *, query: bool) -> list[Vector]:
+        """Embed any number of texts, by requests of what the endpoint takes at the time."""
+        vectors: list[Vector] = []
+        while (done := len(vectors)) < len(texts):
+            vectors += await self._halved(texts[done : done + self._batch.now], query=query)
+        return vectors
+
+    async def _halved(self, texts: list[str], *, query: bool) -> list[Vector]:
         """Embed texts by requests that are halved until the endpoint takes them."""
-        explained, refused = self._explained, False
-        if len(texts) <= self._batch.now:
-            try:
-                return await self._in_one(texts, query=query)
-            except RefusedTexts:
-                if len(texts) == 1:
-                    raise
-                refused = True
+        explained = self._explained
+        try:
+            return await self._in_one(texts, query=query)
+        except RefusedTexts:
+            if len(texts) == 1:
+                raise
         half = (len(texts) + 1) // 2
         vectors = await self._in_pieces(texts[:half], query=query)
         vectors += await self._in_pieces(texts[half:], query=query)
-        if refused and self._explained == explained and half < self._batch.now:
+        if self._explained == explained and half < self._batch.now:
             self._batch.fall(half)  # none of the texts was the reason, so their number was
             logger.info("%s gets %d texts a request from now on.", self.model, half)
         return vectors

@@ -355,7 +355,7 @@ async def _check(name: str, asked: Awaitable[str]) -> Check:
     try:
         return Check(name, True, await asked)
     except MemserverError as error:
-        return Check(name, False, error.message)
+        return Check(name, False, f"{error.message} {error.hint}".strip())
 
 
 def _worker_name() -> str:
