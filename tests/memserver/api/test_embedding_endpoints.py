@@ -1,15 +1,18 @@
 """What a user sees of an embedding endpoint that is unlike OpenAI's."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from memserver.cli.examination import examine_embedder
 from memserver.embeddings.batching import BatchingEmbedder
+from memserver.errors import SetupError
 from memserver.settings import Settings
 from memserver.testing.scripted import ScriptedModel
-from memserver.wiring.providers import make_embedder
+from memserver.wiring.providers import make_embedder, refuse_unfit_embedder
 from tests.memserver.memory.histories import remember
 from tests.support.embedding_endpoint import EmbeddingEndpoint
 from tests.support.http_app import Current
@@ -23,15 +26,20 @@ def endpoint(current: Current) -> EmbeddingEndpoint:
     return made
 
 
+def endpoint_settings(url: str, model: str = "m", **more: Any) -> Settings:
+    return Settings(_env_file=None, embedding_base_url=url, embedding_model=model, **more)
+
+
 @asynccontextmanager
 async def serving_with(
     database: OneDatabase, url: str, model: str = "m", **more: Any
 ) -> AsyncIterator[Server]:
     """The server with the embedder of its settings."""
-    settings = {"embedding_base_url": url, "embedding_model": model, **more}
-    embedder = BatchingEmbedder(make_embedder(Settings(_env_file=None, **settings)))
+    settings = endpoint_settings(url, model, **more)
+    embedder = BatchingEmbedder(make_embedder(settings))
+    given = settings.model_dump(exclude_unset=True)
     try:
-        async with serving(database, ScriptedModel(), embedder=embedder, **settings) as server:
+        async with serving(database, ScriptedModel(), embedder=embedder, **given) as server:
             yield server
     finally:
         await embedder.aclose()
@@ -165,6 +173,50 @@ async def test_vectors_that_can_not_be_stored_are_said_by_readiness_and_are_no_f
     details = {each["name"]: each["detail"] for each in ready.json()["components"]}
     assert "at most 4000 can be stored" in details["embedder"]
     assert "MEMSERVER_EMBEDDING_DIMENSION" in details["embedder"]
+
+
+@pytest.mark.parametrize("dimension", [0, 1024])
+async def test_a_start_is_refused_with_vectors_that_can_not_be_stored(
+    endpoint: EmbeddingEndpoint, served: str, dimension: int
+) -> None:
+    endpoint.natural, endpoint.dimensions = 4096, "refused"
+    settings = endpoint_settings(served, embedding_dimension=dimension)
+    with pytest.raises(SetupError, match="at most 4000 can be stored") as refused:
+        await refuse_unfit_embedder(settings)
+    assert ("MEMSERVER_EMBEDDING_DIMENSION" in refused.value.hint) == (dimension == 0)
+    assert ("`dimensions`" in refused.value.hint) or "at most 4000" in refused.value.hint
+
+
+@pytest.mark.parametrize("state", ["well", "down", "refusing", "hanging", "not there"])
+async def test_a_start_waits_for_no_embedding_endpoint(
+    endpoint: EmbeddingEndpoint, current: Current, served: str, state: str
+) -> None:
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    endpoint.down = {"down": 503, "refusing": 401}.get(state, 0)
+    current.app = hang if state == "hanging" else endpoint.app
+    url = "http://127.0.0.1:9/v1" if state == "not there" else served
+    await refuse_unfit_embedder(endpoint_settings(url), within=0.05 if state == "hanging" else 2)
+
+
+async def test_what_the_endpoint_takes_is_found_by_doctor(
+    endpoint: EmbeddingEndpoint, served: str
+) -> None:
+    endpoint.natural, endpoint.most_texts, endpoint.refused = 4096, 10, {"encoding_format"}
+    embedder = make_embedder(endpoint_settings(served, embedding_dimension=1024))
+    found = await examine_embedder(embedder)
+    endpoint.dimensions = "ignored"
+    lost = await examine_embedder(embedder)
+    await embedder.aclose()
+    assert found.well
+    assert found.detail.startswith(
+        "m, 1024 dimensions, asked for by `dimensions`, without `encoding_format`, "
+        "up to 8 texts a request, "
+    )
+    assert not lost.well
+    assert "at most 4000 can be stored" in lost.detail
+    assert "at most 4000 dimensions" in lost.remedy
 
 
 async def test_a_large_model_works_by_a_smaller_dimension_and_goes_on_when_another_takes_its_place(
