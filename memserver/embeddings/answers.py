@@ -19,6 +19,7 @@ from memserver.messages import JsonObject
 
 _WRAPPERS = ("data", "output", "result", "embeddings", "embedding", "float", "int8", "values")
 """Under which of its keys an object has its vectors."""
+_NUMBERS = frozenset({int, float})
 _NUMBER = re.compile(r"\s*[-+]?(\d|\.\d)[\d.eE+-]*\s*")
 
 
@@ -68,8 +69,10 @@ def _vector(item: object) -> Vector:
     try:
         if isinstance(found, str):
             return _decoded(found)
-        if _is_list(found) and all(_is_number(part) for part in found):
-            return [float(part) for part in found]
+        if _is_list(found) and (
+            _NUMBERS.issuperset(map(type, found)) or all(map(_is_number, found))
+        ):
+            return list(map(float, found))
     except (ValueError, OverflowError):
         pass
     raise RefusedTexts(
@@ -95,6 +98,6 @@ def _is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in {int, float} or (
+    return type(value) in _NUMBERS or (
         isinstance(value, str) and _NUMBER.fullmatch(value) is not None
     )

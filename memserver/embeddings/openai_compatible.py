@@ -200,17 +200,16 @@ class OpenAICompatibleEmbedder(Embedder):
                 self._adopt(adjusted, refusal.message)
             elif len(texts) > 1:
                 raise
-            elif not await self._simplified(texts, refusal, query=query):
-                most = int(SHRINK * len(texts[0]))
-                if not refusal.too_long or most < SHORTEST:
-                    raise
+            elif refusal.too_long and (most := int(SHRINK * len(texts[0]))) >= SHORTEST:
                 self._explained += 1
                 texts = [texts[0][:most]]
+            elif not await self._simplified(texts, refusal, query=query):
+                raise
         return await self._in_one(texts, query=query)
 
     async def _simplified(self, texts: list[str], refusal: RefusedTexts, *, query: bool) -> bool:
         """Find the form of a request that an endpoint takes which has refused its first one; whether there is one."""
-        for profile in () if self._proven or refusal.too_long else self._profile.simpler():
+        for profile in () if self._proven else self._profile.simpler():
             with suppress(RefusedTexts):
                 await self._answered(profile, texts, query=query)
                 self._adopt(profile, refusal.message)
