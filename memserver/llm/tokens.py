@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 from tokenizers import Tokenizer
 from typing_extensions import override
@@ -138,15 +137,14 @@ class EndpointTokenizer(TokenCounter):
         """Make it; nothing is asked yet.
 
         Args:
-            endpoint: the model's, ending in /v1.
+            endpoint: the model's.
             model: what the endpoint calls the model; None lets it choose.
             at_once: requests that run at the same time, at most.
             circuit: the endpoint's; while it is open nothing is asked. It learns nothing from counts:
                 not every endpoint that answers has a /tokenize that works.
         """
-        base_url = _without_v1(endpoint.base_url)
         self._client = EndpointClient(
-            replace(endpoint, base_url=base_url, most_bytes=_LONGEST, most_values=_LONGEST)
+            replace(endpoint, beside_v1=True, most_bytes=_LONGEST, most_values=_LONGEST)
         )
         self._model = model
         self._turn = asyncio.Semaphore(at_once)
@@ -260,8 +258,3 @@ def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
 
 def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
-
-
-def _without_v1(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")))

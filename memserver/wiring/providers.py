@@ -29,6 +29,7 @@ class Models(ModelSource):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._endpoint = model_endpoint(settings)
         self._models: dict[str | None, ChatModel] = {}
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
@@ -61,7 +62,7 @@ class Models(ModelSource):
 
     def _make(self, name: str | None) -> ChatModel:
         settings = self._settings
-        endpoint = model_endpoint(settings)
+        endpoint = self._endpoint
         if self._counters is None:
             self._counters = Counters(
                 endpoint,
@@ -129,7 +130,7 @@ class OtherEmbedders:
 
 
 def model_endpoint(settings: Settings) -> Endpoint:
-    """Where the models are. Raises SetupError where no setting says so."""
+    """Where the models are. Raises SetupError where no setting says so, or address or key can't be used."""
     if settings.llm_base_url is None:
         raise SetupError(
             "There is no model endpoint.",
@@ -141,9 +142,11 @@ def model_endpoint(settings: Settings) -> Endpoint:
         settings.llm_base_url,
         key.get_secret_value() if key else "",
         settings.llm_timeout,
+        settings.llm_retries,
         connections=0,  # the gate bounds them, and is fair
         told_agent=settings.llm_tell_agent,
     )
+    endpoint.address()  # else the first turn would find it unusable
     if settings.local_engine_state is None:
         return endpoint
     remedy = REMEDY.format(log=EnginePaths(settings.home).log)
