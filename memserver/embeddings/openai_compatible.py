@@ -20,7 +20,7 @@ from memserver.embeddings.answers import read_vectors
 from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector
 from memserver.embeddings.batch_size import BatchSize
 from memserver.embeddings.profile import Additions, EmbeddingProfile
-from memserver.embeddings.refusals import RefusedTexts, raise_refusal, translated
+from memserver.embeddings.refusals import RefusedTexts, translated
 from memserver.embeddings.text import embeddable, readable
 from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.errors import (
@@ -247,7 +247,6 @@ class OpenAICompatibleEmbedder(Embedder):
             raise translated(error) from error
         except ModelError as error:
             raise translated(error) from error
-        raise_refusal(answer)
         vectors = read_vectors(answer)
         if len(vectors) != len(texts):
             raise RefusedTexts(

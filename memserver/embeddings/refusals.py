@@ -14,7 +14,7 @@ from memserver.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from memserver.messages import JsonObject
+from memserver.openai_http.wordings import is_about_the_key
 
 _WHATEVER = {401, 402, 403, 404, 405, 410}
 """Statuses of an endpoint that would refuse any text."""
@@ -23,15 +23,14 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _TOO_MUCH = re.compile(
-    r"too (long|large|big)|too many (inputs?|texts?|items|documents|tokens)|batch[ _]size",
-    re.IGNORECASE,
+    r"too (large|big)\b|too many (inputs?|texts?|items|documents)|batch[ _]size", re.IGNORECASE
 )
-"""Said with a 5xx or a 429 all the same: by llama.cpp, and by OpenAI of a request over a minute's tokens."""
+"""Said with a 5xx or a 429 all the same: by llama.cpp, and by OpenAI of a request over a minute's tokens. Not `Too many
+tokens`, which is Bedrock's throttling, and not `took too long`."""
 _REFUSED_HINT = (
     "It refuses the same text again: change or shorten it. If it refuses every text, look at "
     "MEMSERVER_EMBEDDING_MODEL, and at what it wants in MEMSERVER_EMBEDDING_BODY."
 )
-_TOLD = 500
 
 
 class RefusedTexts(EmbeddingRejected):
@@ -49,26 +48,14 @@ class RefusedTexts(EmbeddingRejected):
 def translated(error: ModelError) -> EmbeddingError:
     """The embedder's error that an endpoint's error stands for."""
     status = getattr(error.__cause__, "status", None)
-    if isinstance(error, ModelNotFound | ModelQuotaExceeded) or status in _WHATEVER:
-        return EmbeddingRejected(error.message, hint=error.hint, of_text=False)
-    if isinstance(error, ModelAnswerTooLarge):
+    if isinstance(error, ModelAnswerTooLarge | ModelRefused):
         return RefusedTexts(error.message, hint=error.hint)
+    whatever = status in _WHATEVER or is_about_the_key(error.message)
+    if whatever or isinstance(error, ModelNotFound | ModelQuotaExceeded):
+        return EmbeddingRejected(error.message, hint=error.hint, of_text=False)
     long = isinstance(error, ContextOverflow) or status == 413
-    if long or isinstance(error, ModelRejected | ModelRefused) or _TOO_MUCH.search(error.message):
+    if long or isinstance(error, ModelRejected) or _TOO_MUCH.search(error.message):
         long = long or _TOO_LONG.search(error.message) is not None
-        return RefusedTexts(error.message, hint=error.hint or _REFUSED_HINT, too_long=long)
+        return RefusedTexts(error.message, too_long=long)
     failed_on_it = isinstance(error, ModelUnavailable) and status not in {None, 429, 503}
     return EmbeddingError(error.message, hint=error.hint, of_text=failed_on_it)
-
-
-def raise_refusal(answer: JsonObject) -> None:
-    """Raise the error that an endpoint sends with a success's status."""
-    error = answer.get("error")
-    if not error:
-        return
-    details = error if isinstance(error, dict) else {"message": error}
-    words = str(details.get("message") or error)[:_TOLD]
-    message = f"The embedding endpoint answered with an error: {words}"
-    if str(details.get("code")) in {"400", "413", "422"}:
-        raise RefusedTexts(message, too_long=_TOO_LONG.search(words) is not None)
-    raise EmbeddingError(message)

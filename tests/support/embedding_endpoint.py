@@ -41,7 +41,7 @@ class EmbeddingEndpoint:
         required: fields that each request has to have.
         only_text: whether `input` has to be a text.
         refusal: status and body of a refusal for what is asked; None answers in words that name it.
-        down: a status for each request; 0 is none.
+        down: a status for each request, and words; 0 is none.
         form: of an answer.
         asked: the bodies of all requests.
     """
@@ -58,6 +58,7 @@ class EmbeddingEndpoint:
         self.only_text = False
         self.refusal: tuple[int, dict[str, Any]] | None = None
         self.down = 0
+        self.words = "Not now."
         self.form: Form = openai
         self.models: tuple[int, object] = (200, {"data": [{"id": "m"}]})
         self.asked: list[dict[str, Any]] = []
@@ -81,7 +82,7 @@ class EmbeddingEndpoint:
         body = await request.json()
         self.asked.append(body)
         if self.down:
-            return JSONResponse({"error": {"message": "Not now."}}, self.down)
+            return JSONResponse({"error": {"message": self.words}}, self.down)
         if (reason := self._reason(body)) is not None:
             status, told = self.refusal or (400, {"error": {"message": reason}})
             return JSONResponse(told, status)

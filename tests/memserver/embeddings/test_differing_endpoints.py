@@ -190,22 +190,42 @@ async def test_a_text_that_is_too_long_is_cut_alone_and_makes_no_batch_smaller(
     assert embedder.batch_size == 32
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "no"),
+        (403, "no"),
+        (404, "no"),
+        (400, "API key not valid. Please pass a valid API key."),
+        (400, "The model `m` does not exist."),
+        (429, "You exceeded your current quota: insufficient_quota"),
+    ],
+)
 async def test_an_endpoint_that_refuses_whatever_it_is_asked_is_asked_once(
-    endpoint: EmbeddingEndpoint, embedder, status: int
+    endpoint: EmbeddingEndpoint, embedder, status: int, words: str
 ):
-    endpoint.down = status
+    endpoint.down, endpoint.words = status, words
     asked = [BatchingEmbedder(embedder).embed(TEXTS[at : at + 4]) for at in range(0, 32, 4)]
     failed = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(error, EmbeddingRejected) for error in failed)
     assert len(endpoint.asked) == len(asked)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (429, "Too many requests"),
+        (429, "Too many tokens, please wait before trying again."),
+        (400, "The model is still loading"),
+        (500, "no"),
+        (503, "no"),
+        (504, "The request took too long."),
+    ],
+)
 async def test_a_failure_that_passes_is_no_refusal_and_halves_nothing(
-    endpoint: EmbeddingEndpoint, embedder, status: int
+    endpoint: EmbeddingEndpoint, embedder, status: int, words: str
 ):
-    endpoint.down = status
+    endpoint.down, endpoint.words = status, words
     with pytest.raises(EmbeddingError) as failed:
         await embedder.embed(TEXTS)
     assert not isinstance(failed.value, EmbeddingRejected)
