@@ -143,9 +143,9 @@ class Settings(BaseSettings):
     """Additions to the body of every request, as JSON; null leaves a field out."""
     embedding_query_body: dict[str, Any] = Field(default_factory=dict)
     """Further additions where the text is what is looked for, such as {"input_type": "query"}."""
-    embedding_prefix: str = ""
+    embedding_prefix: str | None = None
     """What comes before each text that is stored, such as `passage: ` for E5."""
-    embedding_query_prefix: str = ""
+    embedding_query_prefix: str | None = None
     """What comes before a text that is looked for, such as `query: ` for E5."""
     embedding_window: int = Field(default=0, ge=0)
     """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the

@@ -206,8 +206,8 @@ def _endpoint_embedder(
         additions=Additions(
             settings.embedding_body,
             settings.embedding_query_body,
-            settings.embedding_prefix,
-            settings.embedding_query_prefix,
+            settings.embedding_prefix or "",
+            settings.embedding_query_prefix or "",
         ),
         timeout=timeout,
         max_retries=max_retries,
