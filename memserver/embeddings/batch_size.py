@@ -6,7 +6,7 @@ _PATIENCE = 100
 class BatchSize:
     """A size that falls when a request is refused, and is tried larger after many that were taken.
 
-    Each fall makes the next try rarer, so that a limit which stays costs ever less.
+    Each refusal makes the next try rarer, so that a limit which stays costs ever less.
 
     Attributes:
         now: texts that a request may have.
@@ -18,11 +18,15 @@ class BatchSize:
         self._taken = 0
         self._patience = _PATIENCE
 
+    def refused(self, size: int) -> None:
+        """More than this many were refused."""
+        self.fall(size)
+        self._patience *= 2
+
     def fall(self, size: int) -> None:
         """No more than this many from now on, for a while."""
         self.now = max(1, min(size, self.now))
         self._taken = 0
-        self._patience *= 2
 
     def fix(self, size: int) -> None:
         """No more than this many, whatever is taken."""

@@ -186,7 +186,7 @@ class OpenAICompatibleEmbedder(Embedder):
         vectors = await self._in_pieces(texts[:half], query=query)
         vectors += await self._in_pieces(texts[half:], query=query)
         if self._explained == explained and half < self._batch.now:
-            self._batch.fall(half)  # none of the texts was the reason, so their number was
+            self._batch.refused(half)  # none of the texts was the reason, so their number was
             logger.info("%s gets %d texts a request from now on.", self.model, half)
         return vectors
 

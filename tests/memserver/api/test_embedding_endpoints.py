@@ -9,7 +9,7 @@ import pytest
 
 from memserver.cli.examination import examine_embedder
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.errors import SetupError
+from memserver.errors import EmbeddingRejected, SetupError
 from memserver.settings import Settings
 from memserver.testing.scripted import ScriptedModel
 from memserver.wiring.providers import make_embedder, refuse_unfit_embedder
@@ -235,3 +235,23 @@ async def test_a_large_model_works_by_a_smaller_dimension_and_goes_on_when_anoth
     assert all("cello" in item["text"] for item in found["items"][:2])
     lengths = {(body["model"], body.get("dimensions")) for body in endpoint.asked}
     assert lengths == {("large", None), ("large", 64), ("other", None), ("other", 32)}
+
+
+async def test_a_passage_that_another_model_refuses_is_named_when_it_is_re_embedded(
+    database: OneDatabase, endpoint: EmbeddingEndpoint, served: str
+) -> None:
+    async with serving_with(database, served, "old") as server:
+        agent = await server.create_agent()
+        place = f"/v1/agents/{agent}/archival"
+        stored = await server.http.post(place, json=passages("fine", "a secret plan", "good"))
+    endpoint.bad = "secret plan"
+    async with serving_with(database, served, "new") as server:
+        embedder, upkeep = server.services.archival.embedder, server.services.upkeep
+        [outdated] = await upkeep.outdated(embedder)
+        with pytest.raises(EmbeddingRejected, match="The input was flagged") as refused:
+            async for _ in upkeep.reembed(outdated, embedder):
+                pass
+        found = await server.get(f"{agent}/archival/search", query="secret", mode="text")
+    bad = stored.json()["items"][1]["id"]
+    assert refused.value.message.startswith(f"Passage {bad}: ")
+    assert found["total"] == 1

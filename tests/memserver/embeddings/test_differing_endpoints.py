@@ -250,7 +250,7 @@ async def test_a_batch_that_takes_too_long_is_smaller_when_it_is_tried_again(
 
 def test_a_batch_grows_again_after_many_that_were_taken_and_ever_later():
     batch = BatchSize(32)
-    batch.fall(16)
+    batch.refused(16)
     waits = []
     for _ in range(2):
         taken = 0
@@ -258,8 +258,12 @@ def test_a_batch_grows_again_after_many_that_were_taken_and_ever_later():
             batch.taken(16)
             taken += 1
         waits.append(taken)
-        batch.fall(16)
-    assert waits[1] > waits[0] > 10
+        batch.refused(16)
+    assert waits[1] > waits[0] > 100
+    batch.fall(4)
+    for _ in range(10 * waits[1]):
+        batch.taken(batch.now)
+    assert batch.now == 32
     batch.fix(1)
     for _ in range(1000):
         batch.taken(1)
