@@ -240,10 +240,8 @@ class OpenAICompatibleEmbedder(Embedder):
         try:
             answer = await self._client.post("/embeddings", body)
         except ModelTimeout as error:
-            if len(texts) > 1:
-                self._batch.fall(
-                    len(texts) // 2
-                )  # it may have been too much; a retry asks for less
+            if len(texts) > 1:  # it may have been too much: a retry asks for less
+                self._batch.fall(len(texts) // 2)
             raise translated(error) from error
         except ModelError as error:
             raise translated(error) from error
