@@ -1,0 +1,63 @@
+"""The table of providers in docs/endpoints.md: what is simulated, and how the story went.
+
+Run it after a change of a profile, or of how endpoints are asked: `python -m tests.endpoints.table`. It runs the
+stories; a test fails where the page is out of date.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.endpoints.provider import DATE, OVERFLOWS, Provider
+from tests.endpoints.providers.catalog import PROVIDERS
+from tests.endpoints.story import Told
+
+PAGE = Path(__file__).parents[2] / "docs" / "endpoints.md"
+BEGIN, END = "<!-- profiles:begin -->", "<!-- profiles:end -->"
+FOLDER = "ENDPOINT_ROWS"
+"""The variable that names where stories write their rows."""
+HEAD = f"""
+Simulated by stubs in `tests/endpoints/`, which keep to rules that are publicly known; read up on {DATE}. How providers
+say that a prompt is too long is from [here]({OVERFLOWS}).
+
+| provider | simulated | memserver asks it by | refused at first |
+|---|---|---|---|
+"""
+
+
+def row(provider: Provider, told: Told | str) -> str:
+    """A provider's line: how its story went, or why it doesn't work."""
+    rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
+    if isinstance(told, str):
+        return f"| {provider.title} | {rules} | does not work: {told} | |"
+    return f"| {provider.title} | {rules} | {told.how} | {told.refused[0]} |"
+
+
+def keep(provider: Provider, told: Told | str) -> None:
+    """Write the row down for `main`, or compare it with the page. Raises AssertionError."""
+    made = row(provider, told)
+    folder = os.environ.get(FOLDER)
+    if folder is not None:
+        Path(folder, provider.slug).write_text(made, encoding="utf-8")
+    else:
+        assert made in PAGE.read_text(encoding="utf-8"), "run `python -m tests.endpoints.table`"
+
+
+def main() -> int:
+    """Play the stories and write the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER] = folder
+        failed = pytest.main(["-q", "--tb=line", str(Path(__file__).parent)])
+        rows = [Path(folder, provider.slug) for provider in PROVIDERS]
+        table = "\n".join(path.read_text(encoding="utf-8") for path in rows if path.exists())
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{END}{after}", encoding="utf-8")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
