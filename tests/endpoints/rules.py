@@ -216,13 +216,19 @@ def alternating(
     return Rule("user and assistant alternate", source, check)
 
 
+def since_user(messages: list[JsonObject]) -> Iterator[tuple[int, JsonObject]]:
+    """The messages of the current turn, with their places: those from the user's last one on."""
+    last = max((n for n, each in enumerate(messages) if each["role"] == "user"), default=0)
+    yield from enumerate(messages[last:], last)
+
+
 def comes_back(field: str, message: str, source: str, *, every: bool = False) -> Rule:
-    """A field has to come back with each call, or with each message of the assistant's."""
+    """A field has to come back with each call, or with each message of the assistant's if there are tools."""
 
     def check(asked: Asked) -> Refused | None:
         for number, each in enumerate(asked.messages):
-            needs = each["role"] == "assistant" and (every or each.get("tool_calls"))
-            if needs and not isinstance(each.get(field), str):
+            needs = each.get("tool_calls") or (every and asked.tools)
+            if needs and each["role"] == "assistant" and not isinstance(each.get(field), str):
                 return Refused(message.format(number))
         return None
 

@@ -1,12 +1,12 @@
 """OpenAI, Azure, Google, Anthropic, Amazon and xAI: their own models behind their own endpoints."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from memserver.messages import JsonObject
 from tests.endpoints.provider import Asked, Provider, Refused, Reply, Rule, Stream, TooLong
 from tests.endpoints.rules import (
     calls_are_answered,
+    since_user,
     strict_schemas,
     thoughts_in_content,
     without,
@@ -143,17 +143,10 @@ def _signature(call: JsonObject) -> object:
     return google.get("thought_signature")
 
 
-def _calls_since_user(messages: list[JsonObject]) -> Iterator[tuple[int, JsonObject]]:
-    """The first call of each message since the user's last one."""
-    last = max(number for number, each in enumerate(messages) if each["role"] == "user")
-    for number, each in enumerate(messages[last:], last):
-        if each.get("tool_calls"):
-            yield number, each["tool_calls"][0]
-
-
 def _signed(asked: Asked) -> Refused | None:
-    for number, call in _calls_since_user(asked.messages):
-        if _signature(call) not in asked.memory.given:
+    for number, message in since_user(asked.messages):
+        call = (message.get("tool_calls") or [None])[0]
+        if call and _signature(call) not in asked.memory.given:
             return Refused(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
                 "work correctly, and missing thought_signature may lead to degraded model performance. Additional "

@@ -17,7 +17,7 @@ from tests.endpoints.provider import (
     openai_list,
 )
 from tests.endpoints.providers.open_models import MISTRAL, MISTRAL_IDS, MISTRAL_ORDER
-from tests.endpoints.rules import no_schema, no_tool_choice, no_tools, without
+from tests.endpoints.rules import no_schema, no_tool_choice, no_tools, since_user, without
 
 _ROUTER = Stream(comment=": OPENROUTER PROCESSING")
 _ERRORS = "https://openrouter.ai/docs/api/reference/errors-and-debugging"
@@ -109,8 +109,7 @@ OPENROUTER_MISTRAL = replace(
 
 
 def _details(asked: Asked) -> Refused | None:
-    last = max(number for number, each in enumerate(asked.messages) if each["role"] == "user")
-    for number, each in enumerate(asked.messages[last:], last):
+    for number, each in since_user(asked.messages):
         given = each.get("reasoning_details")
         if each.get("tool_calls") and (not given or given[0]["data"] not in asked.memory.given):
             return Refused(
