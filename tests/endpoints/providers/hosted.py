@@ -122,7 +122,6 @@ AZURE = replace(
         *OPENAI.rules,
     ),
     path="/openai/v1",
-    key="api-key",
     listing=lambda _: {"object": "list", "data": [{"id": "gpt-4.1-2025-04-14", "object": "model"}]},
     stream=Stream(first=(_FILTERED,)),
 )
