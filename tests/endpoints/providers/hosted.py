@@ -137,6 +137,10 @@ def _google_error(refused: Refused) -> JsonObject:
     return {"error": error}
 
 
+_ANY_SIGNATURE = "skip_thought_signature_validator"
+"""Taken for calls that the model didn't make, as the same page says."""
+
+
 def _signature(call: JsonObject) -> object:
     google = (call.get("extra_content") or {}).get("google") or {}
     return google.get("thought_signature")
@@ -145,7 +149,7 @@ def _signature(call: JsonObject) -> object:
 def _signed(asked: Asked) -> Refused | None:
     for number, message in since_user(asked.messages):
         call = (message.get("tool_calls") or [None])[0]
-        if call and _signature(call) not in asked.memory.given:
+        if call and _signature(call) not in {*asked.memory.given, _ANY_SIGNATURE}:
             return Refused(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
                 "work correctly, and missing thought_signature may lead to degraded model performance. Additional "

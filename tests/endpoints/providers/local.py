@@ -207,7 +207,7 @@ LLAMA_CPP = Provider(
     tokenize=_llama_cpp_count,
     overflow=TooLong(
         "request ({total} tokens) exceeds the available context size ({window} tokens), try increasing it",
-        more={"type": "exceed_context_size_error"},
+        more={"type": "exceed_context_size_error", "n_ctx": SMALL},
     ),
 )
 LLAMA_CPP_NO_JINJA = replace(
