@@ -27,8 +27,7 @@ WORDS = (
     "Hello! I am Ada.",
     "My dog is called Rex. Please remember that.",
     "What is my dog called?",
-    "Tell me about the sea. " * 100,
-    "And about the moon. " * 100,
+    "Tell me about the sea. " * 20,
     "What is my name?",
 )
 SMALL_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -39,7 +38,7 @@ async def play(database: OneDatabase, **settings: Any) -> list[str]:
     """The outcome of each message: an answer, or an error that blames the model and not the request."""
     async with serving(database, ScriptedModel(), llm_timeout=300, **settings) as server:
         server.http.timeout = httpx2.Timeout(1000)
-        agent = await server.create_agent()
+        agent = await server.create_agent(options={"max_steps": 2, "pressure_alert": False})
         outcomes = [await _outcome(server, agent, text) for text in WORDS]
         ready = await server.http.get("/v1/ready")
         assert ready.status_code == 200, ready.text
