@@ -161,6 +161,16 @@ def calls_are_answered(
     return Rule("each call is followed by its result", source, check)
 
 
+def calls_need_tools(message: str, source: str) -> Rule:
+    """Calls in the messages are refused where the request offers no tools."""
+
+    def check(asked: Asked) -> Refused | None:
+        has_calls = any(each.get("tool_calls") for each in asked.messages)
+        return Refused(message) if has_calls and not asked.tools else None
+
+    return Rule("refuses calls in messages without `tools`", source, check)
+
+
 def nine_characters(source: str) -> Rule:
     """Ids of calls have the form that Mistral's have."""
 

@@ -17,7 +17,14 @@ from tests.endpoints.provider import (
     openai_list,
 )
 from tests.endpoints.providers.open_models import MISTRAL, MISTRAL_IDS, MISTRAL_ORDER
-from tests.endpoints.rules import no_schema, no_tool_choice, no_tools, since_user, without
+from tests.endpoints.rules import (
+    calls_need_tools,
+    no_schema,
+    no_tool_choice,
+    no_tools,
+    since_user,
+    without,
+)
 
 _ROUTER = Stream(comment=": OPENROUTER PROCESSING")
 _ERRORS = "https://openrouter.ai/docs/api/reference/errors-and-debugging"
@@ -153,6 +160,12 @@ LITELLM = Provider(
             "for model=claude-3-5-sonnet-20241022. To drop these, set `litellm.drop_params=True` or for proxy: "
             "`litellm_settings:\n drop_params: true`",
             "https://github.com/BerriAI/litellm/issues/6456",
+        ),
+        calls_need_tools(
+            "litellm.UnsupportedParamsError: Anthropic doesn't support tool calling without `tools=` param specified. Pass "
+            "`tools=` param OR set `litellm.modify_params = True` // `litellm_settings::modify_params: True` to add dummy "
+            "tool to the request.",
+            "https://github.com/camel-ai/owl/issues/532",
         ),
     ),
     overflow=TooLong(
