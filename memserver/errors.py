@@ -335,7 +335,8 @@ class ProtocolViolation(ModelError):
     """A reply that is not exactly one valid tool call.
 
     Attributes:
-        raw: the reply as it came, for the record.
+        complaint: what the model is told of it; no person reads that.
+        raw: the reply as it came, without reasoning, for the record.
         words: what the model said in plain words instead of a call, without reasoning; empty where it said none.
         usage: tokens that the reply cost all the same.
     """
@@ -346,15 +347,27 @@ class ProtocolViolation(ModelError):
         self,
         message: str,
         *,
+        complaint: str = "",
         raw: str = "",
         words: str = "",
         usage: Usage | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
+        self.complaint = complaint or message
         self.raw = raw
         self.words = words
         self.usage = usage or Usage()
+
+
+MOST_SHOWN = 200
+"""Characters of a reply that an error quotes."""
+
+
+def excerpt(raw: str) -> str:
+    """The beginning of a reply, in one line, for an error."""
+    text = " ".join(raw.split())
+    return f"{text[:MOST_SHOWN]}…" if len(text) > MOST_SHOWN else text or "(nothing)"
 
 
 class EmbeddingError(MemserverError):

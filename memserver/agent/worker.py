@@ -22,7 +22,7 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.openai_http.client import asking_for
+from memserver.openai_http.asking import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN

@@ -15,7 +15,8 @@ from memserver.errors import ModelUnavailable, SetupError
 from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
-from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.readiness import REMEDY, EngineReadiness
 from memserver.memory.archival import no_embedder
@@ -29,6 +30,7 @@ class Models(ModelSource):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._endpoint = model_endpoint(settings)
         self._models: dict[str | None, ChatModel] = {}
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
@@ -61,7 +63,7 @@ class Models(ModelSource):
 
     def _make(self, name: str | None) -> ChatModel:
         settings = self._settings
-        endpoint = model_endpoint(settings)
+        endpoint = self._endpoint
         if self._counters is None:
             self._counters = Counters(
                 endpoint,
@@ -79,6 +81,7 @@ class Models(ModelSource):
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
             seed=settings.llm_seed,
+            profile=settings.llm_profile,
             circuit=self.gate.circuit,
         )
 
@@ -117,7 +120,7 @@ class OtherEmbedders:
 
 
 def model_endpoint(settings: Settings) -> Endpoint:
-    """Where the models are. Raises SetupError where no setting says so."""
+    """Where the models are. Raises SetupError where no setting says so, or address or key can't be used."""
     if settings.llm_base_url is None:
         raise SetupError(
             "There is no model endpoint.",
@@ -129,13 +132,29 @@ def model_endpoint(settings: Settings) -> Endpoint:
         settings.llm_base_url,
         key.get_secret_value() if key else "",
         settings.llm_timeout,
+        settings.llm_retries,
         connections=0,  # the gate bounds them, and is fair
         told_agent=settings.llm_tell_agent,
     )
+    endpoint.address()  # else the first turn would find it unusable
     if settings.local_engine_state is None:
         return endpoint
     remedy = REMEDY.format(log=EnginePaths(settings.home).log)
     return replace(endpoint, title="local engine", remedy=remedy)
+
+
+def check_addresses(settings: Settings) -> None:
+    """Find an address or a key of an endpoint that can't be used. Raises SetupError."""
+    if settings.llm_base_url is not None:
+        model_endpoint(settings)
+    if settings.embedding_base_url is not None:
+        key = settings.embedding_api_key
+        Endpoint(
+            settings.embedding_base_url,
+            key.get_secret_value() if key else "",
+            title="embedding endpoint",
+            variables="MEMSERVER_EMBEDDING",
+        ).address()
 
 
 def _readiness(settings: Settings, circuit: Circuit) -> Readiness:
