@@ -1,5 +1,6 @@
 """The story that every provider has to serve: the whole server, two agents, one of them streamed."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -124,9 +125,11 @@ class _Story:
         assert len(self._memory.refused) == refused, self._memory.refused[refused:]
 
     async def asked_how(self, server: Server) -> str:
-        """In what way the endpoint is asked, as far as it shows it."""
-        model = server.services.faculties.models.get(self._provider.models[1])
-        return model.mode
+        """In what way the endpoint is asked."""
+        [agent, _] = self.agents.values()
+        model = (await server.get(f"{agent}/context"))["model"]
+        unusual = [f"`{name}`: {json.dumps(value)}" for name, value in model["profile"].items()]
+        return "; ".join([model["mode"], *unusual])
 
     async def _both(self, server: Server, text: str, expected: str | None = "") -> list[str]:
         """Say it to both agents; they answer alike, by default with the number of what was said."""

@@ -23,8 +23,8 @@ HEAD = f"""
 Simulated by stubs in `tests/endpoints/`, which keep to rules that are publicly known; read up on {DATE}. How providers
 say that a prompt is too long is from [here]({OVERFLOWS}).
 
-| provider | simulated | memserver asks it by | refused at first |
-|---|---|---|---|
+| provider | simulated | how it is asked in the end | whole, streamed | refused at first |
+|---|---|---|---|---|
 """
 
 
@@ -32,8 +32,8 @@ def row(provider: Provider, told: Told | str) -> str:
     """A provider's line: how its story went, or why it doesn't work."""
     rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
     if isinstance(told, str):
-        return f"| {provider.title} | {rules} | does not work: {told} | |"
-    return f"| {provider.title} | {rules} | {told.how} | {told.refused[0]} |"
+        return f"| {provider.title} | {rules} | | no: {told} | |"
+    return f"| {provider.title} | {rules} | {told.how} | yes | {told.refused[0]} |"
 
 
 def keep(provider: Provider, told: Told | str) -> None:
@@ -46,13 +46,19 @@ def keep(provider: Provider, told: Told | str) -> None:
         assert made in PAGE.read_text(encoding="utf-8"), "run `python -m tests.endpoints.table`"
 
 
+def rows() -> list[str]:
+    """The lines of the page's table."""
+    table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+
 def main() -> int:
     """Play the stories and write the table."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
-        failed = pytest.main(["-q", "--tb=line", str(Path(__file__).parent)])
-        rows = [Path(folder, provider.slug) for provider in PROVIDERS]
-        table = "\n".join(path.read_text(encoding="utf-8") for path in rows if path.exists())
+        failed = pytest.main(["-q", "--tb=line", str(Path(__file__).with_name("test_stories.py"))])
+        paths = [Path(folder, provider.slug) for provider in PROVIDERS]
+        table = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{END}{after}", encoding="utf-8")
