@@ -5,11 +5,10 @@ stories; a test fails where the page is out of date.
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-import pytest
 
 from tests.endpoints.provider import DATE, OVERFLOWS, Provider
 from tests.endpoints.providers.catalog import PROVIDERS
@@ -55,14 +54,23 @@ def rows() -> list[str]:
 def main() -> int:
     """Play the stories and write the table."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[FOLDER] = folder
-        failed = pytest.main(["-q", "--tb=line", str(Path(__file__).with_name("test_stories.py"))])
+        stories = Path(__file__).with_name("test_stories.py")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=line",
+            "--numprocesses=2",
+            str(stories),
+        ]
+        played = subprocess.run(command, check=False, env={**os.environ, FOLDER: folder})
         paths = [Path(folder, provider.slug) for provider in PROVIDERS]
         table = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{END}{after}", encoding="utf-8")
-    return int(failed)
+    return played.returncode
 
 
 if __name__ == "__main__":
