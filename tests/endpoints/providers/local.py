@@ -55,6 +55,21 @@ VLLM = Provider(
     overflow=VLLM_TOO_LONG,
     error=flat_error,
 )
+
+
+def _one_of_both(asked: Asked) -> Refused | None:
+    if not any(each.get("tool_calls") and each.get("content") for each in asked.messages):
+        return None
+    return Refused("Assistant message must have either content or tool_calls, but not both.")
+
+
+def _with_words(asked: Asked, reply: Reply) -> Reply:
+    """The model says something beside the first call that it makes."""
+    if not reply.calls or asked.memory.count("words") != 2:
+        return reply
+    return replace(reply, content="I will do that.")
+
+
 VLLM_MISTRAL = replace(
     VLLM,
     slug="vllm-mistral",
@@ -63,6 +78,12 @@ VLLM_MISTRAL = replace(
     rules=(
         nine_characters("https://github.com/jundot/omlx/pull/1997"),
         assistant_after_tool("https://github.com/mistralai/mistral-vibe/issues/454"),
+        Rule(
+            "an assistant's message has words or calls, not both",
+            "https://github.com/vllm-project/vllm/issues/16774",
+            _one_of_both,
+            _with_words,
+        ),
     ),
 )
 _NO_PARSER = no_tools(
