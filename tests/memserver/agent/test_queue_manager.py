@@ -279,5 +279,6 @@ async def test_what_is_asked_stays_in_sight_while_it_is_answered(database: OneDa
         agent = await server.create_agent()
         await server.say(agent, "Which day was the fair?")
         evictions = server.rows("SELECT count(*) FROM summaries")
-    assert evictions[0][0] >= 1 and len(seen) == 7
+    assert evictions[0][0] >= 1
+    assert len(seen) == 7
     assert all(any("Which day was the fair?" in text for text in texts) for texts in seen)
