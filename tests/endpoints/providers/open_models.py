@@ -228,6 +228,7 @@ GROQ = Provider(
     ),
     path="/openai/v1",
     overflow=TooLong("Please reduce the length of the messages or completion."),
+    violations=20,
 )
 
 
