@@ -64,7 +64,9 @@ def main() -> int:
             "--numprocesses=2",
             str(stories),
         ]
-        played = subprocess.run(command, check=False, env={**os.environ, FOLDER: folder})
+        played = subprocess.run(
+            [*command, str(stories)], check=False, env={**os.environ, FOLDER: folder}
+        )
         paths = [Path(folder, provider.slug) for provider in PROVIDERS]
         table = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)

@@ -42,7 +42,8 @@ async def play(database: OneDatabase, **settings: Any) -> list[str]:
         outcomes = [await _outcome(server, agent, text) for text in WORDS]
         ready = await server.http.get("/v1/ready")
         assert ready.status_code == 200, ready.text
-        show("endpoint", f"{settings}: {outcomes}")
+        asked = (await server.get(f"{agent}/context"))["model"]
+        show("endpoint", f"{asked}: {outcomes}")
         return outcomes
 
 
