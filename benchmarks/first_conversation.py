@@ -169,7 +169,7 @@ async def was_evicted(http: httpx2.AsyncClient, agent: str) -> bool:
         context = (await http.get(f"/agents/{agent}/context")).json()
         if any(part["name"] == "summary" and part["tokens"] for part in context["parts"]):
             return True
-        due = context["used"] >= COMPACT_AT * (context["window"] - context["reserved"])
+        due = context["used"] >= COMPACT_AT.of_prompt * (context["window"] - context["reserved"])
         if not due or asyncio.get_running_loop().time() > give_up:
             return False
         await asyncio.sleep(0.1)

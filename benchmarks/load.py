@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import aiohttp
 
 from memserver.llm.text_stream import CallText
-from memserver.openai_http.client import EventParser
+from memserver.openai_http.streams import EventParser
 
 Speech = Literal["memserver", "openai"]
 """How the server that is asked answers."""

@@ -12,6 +12,10 @@ WaitsFor = Literal["approval", "client"]
 """Whose answer a waiting call waits for: a person's approval, or the result from the caller."""
 
 
+RESERVED = ("inner_thought", "request_heartbeat")
+"""Arguments that a call has beside the tool's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call that the model asked for, its arguments already checked against the tool's schema."""
@@ -23,11 +27,19 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told of a tool: `parameters` is a JSON schema of type object."""
+    """What a model is told of a tool.
+
+    Attributes:
+        name: by which it is called.
+        description: what it does.
+        parameters: a JSON schema of type object.
+        forgiving: arguments that the schema doesn't know are left out instead of refused.
+    """
 
     name: str
     description: str
     parameters: JsonObject
+    forgiving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +67,14 @@ class ProviderFields:
     Attributes:
         model: what the endpoint calls the model that wrote them.
         message: fields of the assistant's message.
-        call: fields of its tool call, beside id, type and function.
+        call: fields of its tool call, beside id, type and function; those inside its function stand in `function`.
+        tokens: how many of its message's tokens they are.
     """
 
     model: str
     message: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ class Message:
 
     `position` identifies it within its agent and orders the history: turn number x 1000 + place in
     the turn, so that an answer stands right behind what it answers, however much arrived meanwhile.
-    `tokens` counts the entry as it stands in a prompt, a call's result included.
+    `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included.
     """
 
     position: int
@@ -113,6 +127,7 @@ class Message:
     tokens: int
     thought: str = ""
     call: CallRecord | None = None
+    fields: ProviderFields | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     prepared statements: PgBouncer from 1.21 with max_prepared_statements, or in session mode."""
 
     llm_base_url: str | None = None
-    """An OpenAI-compatible endpoint (…/v1); unset means the local engine."""
+    """An OpenAI-compatible endpoint (…/v1, or as its provider names it); unset means the local engine."""
     local_model: Literal["memserver-small", "SmolLM2-135M-Instruct"] = "memserver-small"
     """What the local engine serves: the model that was trained to use its memory, or the untrained one."""
     local_adapters: bool = False
@@ -93,7 +93,10 @@ class Settings(BaseSettings):
     llm_api_key: SecretStr | None = None
     llm_mode: Literal["auto", "tools", "json_schema", "text"] = "auto"
     """Native tool calls, an answer held to a JSON schema, or instructions in the system message alone;
-    auto asks the endpoint once, at the first use, and takes the first of these that works."""
+    auto asks the endpoint at the first use, takes the first of these that works, and asks again after a fallback."""
+    llm_profile: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the endpoint's profile, as JSON, that are known and not to be found out: docs/endpoints.md lists
+    them."""
     llm_context_window: int | None = Field(default=None, ge=512)
     """Tokens the model can see; unset: what the endpoint says, else 8192."""
     llm_max_output_tokens: int = Field(default=512, ge=16)
@@ -108,11 +111,14 @@ class Settings(BaseSettings):
     from running into llm_max_output_tokens."""
     llm_timeout: float = Field(default=120, gt=0)
     """How long one request to the endpoint may take, with its retries and to the end of its stream."""
+    llm_retries: int = Field(default=3, ge=0, le=20)
+    """How often a request is sent again after a failed connection, a 5xx, a 429 or a 408, or while the model loads,
+    as long as the wait fits into llm_timeout and the turn's time; 0: never."""
     llm_max_in_flight: int = Field(default=256, ge=1)
     """Answers that one process waits for at a time, over all models of the endpoint; more wait in a fair
     queue."""
     llm_tokenizer: Path | None = None
-    """The model's tokenizer.json; unset: the endpoint is asked, or bytes are counted as an upper bound."""
+    """The model's tokenizer.json; unset: the endpoint is asked, or tokens are estimated."""
     llm_body: dict[str, Any] = Field(default_factory=dict)
     """Additions to the body of every request, as JSON: temperature, seed, chat_template_kwargs, …"""
     llm_seed: int | None = None
@@ -132,7 +138,18 @@ class Settings(BaseSettings):
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""
     embedding_model: str | None = None
     embedding_dimension: int = Field(default=0, ge=0, le=4000)
-    """Length of the endpoint's vectors; 0: found out by a first call."""
+    """Length of the vectors; 0: what the model gives, up to 4000. Where the model gives another length, the
+    endpoint is asked for this one, by `dimensions`."""
+    embedding_batch: int = Field(default=32, ge=1, le=2048)
+    """Texts in one request to the endpoint, at most; what it refuses is halved until it takes it."""
+    embedding_body: dict[str, Any] = Field(default_factory=dict)
+    """Additions to the body of every request, as JSON; null leaves a field out."""
+    embedding_query_body: dict[str, Any] = Field(default_factory=dict)
+    """Further additions where the text is what is looked for, such as {"input_type": "query"}."""
+    embedding_prefix: str | None = None
+    """What comes before each text that is stored, such as `passage: ` for E5."""
+    embedding_query_prefix: str | None = None
+    """What comes before a text that is looked for, such as `query: ` for E5."""
     embedding_window: int = Field(default=0, ge=0)
     """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the
     endpoint lists as max_model_len, else 512."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from uuid import UUID
 
-from memserver.llm.reply_parser import new_call_id
+from memserver.llm.call_ids import new_call_id
 from memserver.memory.excerpt import Query
 from memserver.memory.extract import PLAIN
 from memserver.memory.folding import Folded

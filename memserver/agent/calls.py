@@ -5,9 +5,9 @@ from functools import partial
 from typing import Literal
 
 from memserver.errors import EmbeddingError, InvalidInput, NotFound, ToolError
-from memserver.messages import ToolCall
+from memserver.messages import RESERVED, ToolCall
 from memserver.tools.foreign import contained, cut
-from memserver.tools.registry import RESERVED, Tool, ToolContext
+from memserver.tools.registry import Tool, ToolContext
 
 REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
 """What a memory tool may raise to say no: the model reads it, and the turn goes on."""

@@ -19,7 +19,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
-from memserver.openai_http.client import asking_for
+from memserver.openai_http.asking import asking_for
 from memserver.storage import leases
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Eviction, Lease

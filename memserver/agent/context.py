@@ -7,10 +7,11 @@ so that an edit of it leaves all before it in the cache.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from uuid import UUID
 
+from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.protocols import prompt_file
@@ -18,7 +19,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.text import shorten, stamp
-from memserver.messages import Message, PromptMessage, Section, ToolSpec
+from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
@@ -26,6 +27,8 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
+TIGHT = 256
+"""Tokens of the queue's room. Where it has less, and before the output gives way, tools are told in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -59,9 +62,10 @@ class Frame:
     """The prompt without the queue: its parts, and what room they leave.
 
     The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
-    of all parts together as we count them.
+    of all parts together as we count them, `tools` what the last part tells of.
     """
 
+    tools: tuple[ToolSpec, ...]
     parts: tuple[Part, ...]
     counted: int
     budget: Budget
@@ -82,7 +86,7 @@ class Layout:
 
     Attributes:
         window: tokens of prompt and output in all.
-        reserved: those of them kept free for the output.
+        reserved: those of them that are wanted for the output.
         order: where the working context stands.
     """
 
@@ -94,7 +98,7 @@ class Layout:
 async def frame(
     mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
 ) -> Frame:
-    """Render and count everything but the queue.
+    """Render and count everything but the queue; tools that leave it no room are told briefly.
 
     Args:
         mind: what there is to show.
@@ -106,7 +110,7 @@ async def frame(
     protocol = mind.protocol
     texts = {
         "instructions": mind.agent.system_prompt
-        or prompts.render(prompt_file("system.md", protocol)),
+        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(mind.tools)),
         "working_context": prompts.render(
             prompt_file("working_context.md", protocol),
             sections=mind.sections,
@@ -122,7 +126,7 @@ async def frame(
         "tools": _tools_text(model, mind.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
-    factor = scale or model.expected_scale
+    factor = scale or 1.0
     parts = tuple(
         Part(name, text, count, scaled(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
@@ -130,7 +134,10 @@ async def frame(
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
-    return Frame(parts, sum(counts) + around, budget, layout.order)
+    tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(mind.tools))
+    if tight and counts[-1] and (fewer := shorter(mind.tools)):
+        return await frame(replace(mind, tools=fewer), model, prompts, layout, scale)
+    return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
 
 async def count_prompt(
@@ -155,17 +162,47 @@ async def render_queue(
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
     can_read = any(tool.name == READ_TOOL for tool in mind.tools)
-    for message in queue:
+    for each in queue:
+        message = without_fields(each) if _field_tokens(each) > largest // 2 else each
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
         parts = prompt_messages(message, mind.zone, mind.form)
         for part in parts:
             if message.tokens > largest and part.text:
-                limit = max(1, largest // len(parts) - model.message_overhead)
+                room = (largest - _field_tokens(message)) // len(parts)
+                limit = max(1, room - model.message_overhead)
                 text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
-                rendered.append(PromptMessage(part.role, text, part.call))
+                rendered.append(replace(part, text=text))
             else:
                 rendered.append(part)
     return rendered
+
+
+def _field_tokens(message: Message) -> int:
+    return 0 if message.fields is None else message.fields.tokens
+
+
+def without_fields(message: Message) -> Message:
+    """The entry without its provider fields and their tokens."""
+    if message.fields is None:
+        return message
+    tokens = max(0, message.tokens - message.fields.tokens)
+    return replace(message, fields=None, tokens=tokens)
+
+
+def fields_text(fields: ProviderFields) -> str:
+    """Provider fields as text, for counting."""
+    return json.dumps([dict(fields.message), dict(fields.call)], ensure_ascii=False)
+
+
+def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
+    """The queue as this model's prompts have it: only its own provider fields, as long as it takes any."""
+    owner = model.fields_of
+    return [
+        message
+        if message.fields is None or owner == "" or message.fields.model == owner
+        else without_fields(message)
+        for message in queue
+    ]
 
 
 async def count_entry(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.agent.context import SHORT_TEXT, Frame, count_entry, count_prompt
+from memserver.agent.context import SHORT_TEXT, Frame, count_entry, count_prompt, fields_text
 from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
@@ -26,15 +26,22 @@ class Counting:
         self._written = 0
 
     @property
-    def _factor(self) -> float:
-        return self.scale or self._model.expected_scale
+    def factor(self) -> float:
+        """By what our counts are multiplied."""
+        return self.scale or 1.0
 
     async def entry(self, message: Message) -> Message:
-        """The entry with its tokens, as its prompts show it."""
-        written = self._written if message.call is not None else 0
+        """The entry with its tokens, as its prompts show it; without provider fields that are never sent."""
+        fields = message.fields if self._model.fields_of is not None else None
+        written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
-        tokens = await count_entry(shown, self._model, written=written, scale=self._factor)
-        return replace(message, tokens=tokens)
+        tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
+        if fields is None:
+            return replace(message, tokens=tokens, fields=None)
+        if not fields.tokens:
+            [count] = await self._model.count_tokens([fields_text(fields)])
+            fields = replace(fields, tokens=count)
+        return replace(message, tokens=tokens + fields.tokens, fields=fields)
 
     async def learn(
         self, shape: Frame, queue: Sequence[Message], tools: Sequence[ToolSpec], usage: Usage
@@ -42,7 +49,7 @@ class Counting:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
         counted = await count_prompt(shape, queue, self._model, tools)
-        exact = self._model.expected_scale == 1
+        exact = self._model.counts_exactly
         self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
@@ -59,4 +66,4 @@ class Counting:
             call = await self.entry(message)
             return budget.largest_counted - call.tokens - SHORT_TEXT
 
-        return Reader(budget.window, self._model.count_tokens, self._factor, room, can_read_on)
+        return Reader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)

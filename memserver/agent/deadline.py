@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memserver.errors import TurnTimeout
+from memserver.openai_http.asking import asking_until
 
 
 class Deadline:
@@ -31,7 +32,8 @@ class Deadline:
         limit = asyncio.timeout_at(self._end)
         try:
             async with limit:
-                yield
+                with asking_until(self._end):
+                    yield
         except TimeoutError as error:
             if limit.expired():
                 raise self._over() from error

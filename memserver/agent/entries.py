@@ -12,9 +12,8 @@ from typing import Literal
 
 from memserver.agent.options import HistoryForm
 from memserver.memory.text import stamp
-from memserver.messages import CallRecord, Message, PromptMessage, ToolCall
+from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import RESERVED
 
 EVENT_MARK = "[event] "
 """How what happened without anybody's saying it begins, in the history as in prompts."""
@@ -57,7 +56,7 @@ def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
     if message.role == "assistant":
         record = message.call or _as_call(message)
         return [
-            PromptMessage("assistant", "", record.call),
+            PromptMessage("assistant", "", record.call, message.fields),
             PromptMessage("tool", result_text(record), record.call),
         ]
     if message.role == "system":
@@ -68,7 +67,7 @@ def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
 def _compact(message: Message, zone: tzinfo) -> list[PromptMessage]:
     """As calls, except that what reached the person is its text."""
     if message.role == "assistant" and (message.call is None or is_sent(message)):
-        return [PromptMessage("assistant", message.text)]
+        return [PromptMessage("assistant", message.text, fields=message.fields)]
     return _as_calls(message, zone)
 
 

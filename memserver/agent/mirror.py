@@ -1,13 +1,14 @@
 """A look at an agent's prompt from outside of a turn; changes nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
 from memserver.agent.faculties import Faculties, form_of, layout_of
 from memserver.agent.options import AgentOptions
 from memserver.agent.protocols import tool_specs
+from memserver.llm.base import ChatModel
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
 from memserver.storage.agents import no_agent
@@ -32,6 +33,7 @@ class View:
     queue: list[Message]
     shown: list[PromptMessage]
     summary_failure: str | None
+    model: ChatModel
 
 
 async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
@@ -45,7 +47,7 @@ async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
     model = faculties.models.get(seen.mind.agent.model)
     largest = seen.frame.budget.largest_counted
     shown = await render_queue(seen.mind, seen.queue, largest, model)
-    return View(seen.frame, seen.queue, shown, seen.summary_failure)
+    return View(seen.frame, seen.queue, shown, seen.summary_failure, model)
 
 
 async def read_context(
@@ -90,4 +92,5 @@ async def read_context(
     model = faculties.models.get(agent.model)
     layout = await layout_of(model, options, faculties.limits)
     shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
-    return Context(mind, shape, queue, (row["summary"] or {}).get("failure"))
+    mind = replace(mind, tools=shape.tools)
+    return Context(mind, shape, as_sent(queue, model), (row["summary"] or {}).get("failure"))

@@ -7,9 +7,10 @@ recall storage to streams, is the same. How the history looks is in `entries`.
 from collections.abc import Sequence
 
 from memserver.agent.options import AgentProtocol
-from memserver.errors import ProtocolViolation
+from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
-from memserver.llm.reply_parser import new_call_id
+from memserver.llm.call_ids import new_call_id
+from memserver.llm.forgiving import LONGEST_MESSAGE
 from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
@@ -59,23 +60,58 @@ def said(reply: Reply) -> str:
     return message if reply.call.name == SEND_MESSAGE and isinstance(message, str) else ""
 
 
-MOST_SHOWN = 200
-"""Characters of a reply that an error quotes."""
+MOST_INVALID = 3
+"""Invalid replies in a row after which the turn fails."""
 
 
-def gave_up(error: ProtocolViolation, replies: int) -> ProtocolViolation:
-    """What the caller is told when the model has given too many such replies; they know no tools."""
-    raw = " ".join(error.raw.split())
-    shown = f"{raw[:MOST_SHOWN]}…" if len(raw) > MOST_SHOWN else raw
-    return ProtocolViolation(
-        f"The model doesn't follow the protocol: {replies} of its replies were no valid tool call. "
-        f"The last one: {shown or '(nothing)'}",
-        raw=error.raw,
-        hint="The agent stays usable, and its history says what was wrong. `memserver doctor` tries the "
-        "model; MEMSERVER_LLM_MODE (tools, json_schema or text) says how it is asked, or take another model.",
-    )
+class InvalidReplies:
+    """The invalid replies that a model has given in a row."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._had_words = False
+
+    def as_answer(
+        self, error: ProtocolViolation, tools: Sequence[ToolSpec], *, last: bool
+    ) -> Reply:
+        """The answer that a model has given in plain words once more, though it was told to call a tool.
+
+        Args:
+            error: says what came instead of a call.
+            tools: what may be called in this step.
+            last: whether it can't be asked again.
+
+        Raises:
+            ProtocolViolation: the one given: it is no answer, or the model is to be told first.
+        """
+        told = self._had_words or last or self._count + 1 >= MOST_INVALID
+        may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
+        if not (told and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
+            raise error
+        call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
+        return Reply(call, error.usage, error.thought)
+
+    def add(self, error: ProtocolViolation, protocol: AgentProtocol) -> None:
+        """Count one.
+
+        Raises:
+            ProtocolViolation: what the caller is told when there are too many of them; they know no tools.
+        """
+        self._count += 1
+        self._had_words = self._had_words or bool(error.words)
+        if self._count < MOST_INVALID:
+            return
+        kind = "no valid tool call" if protocol == "tools" else "empty"
+        raise ProtocolViolation(
+            f"The model doesn't follow the protocol: {self._count} of its replies were {kind}. "
+            f"The last one: {excerpt(error.raw)}",
+            raw=error.raw,
+            hint=error.hint
+            or "The agent stays usable, and its history says what was wrong. `memserver doctor` tries the "
+            "model; MEMSERVER_LLM_MODE (tools, json_schema or text) says how it is asked, or take another model.",
+        ) from error
 
 
 def complaint(prompts: Prompts, error: ProtocolViolation, protocol: AgentProtocol) -> str:
     """What the model is told after a reply that was none."""
-    return prompts.render(prompt_file("invalid_reply.md", protocol), reason=error.message)
+    return prompts.render(prompt_file("invalid_reply.md", protocol), reason=error.complaint)

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import Frame, Mind, frame, render_queue
+from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
 from memserver.agent.endings import (
@@ -47,7 +47,7 @@ from memserver.agent.pressure import (
     PressureSteps,
     tools_to_save_by,
 )
-from memserver.agent.protocols import ask_for_step, complaint, gave_up, said, tool_specs
+from memserver.agent.protocols import InvalidReplies, ask_for_step, complaint, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.agent.turn_clock import TurnClock
 from memserver.errors import (
@@ -80,8 +80,8 @@ from memserver.tools.registry import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
-MOST_VIOLATIONS = 3
-"""Invalid replies in a row after which the turn fails."""
+MOST_SHRUNK = 3
+"""Prompts refused as too long after which the turn fails."""
 PAUSED = "requires_action"
 """Why a turn goes no further for now: its state in storage, and what its callers are told."""
 
@@ -92,20 +92,19 @@ class TurnRun:
     def __init__(self, faculties: Faculties, work: Work, queue: list[Message]) -> None:
         self._with = faculties
         self._work = work
-        self._queue = queue
         self._queue_start = work.state.queue_start
         self._warned = work.state.pressure_warned
         self._steps = work.turn.steps
         self._usage = work.turn.usage
-        self._violations = 0
-        self._shrunk = False
-        self._reserved = 0
+        self._invalid = InvalidReplies()
+        self._shrunk = 0
         self._alert: Message | None = None
         self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
         self._budget: Budget | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
         self._model = faculties.models.get(work.agent.model, tenant)
+        self._queue = as_sent(queue, self._model)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
         self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
@@ -168,8 +167,8 @@ class TurnRun:
             last = self._is_last
             try:
                 reply = await self._ask(shape, last=last)
-            except ContextOverflow:
-                await self._shrink_once(shape)
+            except ContextOverflow as error:
+                await self._shrink(shape, error)
                 continue
             except ProtocolViolation as error:
                 stop, released = await self._note_violation(error, last=last)
@@ -220,7 +219,7 @@ class TurnRun:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
         shape = await self._frame()
         check_room(shape.budget)
-        while not shape.budget.fits(self._queue) and len(self._queue) > 1:
+        while not shape.budget.fits(self._queue) and len(self._evictable) > 1:
             await self._evict(shape)
             shape = await self._frame()
             check_room(shape.budget)
@@ -232,7 +231,7 @@ class TurnRun:
         snapshot = Snapshot(
             agent_id=lease.agent_id,
             queue_start=self._queue_start,
-            queue=self._queue,
+            queue=self._evictable,
             summary=self._mind.summary,
             budget=shape.budget,
         )
@@ -241,24 +240,33 @@ class TurnRun:
             self._tell(compacted)
         await self._refresh()
 
-    async def _shrink_once(self, shape: Frame) -> None:
-        """The endpoint says that the prompt is too long, though it fits by our count: evict once.
+    async def _shrink(self, shape: Frame, error: ContextOverflow) -> None:
+        """The endpoint says that the prompt is too long, though it fits by our count: evict.
 
-        From then on more is counted, so that a single long message is shown shorter.
+        From then on more is counted, so that a single long message is shown shorter; unless the window is
+        smaller than it was thought to be, which the next prompt then fits.
 
         Raises:
-            ContextOverflow: that was done in this turn already.
+            ContextOverflow: that was done in this turn often enough.
         """
-        if self._shrunk:
+        if self._shrunk >= MOST_SHRUNK:
             raise ContextOverflow(
                 "The model endpoint says that the prompt is too long, also after an eviction.",
                 hint="Set MEMSERVER_LLM_CONTEXT_WINDOW to what the model has, or a smaller "
                 "context_window for the agent.",
-            )
-        self._shrunk = True
+                window=error.window,
+            ) from error
+        self._shrunk += 1
+        if error.window is not None and error.window < shape.budget.window:
+            return
         await self._counting.learn_overflow(shape, self._queue, self._mind.tools)
-        if len(self._queue) > 1:
+        if len(self._evictable) > 1:
             await self._evict(shape)
+
+    @property
+    def _evictable(self) -> list[Message]:
+        """The queue, without the message that is answered where it stays in sight though it was evicted."""
+        return [each for each in self._queue if each.position >= self._queue_start]
 
     async def _outcome(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
@@ -269,9 +277,9 @@ class TurnRun:
         return stop if self._alert is None else None
 
     async def _alert_after(self, ended: Message, stop: str, *, last: bool) -> Message | None:
-        """The alert, if memory is short and there is a step to save anything in."""
+        """The alert, if memory is short, and there is something older than this turn and a step to save it in."""
         budget, queue = self._budget, [*self._queue, ended]
-        if budget is None or not budget.under_pressure(queue):
+        if budget is None or not budget.under_pressure(queue) or queue[0].position >= self._first:
             return None
         if not self._alerts or not tools_to_save_by(self._choice.tools, self._may_call()):
             self._warned = True  # it can't save anything, so there is nothing to say
@@ -297,15 +305,19 @@ class TurnRun:
             queue = await render_queue(
                 self._mind, self._queue, shape.budget.largest_counted, self._model
             )
-            reply = await ask_for_step(
-                self._model,
-                self._options.protocol,
-                (shape.prompt(queue), tools),
-                max_tokens=self._reserved,
-                on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
-            )
+            try:
+                reply = await ask_for_step(
+                    self._model,
+                    self._options.protocol,
+                    (shape.prompt(queue), tools),
+                    max_tokens=shape.budget.reserved,
+                    on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
+                )
+            except ProtocolViolation as error:
+                reply = self._invalid.as_answer(error, tools, last=last)
         self._usage += reply.usage
         await self._counting.learn(shape, self._queue, tools, reply.usage)
+        self._budget = shape.budget.rescaled(self._counting.factor)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -314,7 +326,7 @@ class TurnRun:
         Returns:
             Why the turn ends with it, or None; and whether the lease was given up.
         """
-        self._violations = 0
+        self._invalid = InvalidReplies()
         tool = self._tool(reply.call.name)
         assert tool is not None, "the reply parser has checked that it was offered"
         message = Message(
@@ -325,6 +337,7 @@ class TurnRun:
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
+            fields=reply.fields,
         )
         if tool.kind == "client":
             return await self._pause(message, "client")
@@ -504,10 +517,9 @@ class TurnRun:
         self, error: ProtocolViolation, *, last: bool
     ) -> tuple[str | None, bool]:
         """Feed an invalid reply back to the model; after too many of them the turn fails."""
-        self._violations += 1
-        logger.info("Invalid reply: %s It began: %.200s", error.message, error.raw)
-        if self._violations >= MOST_VIOLATIONS:
-            raise gave_up(error, self._violations) from error
+        self._usage += error.usage
+        logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
+        self._invalid.add(error, self._options.protocol)
         text = complaint(self._with.prompts, error, self._options.protocol)
         note = await self._counting.entry(
             Message(self._next_position(), "system", text, self._clock.now(), 0)
@@ -618,7 +630,11 @@ class TurnRun:
         state = leases.state_from_row(row)
         if state.queue_start != self._queue_start:
             self._queue_start, self._warned = state.queue_start, state.pressure_warned
-            self._queue = [each for each in self._queue if each.position >= state.queue_start]
+            self._queue = [  # what is asked stays in sight while it is answered
+                each
+                for each in self._queue
+                if each.position >= state.queue_start or each.position == self._first
+            ]
         self._choice.renew(grants_from_row(row))
         self._mind = replace(
             self._mind,
@@ -632,10 +648,11 @@ class TurnRun:
         model, prompts = self._model, self._with.prompts
         async with self._deadline.cutting():
             layout = await layout_of(model, self._options, self._with.limits)
-            self._reserved = layout.reserved
-            return await frame(
-                self._clock.shown(self._mind), model, prompts, layout, self._counting.scale
-            )
+            mind, scale = self._clock.shown(self._mind), self._counting.scale
+            shape = await frame(mind, model, prompts, layout, scale)
+        if shape.tools is not self._mind.tools:
+            self._mind = replace(self._mind, tools=shape.tools)
+        return shape
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         return tool_specs(self._choice.tools, sections, self._options.protocol)

@@ -238,6 +238,7 @@ def _message(row: Row) -> MessageRecord:
         tokens=row["tokens"],
         created_at=row["created_at"],
         call=call,
+        fields=row["fields"],
     )
 
 

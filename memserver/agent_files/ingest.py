@@ -48,7 +48,7 @@ BATCH = 200
 LONG_BATCH = 4_000_000
 """Characters after which a batch is long enough."""
 EMBEDDED_TOGETHER = 64
-JSON_FIELDS = {"error", "arguments", "answer"}
+JSON_FIELDS = {"error", "arguments", "answer", "fields"}
 
 
 @dataclass(frozen=True, slots=True)

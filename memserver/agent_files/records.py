@@ -19,7 +19,7 @@ from memserver.storage.sections import Actor
 from memserver.storage.tools import DefinitionKind
 
 FORMAT = "memserver-agent"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 END = "end.json"
 
@@ -209,6 +209,15 @@ class CallPart(Record):
     finished_at: Time | None = None
 
 
+class FieldsPart(Record):
+    """What a model's message and its call came with beyond the standard; they go back to this model only."""
+
+    model: Annotated[str, StringConstraints(max_length=1000)]
+    message: Json = Field(default_factory=dict)
+    call: Json = Field(default_factory=dict)
+    tokens: Small = 0
+
+
 class MessageRecord(Record):
     """One entry of the history, which is recall storage."""
 
@@ -219,6 +228,7 @@ class MessageRecord(Record):
     tokens: Small
     created_at: Time
     call: CallPart | None = None
+    fields: FieldsPart | None = None
 
 
 class PassageRecord(Record):

@@ -145,7 +145,7 @@ async def messages_page(
     """Messages behind the position `after` and before `end`, with their calls."""
     return await _all(
         tx,
-        """SELECT m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
+        """SELECT m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.fields,
                   c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
                   c.created_at AS called_at, c.finished_at
            FROM messages m
@@ -227,10 +227,22 @@ async def insert_agent(tx: Transaction, tenant: str, values: Mapping[str, Any]) 
     )
 
 
+IN_BYTES = 0.75
+"""A smaller scale may be one for counts in bytes, of a file from before memserver counted in tokens (migration 0021)."""
+
+
 async def set_state(
     tx: Transaction, agent_id: UUID, state: Mapping[str, Any], messages: int
 ) -> None:
     """Say where the agent stands, at the end of all: it has so many messages."""
+    scale = state["token_scale"]
+    if scale is not None and scale < IN_BYTES:
+        await tx.execute(
+            """UPDATE messages SET tokens = greatest(1, ceil(tokens * %s::real))::integer
+               WHERE agent_id = %s AND position >= %s""",
+            [scale, agent_id, state["queue_start"]],
+        )
+        state = {**state, "token_scale": None, "token_scale_model": None}
     await tx.execute(
         """UPDATE agent_state SET done_turn = %(done_turn)s, next_turn = %(done_turn)s + 1,
                queue_start = %(queue_start)s, pressure_warned = %(pressure_warned)s,
@@ -307,13 +319,15 @@ async def insert_turns(
 async def insert_messages(
     tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store messages, many at a time, each with its call if it made one, whose JSON is text."""
-    names = ("position", "role", "text", "thought", "tokens", "created_at")
+    """Store messages, many at a time, each with its call if it made one; JSON is text."""
+    names = ("position", "role", "text", "thought", "tokens", "created_at", "fields")
     await tx.execute(
-        """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at)
-           SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at
+        """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at,
+                                 fields)
+           SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at, m.fields::jsonb
            FROM unnest(%s::bigint[], %s::text[], %b::text[], %b::text[], %s::integer[],
-                       %s::timestamptz[]) AS m (position, role, content, thought, tokens, at)""",
+                       %s::timestamptz[], %b::text[])
+                AS m (position, role, content, thought, tokens, at, fields)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )
     await _insert_many(

@@ -19,8 +19,8 @@ import memserver
 from memserver.agent.faculties import ModelSource
 from memserver.agent.options import AgentOptions
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
-from memserver.llm.openai_compatible import DEFAULT_WINDOW
-from memserver.llm.tokens import BOUND_SCALE, ByteBound
+from memserver.llm.model_facts import DEFAULT_WINDOW
+from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
@@ -218,14 +218,14 @@ class Memories:
         return memory, await self._reader(agent, scale)
 
     async def _reader(self, agent: Agent, scale: float | None) -> Reader:
-        window, count, expected = DEFAULT_WINDOW, ByteBound().count, BOUND_SCALE
+        window, count = DEFAULT_WINDOW, Estimated().count
         if self.models is not None and not self.models.loading():
             with suppress(ModelError):  # memories can be read while the model is away
                 model = self.models.get(agent.model)
                 window = await model.context_window()
-                count, expected = model.count_tokens, model.expected_scale
+                count = model.count_tokens
         limit = AgentOptions.model_validate(agent.options).context_window
-        return Reader(min(window, limit or window), count, scale or expected)
+        return Reader(min(window, limit or window), count, scale or 1.0)
 
     async def _meant(self, tenant: str, name: str | None) -> Agent:
         agent = await self._agent(tenant, name or self.only)

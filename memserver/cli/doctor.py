@@ -61,9 +61,9 @@ async def _examine_models(settings: Settings) -> list[Finding]:
                 local = stack.enter_context(local_engine(settings))
                 console.print("Starting the local engine …")
                 await local.wait_until_ready(within=ENGINE_START_SECONDS)
+            models = Models(Settings())
         except (SetupError, ModelError) as error:
             return [*findings, Finding("model", False, error.message, error.hint)]
-        models = Models(Settings())
         findings += [finding async for finding in examine_model(models.get(None))]
         await models.aclose()
     return findings

@@ -1,7 +1,7 @@
 """What is wrong with an installation, and how to fix it. Asks every part for real; changes nothing."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,6 +29,12 @@ ENGLISH = ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 PROMPT = (
     PromptMessage("system", "You act only by calling tools."),
     PromptMessage("user", "Say hello."),
+)
+
+ASSUMED = ", assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
+ESTIMATED = (
+    "estimated, until usage shows better: the endpoint has no /tokenize that counts; "
+    "MEMSERVER_LLM_TOKENIZER counts exactly"
 )
 
 
@@ -83,12 +89,13 @@ async def examine_embedder(embedder: Embedder) -> Finding:
     """Embed a text."""
     start = time.monotonic()
     try:
-        [vector] = await embedder.embed(["hello"])
+        await embedder.embed(["hello"])
+        took = time.monotonic() - start
+        await embedder.embed(["hello"] * embedder.batch_size)  # the endpoint may take fewer
     except MemserverError as error:
         remedy = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
         return Finding("embedder", False, error.message, remedy)
-    took = time.monotonic() - start
-    detail = f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s"
+    detail = f"{embedder.describe()}, {took:.1f} s"
     if embedder.model in ENGLISH:
         detail += (
             "; it is for English: for other languages set MEMSERVER_EMBEDDING_MODEL to a multilingual "
@@ -98,12 +105,14 @@ async def examine_embedder(embedder: Embedder) -> Finding:
 
 
 async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
-    """Ask for the window, and for one call of a tool."""
+    """Ask for the window, for counts of tokens, and for one call of a tool."""
     try:
         window = await model.context_window()
-        assumed = ", assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
-        said = assumed if model.window_is_assumed else ""
+        said = ASSUMED if model.window_is_assumed else ""
         yield Finding("context window", True, f"{window} tokens{said}")
+        await model.count_tokens(["Hello."])
+        counted = "exactly" if model.counts_exactly else ESTIMATED
+        yield Finding("token counts", True, counted)
         start = time.monotonic()
         reply = await model.call_tool(PROMPT, [SEND], max_tokens=200)
     except MemserverError as error:
@@ -113,4 +122,15 @@ async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
     took = time.monotonic() - start
     text = str(reply.call.arguments.get("message", ""))[:60]
     called = f"{model.name} called {reply.call.name}({text!r}) in {took:.1f} s"
+    for finding in _how_it_is_asked(model):
+        yield finding
     yield Finding("model", True, f"{called}, mode {model.mode}" if model.mode else called)
+
+
+def _how_it_is_asked(model: ChatModel) -> Iterator[Finding]:
+    """What the endpoint doesn't take as it was tried first; nothing where it takes all."""
+    report = model.profile
+    if report is not None and (unusual := str(report).partition(", ")[2]):
+        yield Finding("endpoint's profile", True, unusual)
+    for change in report.changes if report is not None else ():
+        yield Finding("adjusted", True, str(change))

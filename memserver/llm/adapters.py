@@ -60,7 +60,7 @@ class Adapters:
 
     async def listed(self) -> list[Served]:
         """What the endpoint lists, in its order. Raises ModelError."""
-        cards = await self._client.models() or []
+        cards = await self._client.check() or []
         return [_served(card, cards) for card in cards]
 
     async def load(self, name: str, path: str) -> bool:

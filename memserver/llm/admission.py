@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.profile import ProfileReport
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
 
@@ -158,8 +159,18 @@ class Admitted(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._inner.expected_scale
+    def profile(self) -> ProfileReport | None:
+        return self._inner.profile
+
+    @property
+    @override
+    def counts_exactly(self) -> bool:
+        return self._inner.counts_exactly
+
+    @property
+    @override
+    def fields_of(self) -> str | None:
+        return self._inner.fields_of
 
     @property
     @override

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from memserver.llm.profile import ProfileReport
 from memserver.messages import PromptMessage, ProviderFields, ToolCall, ToolSpec, Usage
 
 TextSink = Callable[[str], None]
@@ -44,14 +45,27 @@ class ChatModel(Protocol):
     message_overhead: int
 
     @property
-    def expected_scale(self) -> float:
-        """The model's tokens for each that `count_tokens` gives, as long as no usage showed better."""
-        return 1.0
+    def counts_exactly(self) -> bool:
+        """Whether the latest counts are the model's own tokens, and no estimate."""
+        return True
 
     @property
     def mode(self) -> str:
         """How it is asked for a call, for people to read; empty where there is one way only."""
         return ""
+
+    @property
+    def profile(self) -> ProfileReport | None:
+        """How requests to its endpoint look, for people; None where there is no endpoint."""
+        return None
+
+    @property
+    def fields_of(self) -> str | None:
+        """The model whose provider fields a prompt of this one carries: its own name, which is empty until known.
+
+        None where none are sent.
+        """
+        return None
 
     async def context_window(self) -> int:
         """Tokens of prompt and output together that the model can see."""
@@ -63,7 +77,7 @@ class ChatModel(Protocol):
         return False
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text with the model's own tokenizer, or a stated upper bound."""
+        """Count each text with the model's own tokenizer, or estimate it."""
         ...
 
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
@@ -95,6 +109,7 @@ class ChatModel(Protocol):
             ModelTimeout: no answer in time.
             ModelRejected: the endpoint refused the request.
             ContextOverflow: the prompt is longer than the endpoint's window.
+            ModelRefused: the model, or its provider's filter, refuses to answer.
             ProtocolViolation: the reply is not exactly one valid call.
         """
         ...

@@ -67,7 +67,8 @@ def _whole_look(look: Callable[[], T]) -> T:
             return look()
     except TooMuchWork:
         raise ProtocolViolation(
-            "The call's arguments take too long to check. Make a smaller and simpler call."
+            "The arguments of the model's call take too long to check.",
+            complaint="The call's arguments take too long to check. Make a smaller and simpler call.",
         ) from None
 
 

@@ -1,5 +1,6 @@
 """One token counter for each base model of an endpoint: its adapters have its tokenizer, and share it."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing_extensions import override
 
 from memserver.errors import ModelError
 from memserver.llm.cards import base_of
-from memserver.llm.tokens import EndpointOrBound, Remembered, TokenCounter, TokenizerFile
+from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
+from memserver.llm.patience import Clock, Patience
+from memserver.llm.tokens import Remembered, TokenCounter, TokenizerFile
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
 
@@ -23,6 +26,7 @@ class Counters:
         default: str | None,
         tokenizer: Path | None,
         circuit: Circuit | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         """Make it; nothing is asked yet.
 
@@ -31,13 +35,15 @@ class Counters:
             default: the model that the tokenizer file belongs to; None is the first that is listed.
             tokenizer: its tokenizer.json; None asks the endpoint for counts.
             circuit: is asked before the endpoint is.
+            clock: seconds that only ever grow.
         """
         self._endpoint = endpoint
         self._default = default
         self._circuit = circuit
+        self.clock = clock
         self._client = EndpointClient(replace(endpoint, timeout=min(5, endpoint.timeout)))
         self._first: TokenCounter = (
-            EndpointOrBound(endpoint, default, circuit)
+            EndpointOrEstimate(endpoint, default, circuit, clock)
             if tokenizer is None
             else Remembered(TokenizerFile(tokenizer))
         )
@@ -69,7 +75,8 @@ class Counters:
 
     def _of_base(self, base: str) -> TokenCounter:
         if base not in self._by_base:
-            self._by_base[base] = EndpointOrBound(self._endpoint, base, self._circuit)
+            made = EndpointOrEstimate(self._endpoint, base, self._circuit, self.clock)
+            self._by_base[base] = made
         return self._by_base[base]
 
 
@@ -84,17 +91,22 @@ class _OfModel(TokenCounter):
         self._counters = counters
         self._found = default
         self._wanted = name
+        self._clock = counters.clock
+        self._patience = Patience(counters.clock)
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._found.expected_scale
+    def is_exact(self) -> bool:
+        return self._found.is_exact
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        if self._wanted is not None:
+        if self._wanted is not None and self._patience.over:
+            start = self._clock()
             found = await self._counters.find(self._wanted)
-            if found is not None:
+            if found is None:
+                self._patience.failed(self._clock() - start)
+            else:
                 self._found, self._wanted = found, None
         return await self._found.count(texts)
 

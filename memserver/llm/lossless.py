@@ -3,7 +3,7 @@
 Owns the list of what is forgiven. A value whose type the schema takes is never touched. Otherwise:
 
 - "2" for an integer, "2.5" for a number, "true" or "False" for a boolean;
-- 2.0 for an integer becomes 2; the integer 5 for a string becomes "5";
+- 2.0 and "2.0" for an integer become 2; the integer 5 for a string becomes "5";
 - JSON text of a list or an object, where a list or an object is wanted, is read.
 
 Everything else is a violation, which the model is told of (`tool_schema`).
@@ -17,7 +17,7 @@ from typing import Any
 
 from memserver.messages import JsonObject
 
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0{1,17})?")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 _UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
 _MOST_NESTED = 64
@@ -99,7 +99,7 @@ def coerced(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any
 def _from_text(value: str, wanted: frozenset[str]) -> Any:  # noqa: ANN401 - any JSON value
     text = value.strip()
     if "integer" in wanted and _INTEGER.fullmatch(text):
-        return int(text)
+        return int(text.partition(".")[0])
     if "number" in wanted and _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     if "boolean" in wanted and text.lower() in {"true", "false"}:

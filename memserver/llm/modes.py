@@ -1,13 +1,20 @@
 """How a model can be asked for a tool call, and the probe that finds out which way it takes.
 
 Owns the small question, and what an answer or a refusal of it says about the endpoint. Leaves sending
-to `openai_compatible`, which asks once for a model: what an endpoint can do does not change between turns.
+to `openai_compatible`, and when it is asked again to `profile_keeper`.
 """
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from memserver.errors import ModelRejected, ProtocolViolation
+from memserver.errors import (
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+    ProtocolViolation,
+)
 from memserver.llm.lossless import read_json
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
@@ -35,39 +42,113 @@ PROBE_PROMPT = (
 )
 """It tells neither the tool's name nor the form of an answer: where the tools or the schema are ignored,
 a model finds them by no likely chance."""
+ROOM_TO_THINK = 2048
+"""Tokens of output for a model that thought to the end of what a turn gives it."""
 
 _NAMES_THE_WAY = re.compile(r"tool|function|response_format|schema", re.IGNORECASE)
+_MAY_BE_THE_WAY = frozenset({400, 404, 405, 415, 422, 500, 501, None})
+_SHOWN = 200
+_NO_CALL = re.compile(
+    # Groq: https://github.com/agno-agi/agno/issues/4090; Ollama; llama.cpp
+    r"tool_use_failed|failed to call a function|error parsing tool call|does not match the expected .{0,40}format",
+    re.IGNORECASE,
+)
+
+Ask = Callable[[ToolCallMode, int | None], Awaitable[RawReply]]
+"""Sends the question in one way, with so many tokens of output, None as many as a turn gives; gives the reply."""
 
 
-async def find_way(ask: Callable[[ToolCallMode], Awaitable[RawReply]]) -> ToolCallMode:
-    """Find the best way that an endpoint takes, by at most three small requests.
+def is_no_call(error: ModelError) -> bool:
+    """Whether the endpoint refuses what the model wrote, and not what was asked: the same may succeed next time."""
+    cause = error.__cause__
+    if not isinstance(cause, StatusError):
+        return False
+    return _NO_CALL.search(f"{cause.told} {cause.kind}") is not None
 
-    Args:
-        ask: sends the question in one way and gives the reply.
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way that was found.
+
+    Attributes:
+        mode: it.
+        why: what speaks against the better ways; empty where it is the best.
+        is_sure: what was refused was refused for what it is, and not perhaps for a passing reason.
+    """
+
+    mode: ToolCallMode
+    why: str = ""
+    is_sure: bool = True
+
+
+async def find_way(ask: Ask) -> Way:
+    """Find the best way that an endpoint takes, by a few small requests.
 
     Raises:
         ModelError: a failure that says nothing about the way, or a refusal of every way.
     """
-    refusals = 0
-    for way in ("tools", "json_schema"):
-        try:
-            reply = await ask(way)
-        except ModelRejected as error:
-            if not _is_about_the_way(error):
-                raise
-            refusals += 1
-        else:
-            if _is_valid(way, reply):
-                return way
-    if refusals == 2:
-        await ask("text")  # where this is refused as well, it was something else that was refused
-    return "text"
+    against: list[_Against] = []
+    for mode in ("tools", "json_schema"):
+        found = await _tried(mode, ask)
+        if found is None:
+            return _way(mode, against)
+        against.append(found)
+    if all(each.was_refused for each in against):
+        await ask(
+            "text", None
+        )  # where this is refused as well, it was something else that was refused
+    return _way("text", against)
 
 
-def _is_valid(way: ToolCallMode, reply: RawReply) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """What speaks against a way."""
+
+    words: str
+    is_sure: bool
+    was_refused: bool = False
+
+
+def _way(mode: ToolCallMode, against: list[_Against]) -> Way:
+    why = "; ".join(each.words for each in against)
+    return Way(mode, why, all(each.is_sure for each in against))
+
+
+async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
+    """What speaks against this way; None if nothing does. Raises what says nothing of it."""
+    try:
+        reply = await ask(mode, None)
+    except ModelError as error:
+        if not _may_be_about_the_way(error):
+            raise
+        cause = error.__cause__
+        told = cause.told if isinstance(cause, StatusError) else error.message
+        shown = f'{IN_WORDS[mode]} refused: "{" ".join(told.split())[:_SHOWN]}"'
+        is_sure = _NAMES_THE_WAY.search(told) is not None and not is_no_call(error)
+        return _Against(shown, is_sure, was_refused=True)
+    if _is_valid(mode, reply):
+        return None
+    if reply.finish_reason == "length":
+        return await _with_room_to_think(mode, ask)
+    return _Against(f"{IN_WORDS[mode]} ignored", is_sure=True)
+
+
+async def _with_room_to_think(mode: ToolCallMode, ask: Ask) -> _Against | None:
+    try:
+        reply = await ask(mode, ROOM_TO_THINK)
+    except (ModelRejected, ModelUnavailable, ContextOverflow):
+        reply = None
+    if reply is not None and _is_valid(mode, reply):
+        return None
+    was_cut = reply is None or reply.finish_reason == "length"
+    how = "cut off before a call" if was_cut else "ignored"
+    return _Against(f"{IN_WORDS[mode]} {how}", is_sure=not was_cut)
+
+
+def _is_valid(mode: ToolCallMode, reply: RawReply) -> bool:
     """Whether the reply is what an endpoint gives that keeps to this way, and no lucky text."""
     try:
-        if way == "tools":
+        if mode == "tools":
             return bool(reply.calls) and bool(parse_native(reply, [PROBE]))
         return bool(read_json(without_reasoning(reply).content)) and bool(
             parse_json(reply, [PROBE])
@@ -76,11 +157,11 @@ def _is_valid(way: ToolCallMode, reply: RawReply) -> bool:
         return False
 
 
-def _is_about_the_way(error: ModelRejected) -> bool:
-    """Whether a refusal is of the request's form; some routers say 404 where no model has tools."""
+def _may_be_about_the_way(error: ModelError) -> bool:
+    """Whether a refusal may be of the request's form: llama.cpp says 500 and routers 404 where there are no tools."""
     cause = error.__cause__
-    if not isinstance(cause, StatusError):
+    if not isinstance(error, ModelRejected | ModelUnavailable) or not isinstance(
+        cause, StatusError
+    ):
         return False
-    if cause.status == 404:
-        return _NAMES_THE_WAY.search(cause.told) is not None
-    return cause.status in {400, 422}
+    return cause.status in _MAY_BE_THE_WAY

@@ -1,66 +1,57 @@
 """A model behind any OpenAI-compatible endpoint, vLLM first.
 
-Owns what is asked of the endpoint, in each mode: `tools` uses native tool calling, `json_schema` holds
-the answer to a schema, `text` has the system message say all. Leaves the wire to `wire` and `endpoint`,
-the reply's validity to `reply_parser`, and how `auto` is decided to `modes`. All modes give the same
-value.
+Owns what a reply becomes: a call, a text, or the error that it is none; and whether the endpoint is ready. Leaves asking
+to `asking`, the wire to `wire` and `openai_http`, the reply's validity to `reply_parser`, and how `auto` is decided to
+`modes`. All modes give the same value.
 """
 
 import asyncio
-import hashlib
-import json
-import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from typing_extensions import override
 
-from memserver.errors import ModelAnswerTooLarge, ModelError, ModelNotFound, ModelUnavailable
+from memserver.errors import (
+    ContextOverflow,
+    ModelError,
+    ModelNotFound,
+    ModelRefused,
+    ProtocolViolation,
+)
+from memserver.llm.asking import Asking
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
-from memserver.llm.cards import window_of
 from memserver.llm.control_tokens import defused
-from memserver.llm.modes import IN_WORDS, PROBE, PROBE_PROMPT, find_way
-from memserver.llm.profile import ToolCallMode
-from memserver.llm.reply_parser import RawReply, parse_json, parse_native, parse_text
-from memserver.llm.text_stream import ArgumentText, CallText, PlainText
-from memserver.llm.tokens import ByteBound, TokenCounter
-from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
-from memserver.llm.wire import (
-    StreamedReply,
-    joined,
-    json_messages,
-    native_messages,
-    raw_reply,
-    usage_of,
-)
-from memserver.messages import JsonObject, PromptMessage, ToolSpec, Usage
+from memserver.llm.listening import CallReader, PlainReader
+from memserver.llm.model_facts import ModelFacts
+from memserver.llm.profile import ProfileReport, ToolCallMode, overridden, profile_of
+from memserver.llm.profile_keeper import Clock, ProfileKeeper
+from memserver.llm.provider_fields import provider_fields
+from memserver.llm.reasoning import separated
+from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
+from memserver.llm.requests import JsonAnswers, Requests
+from memserver.llm.tokens import Estimated, TokenCounter
+from memserver.llm.tool_schema import native_tools_text, tools_as_text
+from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
 
-_LOG = logging.getLogger(__name__)
-
 Mode = Literal["auto"] | ToolCallMode
-DEFAULT_WINDOW = 8192
-MOST_CHARACTERS = 4_000_000
-"""Of a reply that streams."""
-_SPOKEN = "send_message"
+_FRESH_SECONDS, _FAILED_SECONDS = 60.0, 5.0
+"""How long a call that worked shows that the endpoint is ready; and one that failed, that it isn't."""
+_FEW_TOKENS = 16
+_GREETING = (PromptMessage("user", "Say OK."),)
+_RAISE_THE_LIMIT = "Raise MEMSERVER_LLM_MAX_OUTPUT_TOKENS, or the agent's max_output_tokens."
 
+_ASK_OTHERWISE = (
+    "Ask in other words, give the agent another model, or change the filter at the provider."
+)
+_SHOWN = 500
 
-@dataclass(frozen=True, slots=True)
-class JsonAnswers:
-    """How the mode json_schema asks.
-
-    Attributes:
-        schema: more for the root of the answer's schema, such as vLLM's x-guidance.
-        list_tools: the system message tells the tools; the schema holds the model to them anyway.
-    """
-
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    list_tools: bool = True
+_Parsed = TypeVar("_Parsed", ParsedReply, str)
 
 
 class OpenAICompatible(ChatModel):
@@ -78,7 +69,9 @@ class OpenAICompatible(ChatModel):
         body: Mapping[str, Any] | None = None,
         answers: JsonAnswers | None = None,
         seed: int | None = None,
+        profile: Mapping[str, Any] | None = None,
         circuit: Circuit | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         """Make it; nothing is asked yet.
 
@@ -88,49 +81,79 @@ class OpenAICompatible(ChatModel):
             mode: auto asks the endpoint at the first use, and keeps to what it took.
             context_window: tokens; None takes what the endpoint says, else 8192.
             window_is_limit: the endpoint is asked in any case, and the smaller window holds.
-            counter: counts tokens; None takes the upper bound in bytes. Closed with the model.
+            counter: counts tokens; None estimates them. Closed with the model.
             body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
                 None takes a field away.
             answers: how the mode json_schema asks.
             seed: each request has one of its own, made of this and of its messages; not where `body` has one.
+            profile: fields of the profile that are known; refusals don't change them.
             circuit: the endpoint's, shared by all its models; None asks it always.
+            clock: seconds that only grow, by which it is judged what is to be found out again.
+
+        Raises:
+            SetupError: `profile` names what there is not.
         """
-        self.name = model or ""
         self.message_overhead = 16
-        self._way: ToolCallMode | None = None if mode == "auto" else mode
+        given = {**(profile or {}), **({} if mode == "auto" else {"mode": mode})}
+        body = body or {}
+        self._keeper = ProfileKeeper(profile_of(given), overridden(given, body), clock)
+        self._requests = Requests(
+            dict(body), answers or JsonAnswers(), None if "seed" in body else seed
+        )
         self._client = EndpointClient(endpoint, circuit)
-        self._counter = counter or ByteBound()
-        self._given_window = context_window
-        self._fixed_window = None if window_is_limit else context_window
-        self._window = self._fixed_window
-        self._assumed = False
-        self._body = dict(body or {})
-        self._seed = None if "seed" in self._body else seed
-        self._answers = answers or JsonAnswers()
-        self._asking = asyncio.Lock()
-        self._probing = asyncio.Lock()
+        self._facts = ModelFacts(
+            self._client,
+            circuit or Circuit(),
+            model or "",
+            given_window=context_window,
+            window_is_limit=window_is_limit,
+            clock=clock,
+        )
+        self._counter = counter or Estimated()
+        self._asking = Asking(self._client, self._requests, self._facts, self._keeper, clock)
+        self._clock = clock
+        self._thinks_unopened = False
+        self._failure: ModelError | None = None
+        self._failed_at = float("-inf")
+        self._checking = asyncio.Lock()
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._counter.expected_scale
+    def name(self) -> str:  # type: ignore[override] # the endpoint may say it later
+        """What the endpoint calls the model."""
+        return self._facts.name
 
     @property
     @override
-    def mode(self) -> Mode:
+    def counts_exactly(self) -> bool:
+        return self._counter.is_exact
+
+    @property
+    @override
+    def mode(self) -> str:
         """How the model is asked; auto until the endpoint showed what it takes."""
-        return self._way or "auto"
+        return "auto" if self._keeper.is_open else self._keeper.profile.mode
+
+    @property
+    @override
+    def fields_of(self) -> str | None:
+        profile = self._keeper.profile
+        sent = profile.returned_fields == "sent"
+        return self.name if sent and (self._keeper.is_open or profile.mode == "tools") else None
+
+    @property
+    @override
+    def profile(self) -> ProfileReport:
+        return self._keeper.report()
 
     @override
     async def context_window(self) -> int:
-        if self._window is None:
-            await self._ask_about_model()
-        return self._window or DEFAULT_WINDOW
+        return await self._facts.window()
 
     @property
     @override
     def window_is_assumed(self) -> bool:
-        return self._window is None or self._assumed
+        return self._facts.window_is_assumed
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -138,23 +161,37 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def check(self) -> None:
-        """Ask the endpoint whether it is there and has the model; nothing is generated.
+        """Find out whether the endpoint answers: a call that worked, its list, or else a request of few tokens says it.
 
         Raises:
-            ModelError: it is not there, refuses the key, or has other models only.
+            ModelError: it is not there, or refuses the key or the model.
         """
-        cards = await self._client.check()
-        if cards is None or (self.name and self.name not in {card.get("id") for card in cards}):
-            raise _not_found(self.name, cards)
+        async with self._checking:
+            now = self._clock()
+            if now - self._asking.worked_at < _FRESH_SECONDS or await self._facts.is_listed():
+                return
+            if self._failure is not None and now - self._failed_at < _FAILED_SECONDS:
+                raise self._failure
+            try:
+                async with self._explaining():
+                    await self._facts.know_name()
+                    await self._asking.ask(
+                        lambda profile: self._requests.text(self.name, profile, _GREETING),
+                        _FEW_TOKENS,
+                    )
+            except ModelError as error:
+                self._failure, self._failed_at = error, self._clock()
+                raise
 
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
-        if self._way is None:
-            return max(native_tools_json(tools), tools_as_text(tools), key=_bytes)
-        if self._way == "tools":
-            return native_tools_json(tools)
-        told = self._told(self._way, tools)
+        if self._keeper.is_open:
+            return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
+        profile = self._keeper.profile
+        if profile.mode == "tools":
+            return native_tools_text(tools)
+        told = self._requests.told(profile, tools)
         return tools_as_text(told) if told else ""
 
     @override
@@ -166,19 +203,13 @@ class OpenAICompatible(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        async with self._telling_what_there_is():
-            way = await self._known_way(max_tokens)
-            request = self._request(way, prompt, tools)
-            if on_text is None:
-                body = self._body_of(request, max_tokens)
-                answer = await self._client.post("/chat/completions", body)
-                raw, usage = _whole(answer), usage_of(answer)
-            else:
-                body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(body, _Call(way), on_text)
-        parse = parse_native if way == "tools" or raw.calls else parse_json
-        parsed = await bounded(partial(parse, raw, tools), raw.size)
-        return Reply(parsed.call, usage, parsed.text)
+        try:
+            reply = await self._called(prompt, tools, max_tokens, on_text)
+        except ProtocolViolation:
+            self._keeper.violated()
+            raise
+        self._keeper.worked()
+        return reply
 
     @override
     async def write(
@@ -188,205 +219,93 @@ class OpenAICompatible(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Written:
-        async with self._telling_what_there_is():
-            request = _Request(await self._plain_messages(prompt, max_tokens))
-            if on_text is None:
-                body = self._body_of(request, max_tokens)
-                answer = await self._client.post("/chat/completions", body)
-                raw, usage = _whole(answer), usage_of(answer)
-            else:
-                body = self._body_of(request, max_tokens, streamed=True)
-                raw, usage = await self._listen(body, _Plain(), on_text)
-        return Written(parse_text(raw), usage)
+        async with self._explaining():
+            await self._facts.know_name()
+            if any(message.call is not None for message in prompt):
+                await self._asking.know_mode(max_tokens)
+            raw, usage, _ = await self._asking.ask(
+                lambda profile: self._requests.text(self.name, profile, prompt),
+                max_tokens,
+                lambda _: PlainReader(holds=self._thinks_unopened),
+                on_text,
+            )
+        self._note_thinking(raw)
+        if raw.finish_reason == "content_filter":
+            raise _refused(raw)
+        return Written(await _parsed(raw, usage, partial(parse_text, raw)), usage)
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
 
+    async def _called(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        max_tokens: int,
+        on_text: TextSink | None,
+    ) -> Reply:
+        async with self._explaining():
+            await self._facts.know_name()
+            await self._asking.know_mode(max_tokens)
+            raw, usage, mode = await self._asking.ask(
+                lambda profile: self._requests.call(self.name, profile, prompt, tools),
+                max_tokens,
+                lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
+                on_text,
+            )
+        self._note_thinking(raw)
+        parse = parse_native if mode == "tools" or raw.calls else parse_json
+        parsed = await _parsed(raw, usage, partial(parse, raw, tools))
+        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
+        return Reply(parsed.call, usage, parsed.text, fields)
+
+    def _note_thinking(self, raw: RawReply) -> None:
+        """From a thought on that nothing opened, text is held back until the next one has ended."""
+        self._thinks_unopened = self._thinks_unopened or separated(raw.content, calls=True).unopened
+
     @asynccontextmanager
-    async def _telling_what_there_is(self) -> AsyncIterator[None]:
-        """Say of a model that is not there which ones are; what was taken to be its window is forgotten."""
+    async def _explaining(self) -> AsyncIterator[None]:
+        """Say of a model that is not there which ones are; what was known of it is forgotten."""
         try:
             yield
+        except ContextOverflow as error:
+            self._facts.learn_window(error.window)
+            raise
         except ModelNotFound as error:
-            self._window = self._fixed_window
-            cards = None
-            with suppress(ModelError):
-                cards = await self._client.models()
-            raise _not_found(self.name, cards) from error
-
-    async def _known_way(self, max_tokens: int) -> ToolCallMode:
-        """How the model is asked. Found out once; whoever comes meanwhile waits for the answer."""
-        await self._know_name()
-        if self._way is not None:
-            return self._way
-        async with self._probing:
-            if self._way is None:
-                self._way = await find_way(lambda way: self._probe(way, max_tokens))
-                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[self._way])
-        return self._way
-
-    async def _probe(self, way: ToolCallMode, max_tokens: int) -> RawReply:
-        """Put the probe's question; where a schema holds the answer, nothing else tells its form."""
-        request = self._request(way, PROBE_PROMPT, [PROBE])
-        if way == "tools":
-            request = replace(request, fields={**request.fields, "tool_choice": "required"})
-        else:
-            request = replace(request, messages=json_messages(PROBE_PROMPT))
-        body = self._body_of(request, max_tokens)
-        return _whole(await self._client.post("/chat/completions", body))
-
-    async def _plain_messages(
-        self, prompt: Sequence[PromptMessage], max_tokens: int
-    ) -> list[JsonObject]:
-        """A prompt that no call answers; only the calls in it look different in each way."""
-        if all(message.call is None for message in prompt):
-            await self._know_name()
-            return json_messages(prompt)
-        way = await self._known_way(max_tokens)
-        return native_messages(prompt) if way == "tools" else json_messages(prompt)
-
-    def _told(self, way: ToolCallMode, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """The tools that the system message tells of."""
-        return tools if way == "text" or (way == "json_schema" and self._answers.list_tools) else ()
-
-    def _request(
-        self, way: ToolCallMode, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]
-    ) -> "_Request":
-        if way == "tools":
-            fields = {"tool_choice": _choice(tools), "parallel_tool_calls": False}
-            return _Request(native_messages(prompt), fields, f'"tools":{native_tools_json(tools)}')
-        messages = json_messages(prompt, self._told(way, tools))
-        if way == "text":
-            return _Request(messages)
-        schema = response_format_json(tools, self._answers.schema)
-        return _Request(messages, prepared=f'"response_format":{schema}')
-
-    def _body_of(self, request: "_Request", max_tokens: int, *, streamed: bool = False) -> bytes:
-        fields: JsonObject = {"model": self.name, "max_tokens": max_tokens, **request.fields}
-        if streamed:
-            fields |= {"stream": True, "stream_options": {"include_usage": True}}
-        messages = _dumps(request.messages)
-        if self._seed is not None:
-            fields["seed"] = _seed_of(self._seed, messages)
-        kept = {name: value for name, value in (fields | self._body).items() if value is not None}
-        more = [",", request.prepared] if request.prepared else []
-        return joined([_dumps(kept)[:-1], ',"messages":', messages, *more, "}"])
-
-    async def _listen(
-        self, body: bytes, message: "_Call | _Plain", on_text: TextSink
-    ) -> tuple[RawReply, Usage]:
-        """Stream a reply, and tell its message's text while it comes."""
-        reply = StreamedReply()
-        async with aclosing(self._client.stream("/chat/completions", body)) as events:
-            async for event in events:
-                if text := message.text(reply, *reply.add(event)):
-                    on_text(text)
-        if text := message.end():
-            on_text(text)
-        raw = reply.whole()
-        if raw.size > MOST_CHARACTERS:
-            raise ModelAnswerTooLarge(f"The model wrote more than {MOST_CHARACTERS} characters.")
-        return raw, reply.usage
-
-    async def _know_name(self) -> None:
-        if not self.name:
-            await self._ask_about_model()
-        if not self.name:
-            raise ModelUnavailable(
-                "The endpoint lists no model.", hint="Name one in MEMSERVER_LLM_MODEL."
-            )
-
-    async def _ask_about_model(self) -> None:
-        """Learn the model's name and window, once; whoever comes meanwhile waits for the answer."""
-        async with self._asking:
-            if self.name and self._window is not None:
-                return
-            cards = await self._client.models() or []
-            if not self.name and cards:
-                self.name = str(cards[0].get("id", ""))
-            if self._window is None and self.name:
-                known = (window_of(self.name, cards), self._given_window)
-                self._assumed = not any(known)
-                self._window = min(filter(None, known), default=DEFAULT_WINDOW)
+            self._facts.forget_window()
+            self._keeper.forget()
+            raise await self._facts.not_found(error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What is asked, before the fields of every request: `prepared` is JSON text, cached with the tools."""
+async def _parsed(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> _Parsed:
+    """What a reply says.
 
-    messages: list[JsonObject]
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    prepared: str = ""
-
-
-class _Call:
-    """Reads the message out of a call that streams, in the way in which it was asked for."""
-
-    def __init__(self, way: ToolCallMode) -> None:
-        self._native = way == "tools"
-        self._in_content, self._in_arguments = CallText(_SPOKEN), ArgumentText()
-
-    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
-        """What of the message an event brought."""
-        if not self._native:
-            return self._in_content.feed(content)
-        return self._in_arguments.feed(arguments) if reply.first_name == _SPOKEN else ""
-
-    def end(self) -> str:
-        """Nothing: a message ends with its quote."""
-        return ""
+    Raises:
+        ModelRefused: it says that there won't be an answer.
+        ProtocolViolation: it is none; what it cost is in it.
+    """
+    try:
+        return await bounded(parse, raw.size)
+    except ProtocolViolation as violation:
+        violation.usage = usage
+        if raw.refusal or raw.finish_reason == "content_filter":
+            raise _refused(raw) from violation
+        if raw.finish_reason == "length":
+            violation.hint = violation.hint or _RAISE_THE_LIMIT
+        raise
 
 
-class _Plain:
-    """Reads a message that is the reply itself."""
-
-    def __init__(self) -> None:
-        self._text = PlainText()
-
-    def text(self, _reply: StreamedReply, content: str, _arguments: str) -> str:
-        """What of the message an event brought."""
-        return self._text.feed(content)
-
-    def end(self) -> str:
-        """What is known to be the message's only at the end."""
-        return self._text.end()
-
-
-def _choice(tools: Sequence[ToolSpec]) -> object:
-    """One tool is named; of several, one must be called."""
-    if len(tools) > 1:
-        return "required"
-    return {"type": "function", "function": {"name": tools[0].name}}
-
-
-def _whole(answer: JsonObject) -> RawReply:
-    if not answer.get("choices"):
-        raise ModelUnavailable(
-            f"The endpoint's answer holds no choice: {str(answer.get('error', ''))[:300]}",
-            hint="Check that MEMSERVER_LLM_BASE_URL is an OpenAI-compatible endpoint.",
-        )
-    return raw_reply(answer)
-
-
-def _not_found(name: str, cards: Sequence[JsonObject] | None) -> ModelNotFound:
-    listed = ", ".join(str(card.get("id")) for card in cards or ())
-    return ModelNotFound(
-        f"The endpoint does not have the model {name or '(any)'}.",
-        hint=f"It has: {listed or 'none that it lists'}. Load an adapter with `memserver models add`, give "
-        "the agent another model, or check MEMSERVER_LLM_MODEL and MEMSERVER_LLM_BASE_URL.",
+def _refused(raw: RawReply) -> ModelRefused:
+    words = " ".join((raw.refusal or raw.content).split())[:_SHOWN]
+    if raw.refusal:
+        return ModelRefused(f"The model refuses to answer: {words}", hint=_ASK_OTHERWISE)
+    said = f" It had said: {words}" if words else ""
+    return ModelRefused(
+        f"The provider's content filter stopped the answer.{said}", hint=_ASK_OTHERWISE
     )
 
 
 def _bytes(text: str) -> int:
     return len(text.encode(errors="replace"))
-
-
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _seed_of(seed: int, messages: str) -> int:
-    """31 bits: the same for the same prompt, and for another one as good as drawn anew."""
-    digest = hashlib.sha256(f"{seed} {messages}".encode(errors="replace")).digest()
-    return int.from_bytes(digest[:4]) >> 1

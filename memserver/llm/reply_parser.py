@@ -1,8 +1,9 @@
 """From a model's raw reply to exactly one valid tool call, or to plain text.
 
 Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
-`tool_schema` and the wire to the adapters. A reply that is no valid call raises a ProtocolViolation
-whose message is a sentence that the model can act on, since that is what it is shown next.
+`tool_schema`, names to `tool_names`, thoughts to `reasoning` and the wire to the adapters. A reply that is
+no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since that
+is what it is shown next; its message is for people.
 
 When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the
 later ones were written without the first one's result, and one step of an agent is one call. An
@@ -10,19 +11,23 @@ invalid first call is a violation even if a valid one follows, for the same reas
 """
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
-from memserver.errors import ProtocolViolation
+from memserver.errors import ProtocolViolation, excerpt
+from memserver.llm.call_ids import new_call_id
 from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
+from memserver.llm.reasoning import separated
+from memserver.llm.tool_names import SPOKEN, resolve_name
 from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 
 _RAW_LIMIT = 10_000
 _NAMES_LIMIT = 600
 _OBJECTS_TRIED = 16
+MORE_OUTPUT = "Its replies reach the output limit: raise MEMSERVER_LLM_MAX_OUTPUT_TOKENS, or the agent's max_output_tokens."
 _OBJECT_START = re.compile(r'\{\s*["}]')
 _WRAPPING = re.compile(r"^\s*(?:<tool_call>|```(?:json)?)?\s*")
 
@@ -33,6 +38,7 @@ class RawCall:
 
     name: object
     arguments: object
+    id: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What else the call came with, such as Gemini's thought_signature."""
 
@@ -60,28 +66,24 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """The one call, and the prose that stood beside it."""
+    """The one call, and the prose that stood beside it; where there is none, the reasoning."""
 
     call: ToolCall
     text: str
 
 
-def without_reasoning(reply: RawReply) -> RawReply:
-    """The reply with the <think>…</think> in front of its content counted as reasoning.
+def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
+    """The reply with what was thought in its content counted as reasoning.
 
-    Endpoints that don't take a model's reasoning apart leave it there. Reasoning that breaks off is
-    all there is.
+    Args:
+        reply: as the endpoint sent it: not every one takes a model's reasoning apart.
+        calls: its content may hold calls as JSON text.
     """
-    if not reply.content.lstrip().startswith("<think>"):
+    parts = separated(reply.content, calls=calls)
+    if parts.said == reply.content:
         return reply
-    thought, _, said = reply.content.partition("</think>")
-    thought = thought.replace("<think>", "", 1).strip()
-    return replace(reply, content=said, reasoning=reply.reasoning or thought)
-
-
-def new_call_id() -> str:
-    """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
-    return f"call_{secrets.token_hex(12)}"
+    thoughts = filter(None, (reply.reasoning.strip(), parts.thought))
+    return replace(reply, content=parts.said, reasoning="\n\n".join(thoughts))
 
 
 def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
@@ -97,14 +99,14 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     Raises:
         ProtocolViolation: no call, or not a valid one.
     """
-    reply = without_reasoning(reply)
+    reply = without_reasoning(reply, calls=not reply.calls)
     with_raw = _Complaint(reply)
     if with_raw.was_cut_off and len(reply.calls) == 1:
         raise with_raw.about_length()
     if reply.calls:
         first = reply.calls[0]
         call = _checked(first.name, first.arguments, tools, with_raw)
-        return ParsedReply(call, clean_text(reply.content).strip())
+        return ParsedReply(call, _thought(reply.content, reply))
     start = _WRAPPING.match(reply.content)
     if start is not None and reply.content.startswith("{", start.end()):
         return parse_json(reply, tools)
@@ -128,20 +130,27 @@ def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     name = written["tool"] if "tool" in written else written["name"]
     arguments = written["arguments"] if "arguments" in written else written.get("parameters")
     before = _WRAPPING.sub("", reply.content[:start]).strip()
-    return ParsedReply(_checked(name, arguments, tools, with_raw), clean_text(before))
+    return ParsedReply(_checked(name, arguments, tools, with_raw), _thought(before, reply))
 
 
 def parse_text(reply: RawReply) -> str:
-    """The plain text of a reply, without reasoning in front of it and white space around it.
+    """The plain text of a reply, without reasoning and without white space around it.
 
     Raises:
         ProtocolViolation: there is none.
     """
-    reply = without_reasoning(reply)
+    reply = without_reasoning(reply, calls=False)
     text = clean_text(reply.content).strip()
     if not text:
-        raise _Complaint(replace(reply, content=""))("The model wrote nothing.")
+        hint = MORE_OUTPUT if reply.finish_reason == "length" else ""
+        raise ProtocolViolation("The model wrote nothing.", hint=hint)
     return text
+
+
+def _thought(prose: str, reply: RawReply) -> str:
+    """What the model wrote for itself beside a call."""
+    prose = clean_text(prose).strip()
+    return prose or clean_text(reply.reasoning[:_RAW_LIMIT]).strip()
 
 
 def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int] | None:
@@ -167,9 +176,7 @@ def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int]
 def _checked(
     name: object, arguments: object, tools: Sequence[ToolSpec], complaint: "_Complaint"
 ) -> ToolCall:
-    spec = next(
-        (spec for spec in tools if isinstance(name, str) and spec.name == name.strip()), None
-    )
+    spec = resolve_name(name, tools)
     if spec is None:
         shown = _shown(name)[:80] or "(none)"
         raise complaint(f"There is no tool {shown}. Call one of: {_names(tools)}.")
@@ -180,7 +187,7 @@ def _checked(
     try:
         return ToolCall(new_call_id(), spec.name, check_arguments(spec, given))
     except ProtocolViolation as violation:
-        raise complaint(violation.message) from violation
+        raise complaint(violation.complaint) from violation
 
 
 def _as_object(spec: ToolSpec, arguments: object, complaint: "_Complaint") -> JsonObject:
@@ -215,24 +222,57 @@ def _shown(value: object) -> str:
         return "(it nests too deep to be shown)"
 
 
+_HALF_CALL = re.compile(
+    r'"(?:tool|name|function|arguments|parameters)"\s*:|<\|?(?:tool|function|python_tag|invoke)|'
+    r"\[TOOL_CALLS\]|<\uff5ctool|```tool|^\s*(?:```(?:json)?)?\s*[{\[]",
+    re.IGNORECASE,
+)
+"""What a call, or a part of one, looks like in any format."""
+_BESIDE = r"[\s`\"'>*]*"
+
+
+def _words(content: str, tools: Sequence[ToolSpec]) -> str:
+    """The content as an answer in plain words; empty where a call was begun in it."""
+    content = content.strip()
+    names = "|".join(re.escape(spec.name) for spec in tools)
+    begun = rf"\b(?:{names})(?:\(|<\||{_BESIDE}\{{\s*[\"}}])|\b{SPOKEN}{_BESIDE}[:=(\[]"
+    if _HALF_CALL.search(content) or re.search(begun, content) or resolve_name(content, tools):
+        return ""
+    for start in islice(_OBJECT_START.finditer(content), _OBJECTS_TRIED):
+        try:
+            read_json_at(content, start.start())
+        except ValueError:
+            return ""
+    return clean_text(content)
+
+
 class _Complaint:
-    """Makes violations that carry the reply as it came."""
+    """Makes violations that carry the reply as it came, without its reasoning."""
 
     def __init__(self, reply: RawReply) -> None:
         self._reply = reply
         self.was_cut_off = reply.finish_reason == "length"
 
-    def __call__(self, message: str) -> ProtocolViolation:
+    def __call__(self, told: str, *, words: str = "", hint: str = "") -> ProtocolViolation:
         calls = "".join(
             f"\n{_shown(call.name)}({_shown(call.arguments)})" for call in self._reply.calls
         )
-        raw = self._reply.content + calls or self._reply.reasoning
-        return ProtocolViolation(clean_text(message), raw=clean_text(raw[:_RAW_LIMIT]))
+        raw = clean_text((self._reply.content + calls)[:_RAW_LIMIT])
+        message = f"The model's reply was no valid tool call: {excerpt(raw)}"
+        return ProtocolViolation(
+            message,
+            complaint=clean_text(told),
+            raw=raw,
+            words=words,
+            thought=_thought("", self._reply),
+            hint=hint,
+        )
 
     def about_length(self) -> ProtocolViolation:
         return self(
             "Your answer reached the output limit before its call was known to be complete. "
-            "Make a shorter call, and write nothing behind it."
+            "Make a shorter call, and write nothing behind it.",
+            hint=MORE_OUTPUT,
         )
 
     def about_broken_json(self, error: ValueError, of: str = "") -> ProtocolViolation:
@@ -250,4 +290,5 @@ class _Complaint:
             problem = "Your answer had reasoning only and no tool call."
         else:
             problem = "Your answer was empty."
-        return self(f"{problem} Call exactly one of: {_names(tools)}.")
+        words = _words(self._reply.content, tools)
+        return self(f"{problem} Call exactly one of: {_names(tools)}.", words=words)

@@ -6,12 +6,17 @@ What it yields, joined, is the text as the parser will give it, for any cut into
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from memserver.llm.lossless import clean_text
+from memserver.llm.reasoning import Held, Kind, Separator
+from memserver.llm.tool_names import is_spoken
+from memserver.messages import ToolSpec
 
 _PLAIN = re.compile(r'[^"\\]+')
-_THINK, _THINK_END = "<think>", "</think>"
+_PARTS = re.compile(r'[^"}]*["}]|[^"}]+')
+"""Of a content that may hold objects: each part ends where one may begin or end."""
+_MESSAGES = {("arguments", "message"), ("parameters", "message")}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 Path = tuple[str, ...]
@@ -35,6 +40,11 @@ class JsonStrings:
         self._high = ""
         self._key = ""
         self._opening = ""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether an object is open."""
+        return bool(self._keys)
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         """Read on; the path of a piece has only the keys of objects, and nothing inside lists."""
@@ -141,46 +151,24 @@ class ArgumentText:
         return "".join(texts)
 
 
-class AfterReasoning:
-    """Lets through what stands behind a leading <think>…</think>; all, where there is none."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._thinks = False
-        self._speaks = False
-
-    def feed(self, fragment: str) -> str:
-        """Read on, and give what of the content this fragment brought."""
-        if self._speaks:
-            return fragment
-        self._held += fragment
-        if not self._thinks:
-            begun = self._held.lstrip()
-            self._thinks = begun.startswith(_THINK)
-            self._speaks = not self._thinks and not _THINK.startswith(begun)
-        if self._thinks:
-            _, end, said = self._held.partition(_THINK_END)
-            self._speaks = bool(end)
-            self._held = said if end else self._held[-len(_THINK_END) :]
-        return self._held if self._speaks else ""
-
-    def end(self) -> str:
-        """What of the content is known to be no reasoning only now that nothing follows."""
-        return "" if self._thinks or self._speaks else self._held
-
-
 class PlainText:
     """Plain text as `parse_text` will give it: without reasoning, and without white space around it."""
 
-    def __init__(self) -> None:
-        self._said = AfterReasoning()
+    def __init__(self, *, holds: bool = False) -> None:
+        """Begin.
+
+        Args:
+            holds: the model's thoughts have an end and no beginning, so nothing is known before that end.
+        """
+        self._content = Held(holds=holds)
+        self._separator = Separator()
         self._begun = False
         self._held = ""
         """What shows only by what follows: white space, and half of a surrogate pair."""
 
     def feed(self, fragment: str) -> str:
         """Read on, and give what of the text this fragment brought."""
-        text = self._more(self._said.feed(fragment))
+        text = self._more(self._separator.feed(self._content.feed(fragment)))
         end = len(text.rstrip())
         if end == len(text) and text and "\ud800" <= text[-1] <= "\udbff":
             end -= 1
@@ -190,47 +178,74 @@ class PlainText:
 
     def end(self) -> str:
         """What of the text is known only now that nothing follows."""
-        return clean_text(self._more(self._said.end()).rstrip())
+        rest = [*self._separator.feed(self._content.end()), *self._separator.end()]
+        return clean_text(self._more(rest).rstrip())
 
-    def _more(self, fragment: str) -> str:
-        text = self._held + fragment.replace("\x00", "")
+    def _more(self, pieces: Iterable[tuple[Kind, str]]) -> str:
+        text = self._held + _said(pieces).replace("\x00", "")
         return text if self._begun else text.lstrip()
 
 
 class CallText:
-    """The text of one argument of one tool, from `{"tool": name, "arguments": {"message": "…"}}`.
+    """The text of send_message, from `{"tool": name, "arguments": {"message": "…"}}`.
 
     For another tool it gives nothing. Where the arguments stand before the name, their text is held
     until the name is known. The first call counts, as in `reply_parser`.
     """
 
-    def __init__(self, tool: str = "send_message", argument: str = "message") -> None:
-        self._tool = tool
-        self._paths = {("arguments", argument), ("parameters", argument)}
-        self._said = AfterReasoning()
+    def __init__(self, tools: Sequence[ToolSpec] = (), *, holds: bool = False) -> None:
+        """Begin.
+
+        Args:
+            tools: all that are offered, for a name that is decorated.
+            holds: as for `PlainText`.
+        """
+        self._tools = tools
+        self._content = Held(holds=holds, calls=True)
+        self._separator = Separator(calls=True)
         self._strings = JsonStrings()
         self._name = ""
         self._named = False
+        self._is_meant = False
         self._held: list[str] = []
         self._over = False
         self._done = False
 
     def feed(self, fragment: str) -> str:
         """Read on, and give what of the text this fragment brought."""
+        return self._read(self._content.feed(fragment))
+
+    def end(self) -> str:
+        """What of the text is known only now that nothing follows."""
+        return self._read(self._content.end())
+
+    def _read(self, content: str) -> str:
         if self._done:
             return ""
-        for path, text, ends in self._strings.feed(self._said.feed(fragment)):
-            self._take(path, text, ends)
+        for part in _PARTS.findall(content):
+            self._read_part(part)
         if not self._named:
             return ""
         held, self._held = "".join(self._held), []
-        self._done = self._over or self._name != self._tool
-        return held if self._name == self._tool else ""
+        self._done = self._over or not self._is_meant
+        return held if self._is_meant else ""
+
+    def _read_part(self, part: str) -> None:
+        """Inside an object nothing is reasoning, whatever it looks like."""
+        if not self._strings.is_inside:
+            part = _said(self._separator.feed(part))
+        for path, text, ends in self._strings.feed(part):
+            self._take(path, text, ends)
 
     def _take(self, path: Path, text: str, ends: bool) -> None:
         if path in {("tool",), ("name",)} and not self._named:
             self._name += text
             self._named = ends
-        elif path in self._paths and not self._over:
+            self._is_meant = ends and is_spoken(self._name, self._tools)
+        elif path in _MESSAGES and not self._over:
             self._held.append(text)
             self._over = ends
+
+
+def _said(pieces: Iterable[tuple[Kind, str]]) -> str:
+    return "".join(text for kind, text in pieces if kind == "said")

@@ -1,32 +1,23 @@
-"""Counting tokens: exactly from a tokenizer file or the endpoint, or an upper bound from bytes.
+"""Counting tokens: exactly from a tokenizer file, or about.
 
-Owns the counts of texts. Leaves to the model what its chat template adds around a message.
+Owns the counts of texts. Leaves those of an endpoint to `endpoint_tokenizer`, and to the model what its
+chat template adds around a message.
 """
 
 import asyncio
 import hashlib
-import json
-import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from memserver.errors import ModelError, ModelRejected, ModelUnavailable, SetupError
+from memserver.errors import SetupError
+from memserver.llm.estimate import estimate
 from memserver.llm.lossless import clean_text
-from memserver.llm.wire import joined
-from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
 
-logger = logging.getLogger(__name__)
-
-_LONGEST = 16_000_000
-"""Bytes of /tokenize's answer, which lists all tokens; numbers alone are read quickly."""
 _TOKENIZER_HINT = (
     "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
 )
@@ -34,20 +25,16 @@ _INLINE_CHARACTERS = 20_000
 """Up to here tokenizing takes a few milliseconds; more goes to a thread."""
 
 
-BOUND_SCALE = 0.4
-"""Tokens for each byte, until the endpoint's usage shows better: English has .25, Chinese .3 to .6."""
-
-
 class TokenCounter(Protocol):
     """Counts the tokens of texts, special tokens around them not included."""
 
     @property
-    def expected_scale(self) -> float:
-        """The model's tokens for each one that was counted: less than 1 where counts are a loose bound."""
-        return 1.0
+    def is_exact(self) -> bool:
+        """Whether the latest counts are the model's own tokens, and no estimate."""
+        return True
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text: never fewer tokens than the model will see."""
+        """Count each text."""
         ...
 
     async def aclose(self) -> None:
@@ -55,22 +42,19 @@ class TokenCounter(Protocol):
         ...
 
 
-class ByteBound(TokenCounter):
-    """The number of UTF-8 bytes.
-
-    A true upper bound for byte-level BPE (GPT, Llama 3, Qwen, SmolLM), whose every token is at least
-    one byte. It is a loose one: English has about four bytes in a token. A tokenizer that puts a space
-    in front of a text may need one more; `message_overhead` covers that.
-    """
+class Estimated(TokenCounter):
+    """About as many tokens as common tokenizers make, rather more: see `estimate`."""
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return BOUND_SCALE
+    def is_exact(self) -> bool:
+        return False
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        return [len(clean_text(text).encode()) for text in texts]
+        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            return [estimate(text) for text in texts]
+        return await asyncio.to_thread(lambda: [estimate(text) for text in texts])
 
     @override
     async def aclose(self) -> None:
@@ -124,65 +108,6 @@ class TokenizerFile(TokenCounter):
         return tokenizer
 
 
-class EndpointTokenizer(TokenCounter):
-    """Counts by asking vLLM's POST /tokenize, which stands beside /v1; texts go concurrently."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        model: str | None,
-        *,
-        at_once: int = 8,
-        circuit: Circuit | None = None,
-    ) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            endpoint: the model's, ending in /v1.
-            model: what the endpoint calls the model; None lets it choose.
-            at_once: requests that run at the same time, at most.
-            circuit: the endpoint's; while it is open nothing is asked. It learns nothing from counts:
-                not every endpoint that answers has a /tokenize that works.
-        """
-        base_url = _without_v1(endpoint.base_url)
-        self._client = EndpointClient(
-            replace(endpoint, base_url=base_url, most_bytes=_LONGEST, most_values=_LONGEST)
-        )
-        self._model = model
-        self._turn = asyncio.Semaphore(at_once)
-        self._circuit = circuit or Circuit()
-
-    @override
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text.
-
-        Raises:
-            ModelError: the endpoint can't be asked.
-        """
-        return list(await asyncio.gather(*(self._ask(clean_text(text)) for text in texts)))
-
-    @override
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def _ask(self, text: str) -> int:
-        if not text:
-            return 0
-        body = {"prompt": text, "add_special_tokens": False}
-        if self._model is not None:
-            body["model"] = self._model
-        async with self._turn:
-            if self._circuit.is_open:
-                raise self._circuit.refusal()
-            answer = await self._client.post(
-                "/tokenize", joined([json.dumps(body, ensure_ascii=False)])
-            )
-        count = answer.get("count")
-        if not isinstance(count, int):
-            raise ModelUnavailable("The endpoint's /tokenize gave no count.")
-        return count
-
-
 class Remembered(TokenCounter):
     """Another counter's counts of the texts used last: a prompt's head is the same turn after turn."""
 
@@ -196,6 +121,11 @@ class Remembered(TokenCounter):
         self._inner = inner
         self._most = texts
         self._known: OrderedDict[bytes, int] = OrderedDict()
+
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return self._inner.is_exact
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
@@ -212,46 +142,13 @@ class Remembered(TokenCounter):
             self._known.popitem(last=False)
         return [found[key] for key in keys]
 
+    def known(self, text: str) -> int | None:
+        """The count of a text that was counted lately; None for any other."""
+        return self._known.get(_key(text))
+
     @override
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-class EndpointOrBound(TokenCounter):
-    """Asks the endpoint, and takes the bound in bytes where that can't be: it never fails.
-
-    So a message can be counted and stored while the model is down.
-    """
-
-    def __init__(
-        self, endpoint: Endpoint, model: str | None, circuit: Circuit | None = None
-    ) -> None:
-        """Make it. `model`: what the endpoint calls the model; None lets it choose."""
-        quick = replace(endpoint, timeout=min(5, endpoint.timeout), max_retries=0)
-        self._asked = Remembered(EndpointTokenizer(quick, model, circuit=circuit))
-        self._bound = ByteBound()
-        self._has_tokenize = True
-
-    @property
-    @override
-    def expected_scale(self) -> float:
-        return (self._asked if self._has_tokenize else self._bound).expected_scale
-
-    @override
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        if self._has_tokenize:
-            try:
-                return await self._asked.count(texts)
-            except ModelRejected:
-                self._has_tokenize = False
-                logger.info("The endpoint has no /tokenize: tokens are bounded by bytes.")
-            except ModelError as error:
-                logger.info("Tokens are bounded by bytes for now: %s", error.message)
-        return await self._bound.count(texts)
-
-    @override
-    async def aclose(self) -> None:
-        await self._asked.aclose()
 
 
 def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
@@ -260,8 +157,3 @@ def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
 
 def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
-
-
-def _without_v1(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")))

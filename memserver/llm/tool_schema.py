@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
@@ -21,6 +20,7 @@ from memserver.errors import InvalidInput, ProtocolViolation
 from memserver.llm.bounded_schema import check_bounds, check_is_schema
 from memserver.llm.bounded_validator import BoundedValidator
 from memserver.llm.control_tokens import defused, defused_schema, restored
+from memserver.llm.forgiving import forgiven, misfits
 from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
@@ -36,8 +36,6 @@ _NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dep
 _NO_REMOTE: Registry[Any] = Registry()
 """Resolves references inside a schema only: a tool's schema must not make the server fetch a URL."""
 _TOLD_AT_ONCE = 3
-_LOOKED_AT = 100
-"""Errors of one call; a list of ten thousand wrong members has as many."""
 
 
 def check_schema(spec: ToolSpec) -> None:
@@ -56,8 +54,8 @@ def check_schema(spec: ToolSpec) -> None:
 def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     """Check a call's arguments and give them back as the tool will see them.
 
-    Only lossless changes are made, to top-level arguments: see `memserver.llm.lossless`. Arguments
-    that the schema does not name are refused unless the schema says something about them.
+    Lossless changes are made, to top-level arguments (`memserver.llm.lossless`), and where they don't fit
+    then, what is of no use is left out (`memserver.llm.forgiving`).
 
     Raises:
         ProtocolViolation: they do not fit; the message tells the model what to change.
@@ -74,10 +72,10 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
             for name, value in arguments.items()
             if name in required or value is not None or not _is_left_out(validator, name)
         }
-        errors = sorted(
-            islice(validator.iter_errors(fitted), _LOOKED_AT),
-            key=lambda error: list(map(str, error.path)),
-        )
+        errors = misfits(spec, fitted, validator)
+        if errors:
+            fitted = dict(forgiven(spec, fitted, validator))
+            errors = misfits(spec, fitted, validator)
     except RecursionError as error:
         raise ProtocolViolation(
             f"The arguments of {spec.name} nest too deep. Make a simpler call."
@@ -98,6 +96,11 @@ def native_tools_json(tools: Sequence[ToolSpec]) -> str:
     keys, `oneOf`) is sent as it is, without `strict`.
     """
     return _native_tools(_keys(tools))
+
+
+def native_tools_text(tools: Sequence[ToolSpec]) -> str:
+    """The same as chat templates show it to the model: with blanks, and characters as they are."""
+    return _native_text(_keys(tools))
 
 
 def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
@@ -174,6 +177,11 @@ _text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an en
 @lru_cache(maxsize=256)
 def _native_tools(keys: tuple[_Key, ...]) -> str:
     return json.dumps([_native_tool(spec) for spec in _specs(keys)], separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _native_text(keys: tuple[_Key, ...]) -> str:
+    return json.dumps(json.loads(_native_tools(keys)), ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)

@@ -1,27 +1,26 @@
-"""The wire form of prompts, and what is read out of a chat completion's answer.
+"""The wire form of prompts.
 
 Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
 in it is `defused`, whoever wrote it. A policy that is trained for JSON mode must be trained on
-`json_messages`. Leaves sending to `endpoint`, and finding the call to `reply_parser`.
+`json_messages`. Leaves sending to `openai_compatible`, the order of roles to `roles`, and what is read out
+of an answer to `answers`.
 """
 
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from memserver.llm.call_ids import nine_characters
 from memserver.llm.control_tokens import defused
 from memserver.llm.profile import Roles, SystemRole
-from memserver.llm.reply_parser import RawCall, RawReply
+from memserver.llm.provider_fields import with_call_fields, with_message_fields
+from memserver.llm.roles import alternating, system_folded
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec, Usage
+from memserver.messages import JsonObject, PromptMessage, ProviderFields, ToolCall, ToolSpec
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
 front of it, so it can't be taken for one."""
-MOST_CALLS = 1000
-"""That are read of one event: the first one counts."""
 NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
@@ -46,7 +45,16 @@ ANY = MessageRules()
 
 def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
     """The prompt for native tool calling."""
-    return [_native(message, first=index == 0) for index, message in enumerate(prompt)]
+    if rules.roles == "any":
+        sent = [_native(each, rules, first=index == 0) for index, each in enumerate(prompt)]
+    else:
+        sent = [
+            _native(each, rules, first=index == 0)
+            if each.call is None or _is_paired(prompt, index)
+            else _as_json(each, first=index == 0)
+            for index, each in enumerate(prompt)
+        ]
+    return _by_rules(sent, rules)
 
 
 def json_messages(
@@ -58,14 +66,13 @@ def json_messages(
     else. Prose beside a call is left out: the answer's schema has no place for it.
     """
     messages = [_as_json(message, first=index == 0) for index, message in enumerate(prompt)]
-    if not tools:
-        return messages
-    told = tools_as_text(tools)
-    if messages and messages[0]["role"] == "system":
-        messages[0]["content"] += f"\n\n{told}"
-    else:
-        messages.insert(0, {"role": "system", "content": told})
-    return messages
+    if tools:
+        told = tools_as_text(tools)
+        if messages and messages[0]["role"] == "system":
+            messages[0]["content"] += f"\n\n{told}"
+        else:
+            messages.insert(0, {"role": "system", "content": told})
+    return _by_rules(messages, rules)
 
 
 def call_as_json(call: ToolCall) -> str:
@@ -73,106 +80,48 @@ def call_as_json(call: ToolCall) -> str:
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
-def raw_reply(answer: Mapping[str, Any]) -> RawReply:
-    """The reply in an answer that came whole. Anything of an unexpected type counts as absent."""
-    choice = _mapping(_first(answer.get("choices")))
-    message = _mapping(choice.get("message"))
-    calls = message.get("tool_calls")
-    functions = (
-        [_mapping(_mapping(call).get("function")) for call in calls or ()]
-        if isinstance(calls, list)
-        else []
-    )
-    return RawReply(
-        content=_text(message.get("content")),
-        calls=tuple(
-            RawCall(function.get("name"), function.get("arguments")) for function in functions
-        ),
-        reasoning=_reasoning(message),
-        finish_reason=_text(choice.get("finish_reason")),
-    )
+def _by_rules(messages: list[JsonObject], rules: MessageRules) -> list[JsonObject]:
+    if rules.roles == "alternating":
+        messages = alternating(messages)
+    return system_folded(messages) if rules.system_role == "user" else messages
 
 
-def usage_of(answer: Mapping[str, Any]) -> Usage:
-    """The tokens in an answer, or in the last event of a stream."""
-    usage = _mapping(answer.get("usage"))
-    details = _mapping(usage.get("prompt_tokens_details"))
-    return Usage(
-        _number(usage.get("prompt_tokens")),
-        _number(usage.get("completion_tokens")),
-        _number(details.get("cached_tokens")),
-    )
+def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
+    """Whether a call has its result right after it, or a result its call before it."""
+    step = 1 if prompt[index].role == "assistant" else -1
+    call, other = prompt[index].call, prompt[index + step : index + step + 1]
+    roles = {prompt[index].role, *(each.role for each in other)}
+    return roles == {"assistant", "tool"} and _id_of(other[0].call) == _id_of(call)
 
 
-class StreamedReply:
-    """Puts the events of a stream together, and tells which text of the first call each brought."""
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-        self.first_name: str = ""
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: dict[int, _StreamedCall] = {}
-        self._first = sys.maxsize
-        self._finish_reason = ""
-
-    def add(self, event: Mapping[str, Any]) -> tuple[str, str]:
-        """Take an event; give the content and the first call's argument text that it brought."""
-        if event.get("usage"):
-            self.usage = usage_of(event)
-        choice = _mapping(_first(event.get("choices")))
-        delta = _mapping(choice.get("delta"))
-        self._finish_reason = _text(choice.get("finish_reason")) or self._finish_reason
-        content = _text(delta.get("content"))
-        self._content.append(content)
-        self._reasoning.append(_reasoning(delta))
-        calls = delta.get("tool_calls")
-        if not isinstance(calls, list):
-            return content, ""
-        return content, "".join(self._add_call(_mapping(call)) for call in calls[:MOST_CALLS])
-
-    def whole(self) -> RawReply:
-        """The reply, when the stream has ended."""
-        return RawReply(
-            content="".join(self._content),
-            calls=tuple(
-                RawCall(call.name, "".join(call.arguments))
-                for _, call in sorted(self._calls.items())
-            ),
-            reasoning="".join(self._reasoning),
-            finish_reason=self._finish_reason,
-        )
-
-    def _add_call(self, call: Mapping[str, Any]) -> str:
-        index = _number(call.get("index"))
-        known = self._calls.setdefault(index, _StreamedCall())
-        function = _mapping(call.get("function"))
-        known.name += _text(function.get("name"))
-        brought = function.get("arguments")
-        text = brought if isinstance(brought, str) else _dumps(brought) if brought else ""
-        known.arguments.append(text)
-        self._first = min(self._first, index)
-        if index != self._first:
-            return ""
-        self.first_name = known.name
-        return text
+def _id_of(call: ToolCall | None) -> str | None:
+    return call.id if call is not None else None
 
 
-@dataclass(slots=True)
-class _StreamedCall:
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-
-
-def _native(message: PromptMessage, *, first: bool) -> JsonObject:
+def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> JsonObject:
     call, text = message.call, defused(message.text)
     if message.role == "tool" and call is not None:
-        return {"role": "tool", "tool_call_id": call.id, "content": text}
-    if message.role == "assistant" and call is not None:
-        function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
-        asked = [{"id": call.id, "type": "function", "function": function}]
-        return {"role": "assistant", "content": text, "tool_calls": asked}
-    return _plain(message, first=first)
+        return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
+    if message.role != "assistant":
+        return _plain(message, first=first)
+    fields = _sent_back(message, rules)
+    if call is None:
+        plain = _plain(message, first=first)
+        return plain if fields is None else with_message_fields(plain, fields)
+    function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
+    asked = {"id": nine_characters(call.id), "type": "function", "function": function}
+    beside = text if rules.roles == "any" else ""  # Mistral has text or calls in a message
+    if fields is None:
+        return {"role": "assistant", "content": beside, "tool_calls": [asked]}
+    calls = [with_call_fields(asked, fields)]
+    return with_message_fields(
+        {"role": "assistant", "content": beside, "tool_calls": calls}, fields
+    )
+
+
+def _sent_back(message: PromptMessage, rules: MessageRules) -> ProviderFields | None:
+    fields = message.fields
+    return fields if fields is not None and fields.model == rules.fields_of else None
 
 
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
@@ -188,29 +137,6 @@ def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
         return {"role": "user", "content": f"{NOTICE_MARK}{defused(message.text)}"}
     return {"role": message.role, "content": defused(message.text)}
-
-
-def _reasoning(message: Mapping[str, Any]) -> str:
-    return _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
-
-
-def _text(value: object) -> str:
-    """A text; of a list of content parts, the texts of its parts."""
-    if isinstance(value, list):
-        return "".join(_text(_mapping(part).get("text")) for part in value)
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _first(values: object) -> object:
-    return values[0] if isinstance(values, Sequence) and values else None
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call

@@ -7,14 +7,32 @@ are stored as our counter gave them; a budget is in the model's own tokens, by a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memserver.messages import Message
 
-WARN_AT = 0.7
-COMPACT_AT = 0.9
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How full a prompt is: both the share of the prompt that is taken, and that of the queue's room.
+
+    Where instructions and tools take most of a small window, the prompt is nearly full before anything was said.
+    """
+
+    of_prompt: float
+    of_room: float
+
+
+WARN_AT = Mark(0.7, 0.5)
+COMPACT_AT = Mark(0.9, 0.8)
 """From here on a queue is made shorter behind the user's back, so that the next message finds room."""
 EVICT_SHARE = 0.5
+LEAST_OUTPUT, LEAST_QUEUE = 256, 384
+"""Tokens that output and queue have, where a small window has hardly room for both."""
+LONG = 256
+LEAST_OF_LONG = 0.85
+"""A scale below this comes from many short messages, around which templates put less than is counted. A message
+of more than 256 tokens is no such one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +41,21 @@ class Budget:
 
     Attributes:
         window: what the model can see, prompt and output together.
-        reserved: for the output.
+        wanted: for the output.
         fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
         scale: the model's tokens for each one that we counted.
     """
 
     window: int
-    reserved: int
+    wanted: int
     fixed: int
     scale: float = 1.0
+
+    @property
+    def reserved(self) -> int:
+        """For the output: less than is wanted where the queue would have hardly any room."""
+        left = self.window - self.fixed - LEAST_QUEUE
+        return max(min(self.wanted, LEAST_OUTPUT), min(self.wanted, left))
 
     @property
     def capacity(self) -> int:
@@ -51,16 +75,19 @@ class Budget:
     @property
     def largest_counted(self) -> int:
         """The same in tokens as we count them."""
-        return int(self.largest / self.scale)
+        return int(self.largest / max(self.scale, LEAST_OF_LONG))
 
     def shown(self, message: Message) -> int:
         """Tokens of a message as the prompt shows it."""
-        return min(scaled(message.tokens, self.scale), self.largest)
+        return min(self._tokens(message), self.largest)
 
     def used(self, queue: Sequence[Message]) -> int:
         """Tokens of the whole prompt with this queue."""
-        largest, scale = self.largest, self.scale  # once: this is asked several times in each step
-        return self.fixed + sum(min(scaled(each.tokens, scale), largest) for each in queue)
+        largest, tokens = (
+            self.largest,
+            self._tokens,
+        )  # once: this is asked several times in each step
+        return self.fixed + sum(min(tokens(each), largest) for each in queue)
 
     def fits(self, queue: Sequence[Message]) -> bool:
         """Whether the prompt with this queue leaves the output its room."""
@@ -68,11 +95,25 @@ class Budget:
 
     def under_pressure(self, queue: Sequence[Message]) -> bool:
         """Whether the agent should save what matters before it is evicted."""
-        return self.used(queue) >= WARN_AT * self.capacity
+        return self._reaches(WARN_AT, queue)
 
     def over_target(self, queue: Sequence[Message]) -> bool:
         """Whether the next message may find no room."""
-        return self.used(queue) >= COMPACT_AT * self.capacity
+        return self._reaches(COMPACT_AT, queue)
+
+    def rescaled(self, scale: float) -> "Budget":
+        """The same by another scale."""
+        return replace(self, fixed=scaled(self.fixed, scale / self.scale), scale=scale)
+
+    def _tokens(self, message: Message) -> int:
+        scale = self.scale if message.tokens <= LONG else max(self.scale, LEAST_OF_LONG)
+        return scaled(message.tokens, scale)
+
+    def _reaches(self, mark: Mark, queue: Sequence[Message]) -> bool:
+        used = self.used(queue)
+        return (
+            used >= mark.of_prompt * self.capacity and used - self.fixed >= mark.of_room * self.room
+        )
 
 
 def scaled(counted: int, scale: float) -> int:

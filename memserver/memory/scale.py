@@ -1,15 +1,15 @@
 """How many tokens the model sees for each one that we count, learnt from the usage that it reports.
 
-Our count may be a bound in bytes, and a chat template adds what only the endpoint knows. The prompt as a
-whole is compared, so the scale holds for prompts like the last one; what is new in the next is little.
+Our count may be an estimate, and a chat template adds what only the endpoint knows. The prompt as a whole is
+compared, so the scale holds for prompts like the last one; what is new in the next is little.
 """
 
 MARGIN = 1.03
 """A learnt scale lies above what was seen, so that the next few messages may be denser."""
 SLACK = 1.06
 """Up to here above what was seen the scale stays: shown texts and the prefix cache stay with it."""
-LEAST, MOST = 0.1, 4.0
-"""No tokenizer packs ten bytes of prose into a token; usage below leaves out what was cached."""
+LEAST, MOST = 0.25, 4.0
+"""No estimate is four times too high; usage below that leaves out what was cached."""
 
 
 def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False) -> float | None:
@@ -22,7 +22,8 @@ def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False)
         counted: our count of that prompt.
         seen: what the endpoint says of it, cached tokens included; 0 if it didn't say.
         exact: whether texts are counted in the model's own tokens. Then only short ones are counted too high,
-            and a scale below one, learnt of many of those, would count the next long one too low.
+            and a scale below one, learnt of many of those, would count the next long one too low. One that
+            was learnt of estimates stays: a change of who counts alone must not fill the prompt.
     """
     if counted <= 0 or seen < LEAST * counted:
         return scale
@@ -31,7 +32,7 @@ def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False)
         return scale
     wanted = ratio * MARGIN
     found = _rounded(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
-    return max(found, 1.0) if exact else found
+    return max(found, min(1.0, scale or 1.0)) if exact else found
 
 
 def after_overflow(scale: float, counted: int, capacity: int) -> float:

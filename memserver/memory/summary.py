@@ -68,7 +68,7 @@ class Summarizer:
         self._model = model
         self._prompts = prompts
         self._zone = zone
-        self._learnt = scale
+        self._scale = scale or 1.0
         self._method = method
 
     async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
@@ -151,10 +151,6 @@ class Summarizer:
             PromptMessage("system", self._prompts.render("summary.md", words=words)),
             PromptMessage("user", request),
         ]
-
-    @property
-    def _scale(self) -> float:
-        return self._learnt or self._model.expected_scale
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         """The summariser's tokens of each text."""

@@ -1,45 +1,48 @@
 """The connection to an OpenAI-compatible endpoint: bytes of JSON out, plain values back.
 
-Owns HTTP: connections, time limits, retries, proxies, server-sent events. Leaves the errors of them to
-`endpoint_errors`, and what is asked and what an answer means to those who ask: `llm` and `embeddings`.
-aiohttp is used bare, since a client between would cost more than all else in a call.
+Owns HTTP: connections, time limits, retries. Leaves what answers mean to `streams` and `errors`, addresses to
+`addresses`, and what is asked to those who ask: `llm` and `embeddings`. aiohttp is used bare, since a client between
+would cost more than all else in a call.
 """
 
 import asyncio
 import io
-import json
 import math
 import random
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
-from typing import Any
-from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 
-from memserver.errors import ModelError, ModelTimeout, ModelUnavailable, SetupError
+from memserver.errors import (
+    ModelAnswerTooLarge,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    SetupError,
+)
 from memserver.messages import JsonObject
+from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
+from memserver.openai_http.asking import asked_for, asked_until
 from memserver.openai_http.circuit import Attempt, Circuit
 from memserver.openai_http.errors import (
     FOREIGN,
-    STREAMED,
     StatusError,
-    not_json,
     raise_if_error,
     read_at_most,
     status_error,
-    too_large,
-    translated,
 )
+from memserver.openai_http.model_list import cards_in
+from memserver.openai_http.proxies import proxy_of
+from memserver.openai_http.streams import drain, parsed, read_stream
+from memserver.openai_http.translation import not_json, too_large, translated
 
 AGENT_HEADER = "X-Memserver-Agent"
 """For which agent something is asked, if the endpoint is to be told."""
-_asking_for: ContextVar[str] = ContextVar("asking_for", default="")
 
 _LOST = (
     aiohttp.ClientOSError,
@@ -53,10 +56,12 @@ _CONNECT_SECONDS, _LIST_SECONDS = 10, 15
 """For a connection; for the list of models, which nothing has to be computed for."""
 _IDLE_SECONDS = 4
 """How long an unused connection is kept: uvicorn, and so vLLM, drops it after five."""
-_FIRST_PAUSE, _LONGEST_PAUSE, _DRAIN_SECONDS = 0.5, 8.0, 0.25
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _INLINE = 2**20
 """Bytes of a body that go out in one piece; aiohttp wants longer ones as a file."""
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "memserver"}
+_Answer = TypeVar("_Answer")
+_Batches = AsyncGenerator[list[JsonObject], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +69,18 @@ class Endpoint:
     """Where an endpoint is and how it is spoken to.
 
     Attributes:
-        base_url: ending in /v1.
+        base_url: in any form that `addresses.read_address` understands.
         api_key: empty where none is wanted.
         timeout: seconds for a whole answer, from the request to the last byte, retries and the pauses
             between them included.
-        max_retries: after a failed connection, a 5xx, 429 or 408, before anything was answered.
+        max_retries: after a failed connection, a 5xx, 429 or 408, or while the model loads, before anything was
+            answered.
         title: what errors call it.
         variables: how the settings' names start that hints tell of.
         remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
         connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
         told_agent: requests name the agent that they are made for, in AGENT_HEADER.
+        beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
         most_bytes: of an answer, and of one event of a stream.
         most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
     """
@@ -87,18 +94,40 @@ class Endpoint:
     remedy: str = ""
     connections: int = 100
     told_agent: bool = False
+    beside_v1: bool = False
     most_bytes: int = 8_000_000
     most_values: int = 500_000
 
+    def address(self) -> tuple[Address, dict[str, str]]:
+        """Where its routes lie, and the headers with its key. Raises SetupError where either can't be."""
+        name = self.variables
+        try:
+            address = read_address(self.base_url)
+        except ValueError as error:
+            raise SetupError(
+                f"The address of the {self.title} is no URL: {error}.",
+                hint=f"Set {name}_BASE_URL to an address such as http://host:port/v1.",
+            ) from error
+        try:
+            headers = key_headers(address, read_key(self.api_key))
+        except ValueError as error:
+            raise SetupError(
+                f"The key of the {self.title} can't be sent: {error}.",
+                hint=f"Copy the key into {name}_API_KEY again, and nothing else.",
+            ) from error
+        return address.beside() if self.beside_v1 else address, headers
 
-@contextmanager
-def asking_for(agent: str) -> Iterator[None]:
-    """What is asked of endpoints in this block is asked for this agent."""
-    token = _asking_for.set(agent)
-    try:
-        yield
-    finally:
-        _asking_for.reset(token)
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    body: bytes | None = None
+    retries_refusals: bool = True
+    """Whether a 5xx, 429 or 408 is tried again, and not only a connection."""
+
+
+_LIST = _Request("GET", "/models", retries_refusals=False)
 
 
 class EndpointClient:
@@ -112,61 +141,51 @@ class EndpointClient:
             circuit: is told how requests end, and asked before each; None lets all through.
 
         Raises:
-            SetupError: the address is no URL, or the proxy in front of it is of an unknown kind.
+            SetupError: the address is no URL, the key can't be sent, or the proxy in front is of an unknown kind.
         """
         self._endpoint = endpoint
-        self._base = endpoint.base_url.rstrip("/")
-        self._headers = dict(_HEADERS)
+        self._address, key = endpoint.address()
+        self._headers = _HEADERS | key
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._circuit = circuit or Circuit(failures=sys.maxsize)
-        try:
-            parts = urlsplit(self._base)
-            self._proxy = _proxy(parts)
-        except ValueError as error:
-            raise SetupError(
-                f"The address of the {endpoint.title} is no URL: {error}",
-                hint=f"Mend {endpoint.variables}_BASE_URL: http://host:port/v1.",
-            ) from error
-        if endpoint.api_key and parts.username is None:
-            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        self._proxy = proxy_of(urlsplit(self._address.base))
 
     async def models(self) -> list[JsonObject] | None:
-        """The cards of the models that the endpoint lists; None where it has no such list.
+        """The cards of the models that the endpoint lists; None where it has no list that can be read.
+
+        Whatever the list is, it says nothing of whether the models answer: the circuit doesn't hear of it.
 
         Raises:
-            ModelError: of the kind that `translated` says, or the circuit is open.
+            ModelError: no connection, no answer in time, a key that is refused (401), or the circuit is open.
         """
-        with self._attempt():
-            return await self._models()
+        self._circuit.refuse_if_open()
+        try:
+            return await self._listed()
+        except ModelAnswerTooLarge:
+            return None
+        except ModelError as error:
+            if _status_of(error) in {None, 401}:
+                raise
+            return None
 
     async def check(self) -> list[JsonObject] | None:
         """As `models`, but asked whatever the circuit says; an answer closes it.
 
         Raises:
-            ModelError: of the kind that `translated` says; it tells of the outage, if there is one.
+            ModelError: as `models`, and a server's own fault (5xx); it tells of the outage, if there is one.
         """
         try:
-            cards = await self._models()
+            cards = await self._listed()
         except ModelError as error:
-            if story := self._circuit.story():
-                raise type(error)(f"{error.message} {story}", hint=error.hint) from error
-            raise
+            status = _status_of(error)
+            if status is None or status in {401, 408} or status >= 500:
+                if story := self._circuit.story():
+                    raise type(error)(f"{error.message} {story}", hint=error.hint) from error
+                raise
+            cards = None
         self._circuit.seen_up()
         return cards
-
-    async def _models(self) -> list[JsonObject] | None:
-        async with self._limits(_LIST_SECONDS) as limit:
-            try:
-                content = await self._whole("GET", "/models", None, limit)
-            except StatusError as error:
-                if error.status == 404:
-                    return None
-                raise
-        listed = self._object(content).get("data")
-        if not isinstance(listed, list):
-            raise not_json(self._endpoint)
-        return [card for card in listed if isinstance(card, dict)]
 
     async def post(self, path: str, body: bytes) -> JsonObject:
         """Send JSON and wait for a JSON object.
@@ -176,8 +195,7 @@ class EndpointClient:
         """
         with self._attempt():
             async with self._limits() as limit:
-                content = await self._whole("POST", path, body, limit)
-            return self._object(content)
+                return await self._answer(_Request("POST", path, body), limit, self._object)
 
     async def command(self, path: str, body: bytes) -> None:
         """Send JSON to what answers a success in any form, which is not looked at.
@@ -186,34 +204,28 @@ class EndpointClient:
             ModelError: of the kind that `translated` says.
         """
         async with self._limits() as limit:
-            await self._whole("POST", path, body, limit)
+            await self._answer(_Request("POST", path, body), limit, self._content)
 
     async def stream(self, path: str, body: bytes) -> AsyncGenerator[JsonObject, None]:
         """Send JSON and give the JSON objects of the event stream as they come.
 
+        An answer that came whole instead is one object.
+
         Raises:
-            ModelError: of the kind that `translated` says, or the circuit is open.
+            ModelError: of the kind that `translated` says, no answer came, it ended early, or the circuit is open.
         """
-        parser = EventParser()
-        most, received = self._endpoint.most_bytes, 0
+        request = _Request("POST", path, body)
         with self._attempt() as attempt:
-            async with (
-                self._limits() as limit,
-                await self._opened("POST", path, body, limit) as response,
-            ):
-                async for chunk in response.content.iter_any():
-                    received += len(chunk)
-                    if received > STREAMED * most or parser.waiting + len(chunk) > most:
-                        raise too_large(self._endpoint)
-                    for data in parser.feed(chunk):
-                        if data.startswith(b"[DONE]"):
-                            await _drain(response)
-                            return
-                        event = self._parsed(data)
-                        if isinstance(event, dict):
-                            raise_if_error(event)
-                            attempt.answered()
+            async with self._limits() as limit:
+                response, first, more = await self._answer(request, limit, self._begun)
+                async with response, aclosing(more):
+                    for event in first:
+                        attempt.answered()
+                        yield event
+                    async for events in more:
+                        for event in events:
                             yield event
+                    await drain(response)
 
     async def aclose(self) -> None:
         """Give back the connections; what is still asked fails."""
@@ -249,50 +261,92 @@ class EndpointClient:
         except (StatusError, *FOREIGN) as error:
             raise translated(endpoint, error) from error
 
-    async def _whole(
-        self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
-    ) -> bytes:
-        async with await self._opened(method, path, body, limit) as response:
-            content = await read_at_most(response, self._endpoint.most_bytes)
-            if content is None:
-                raise too_large(self._endpoint)
-            return content
-
-    async def _opened(
-        self, method: str, path: str, body: bytes | None, limit: asyncio.Timeout
-    ) -> aiohttp.ClientResponse:
-        """A success of which nothing but the head was read; until then it may be tried again."""
+    async def _answer(
+        self,
+        request: _Request,
+        limit: asyncio.Timeout,
+        read: Callable[[aiohttp.ClientResponse], Awaitable[_Answer]],
+    ) -> _Answer:
+        """What is read of a success. It is asked for again unless a part of it came."""
         tried = 0
         while True:
             try:
-                return await self._tried(method, path, body)
+                response = await self._tried(request)
             except (StatusError, *_LOST) as error:
-                pause = self._pause(error, tried)
-                end = limit.when()
-                if pause is None or (end and asyncio.get_running_loop().time() + pause >= end):
-                    raise
+                failure: Exception = error
+            else:
+                try:
+                    return await read(response)
+                except StatusError as error:  # with 200
+                    failure = error
+            pause = self._pause(request, failure, tried)
+            if pause is None or not _is_time_for(pause, limit):
+                raise failure
             await asyncio.sleep(pause)
             tried += 1
 
-    async def _tried(self, method: str, path: str, body: bytes | None) -> aiohttp.ClientResponse:
+    async def _tried(self, request: _Request) -> aiohttp.ClientResponse:
+        """A success of which nothing but the head was read."""
         if self._closed:
             raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
         session = self._session or self._open_session()
+        body = request.body
         data = io.BytesIO(body) if body is not None and len(body) > _INLINE else body
-        agent = _asking_for.get() if self._endpoint.told_agent else ""
+        agent = asked_for.get() if self._endpoint.told_agent else ""
         headers = {AGENT_HEADER: agent} if agent else None
-        response = await session.request(method, self._base + path, data=data, headers=headers)
+        url = self._address.of(request.path)
+        response = await session.request(request.method, url, data=data, headers=headers)
         if 200 <= response.status < 300:
             return response
         async with response:
             raise await status_error(response)
 
-    def _pause(self, error: Exception, tried: int) -> float | None:
+    async def _content(self, response: aiohttp.ClientResponse) -> bytes:
+        async with response:
+            content = await read_at_most(response, self._endpoint.most_bytes)
+        if content is None:
+            raise too_large(self._endpoint)
+        return content
+
+    async def _object(self, response: aiohttp.ClientResponse) -> JsonObject:
+        content = await self._content(response)
+        try:
+            value = parsed(content, self._endpoint)
+        except (ValueError, RecursionError) as error:
+            raise not_json(self._endpoint, content, response.status) from error
+        first = value[0] if isinstance(value, list) and value else value  # as Google wraps errors
+        if isinstance(first, dict):
+            raise_if_error(first)
+        if not isinstance(value, dict):
+            raise not_json(self._endpoint, content, response.status)
+        return value
+
+    async def _begun(
+        self, response: aiohttp.ClientResponse
+    ) -> tuple[aiohttp.ClientResponse, list[JsonObject], _Batches]:
+        """A stream of which the first objects came, so that an error in their place is known."""
+        more = read_stream(response, self._endpoint)
+        try:
+            return response, await anext(more, []), more
+        except BaseException:
+            response.close()
+            raise
+
+    async def _listed(self) -> list[JsonObject] | None:
+        async with self._limits(_LIST_SECONDS) as limit:
+            content = await self._answer(_LIST, limit, self._content)
+        try:
+            return cards_in(parsed(content, self._endpoint))
+        except (ValueError, RecursionError):
+            return None
+
+    def _pause(self, request: _Request, error: Exception, tried: int) -> float | None:
         """Seconds to wait before it is tried again; None where that is not to be done."""
         if tried >= self._endpoint.max_retries or isinstance(error, aiohttp.ClientSSLError):
             return None
         if isinstance(error, StatusError):
-            if type(translated(self._endpoint, error)) not in {ModelUnavailable, ModelTimeout}:
+            passing = type(translated(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
+            if not (passing and request.retries_refusals):
                 return None
             if error.retry_after is not None:
                 return error.retry_after
@@ -315,51 +369,6 @@ class EndpointClient:
         )
         return self._session
 
-    def _parsed(self, content: bytes) -> Any:  # noqa: ANN401 - it is JSON
-        if sum(map(content.count, (b",", b":", b"[", b"{"))) > self._endpoint.most_values:
-            raise too_large(self._endpoint)
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise not_json(self._endpoint) from error
-
-    def _object(self, content: bytes) -> JsonObject:
-        value = self._parsed(content)
-        if not isinstance(value, dict):
-            raise not_json(self._endpoint)
-        return value
-
-
-class EventParser:
-    """Takes the data out of server-sent events that come in pieces of any size."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-        self._after_return = False
-        self.waiting = 0
-        """Bytes, about, of an event that has not ended."""
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that end in this piece; an event without data is none."""
-        before = self._rest
-        text = before + (chunk.removeprefix(b"\n") if self._after_return else chunk)
-        self._after_return = chunk.endswith(b"\r")
-        lines = text.splitlines(keepends=True)
-        self._rest = lines.pop() if lines and not lines[-1].endswith((b"\n", b"\r")) else b""
-        found, held = [], self.waiting - len(before)
-        for ended in lines:
-            line = ended.rstrip(b"\r\n")
-            name, _, value = line.partition(b":")
-            if name.removeprefix(b"\xef\xbb\xbf") == b"data":
-                self._data.append(value.removeprefix(b" "))
-                held += len(ended)
-            elif not line:
-                found.append(b"\n".join(self._data))
-                self._data, held = [], 0
-        self.waiting = held + len(self._rest)
-        return [data for data in found if data]
-
 
 def _is_outage(error: ModelError, attempt: Attempt) -> bool:
     """Whether an error says that the endpoint is down.
@@ -370,42 +379,16 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
     """
     if isinstance(error, ModelTimeout):
         return not attempt.has_answered
-    cause = error.__cause__
-    return isinstance(error, ModelUnavailable) and getattr(cause, "status", None) != 429
+    return isinstance(error, ModelUnavailable) and _status_of(error) != 429
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end, which is near, so that the connection can be used again."""
-    with suppress(*FOREIGN):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            await read_at_most(response, _INLINE)
+def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
+    """Whether a pause ends before the request's time does, and the turn's."""
+    now = asyncio.get_running_loop().time()
+    ends = (limit.when(), asked_until.get())
+    return all(end is None or now + pause < end for end in ends)
 
 
-def _proxy(parts: SplitResult) -> str | None:
-    """The proxy that the environment, or the system, names for this address; none for this machine.
-
-    Raises ValueError where the address is no URL, SetupError for a proxy that aiohttp can't speak to.
-    """
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    if _is_here(host) or proxy_bypass(f"{host}{port}"):
-        return None
-    known = getproxies()
-    proxy = known.get(parts.scheme) or known.get("all")
-    if not proxy:
-        return None
-    scheme, separated, _ = proxy.partition("://")
-    if separated and scheme.lower() not in {"http", "https"}:
-        raise SetupError(
-            f"The proxy for {host} is of the kind {scheme}, which is not supported.",
-            hint="Name an HTTP proxy in HTTP_PROXY or HTTPS_PROXY, or the host in NO_PROXY.",
-        )
-    return proxy if separated else f"http://{proxy}"
-
-
-def _is_here(host: str) -> bool:
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return not host or host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
+def _status_of(error: ModelError) -> int | None:
+    """The status of the answer that an error stands for; None where there was none."""
+    return getattr(error.__cause__, "status", None)

@@ -1,173 +1,98 @@
-"""What goes wrong with an OpenAI-compatible endpoint: errors of HTTP and below it, as memserver's own.
+"""Errors that an OpenAI-compatible endpoint answers with, read out of every shape in which they come.
 
-Owns how the endpoints say that a prompt is too long, a model missing, a limit reached. Leaves to
-`endpoint` what is done about it.
+Owns where the words, the code and the time to wait stand in them. Leaves what they mean to `wordings`, and which
+error of memserver's stands for one to `translation`.
 """
 
 import json
 import math
-import os
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
-from memserver.errors import (
-    ContextOverflow,
-    ModelAnswerTooLarge,
-    ModelError,
-    ModelNotFound,
-    ModelRejected,
-    ModelTimeout,
-    ModelUnavailable,
-)
 from memserver.messages import JsonObject
+from memserver.openai_http.wordings import status_in
 
-_OVERFLOWS = re.compile(
-    "context_length_exceeded|exceed_context_size|maximum context length|maximum model length|"
-    "longer than the model's context|exceed context window|exceeds the available context size|"
-    "exceeds the context length|context size has been exceeded|context window exceeded|"
-    r"prompt is too long|max_new_tokens` must be <=|must have less than \d+ tokens",
-    re.IGNORECASE,
-)
-"""Of OpenAI, vLLM, SGLang, llama.cpp, llama-cpp-python, Ollama, TGI and TEI."""
-_NO_MODEL = re.compile(
-    r"model_not_found|\b(model|adapter)\b.{0,300}?(does not exist|not found)|not a valid model|"
-    r"\b(invalid|unknown)[ _]model\b|no such model",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Of OpenAI, vLLM, Ollama, llama.cpp, OpenRouter, Mistral and LiteLLM."""
-_HINTS = {
-    401: "Set {0}_API_KEY to a key that this endpoint takes.",
-    403: "The key in {0}_API_KEY may not use this model.",
-    404: "Check {0}_MODEL, and that {0}_BASE_URL ends in /v1.",
-    429: "The endpoint limits requests; they succeed again later.",
-}
 FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 """What aiohttp raises, and what is under it."""
-STREAMED = 8
-"""How many times an answer's bytes a stream may have: each token comes with an envelope."""
-_TOLD = 500
-_LOOKED_AT = 10_000
 _LONGEST_ERROR = 100_000
-
-
-class Asked(Protocol):
-    """What errors tell of an endpoint."""
-
-    @property
-    def title(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def variables(self) -> str:
-        """How the settings' names start that hints tell of."""
-        ...
-
-    @property
-    def remedy(self) -> str:
-        """What to do when it fails, instead of hints that name settings; may be empty."""
-        ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds for a whole answer."""
-        ...
-
-    @property
-    def most_bytes(self) -> int:
-        """Of an answer."""
-        ...
-
-    @property
-    def most_values(self) -> int:
-        """In an answer."""
-        ...
+_SHOWN = 200
+_DEPTH, _MOST = 10, 6
+"""How deep an error is looked into, and at how many parts of a list."""
+_WORDS = ("message", "msg", "detail", "details", "error", "error_message", "description", "title")
+"""Where an error has its words, the best first: OpenAI, FastAPI, Mistral, LM Studio, problem+json."""
+_KINDS = ("code", "type", "status", "reason", "error_type", "quotaId", "limit_source")
+_NOT_READ = ("input", "ctx", "body", "messages", "flagged_input")
+"""What the request said: FastAPI and OpenRouter repeat it."""
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
+_TOLD_WAIT = re.compile(
+    r"(?:retry|try again) (?:after|in) ((?:\d+(?:\.\d+)?(?:ms|[smhd])?)+)", re.IGNORECASE
+)
+"""Gemini, Groq, OpenAI, Azure."""
 
 
 class StatusError(Exception):
-    """An answer that is no success, or an error in the middle of a stream.
+    """An answer that is no success, or an error in the place of an answer.
 
     Attributes:
-        status: of HTTP; in a stream, the one that the error names, if it does.
+        status: of HTTP; of an error that came with 200 or in a stream, the one that it names, if it does.
         told: what the endpoint says went wrong.
-        kind: its code and type, for telling errors of one status apart.
+        kind: its codes and types, for telling errors of one status apart.
+        window: tokens of the model's window, where a field says it, as llama.cpp's does.
         retry_after: seconds that the endpoint asks to wait.
     """
 
     def __init__(
         self, status: int | None, error: object, *, retry_after: float | None = None
     ) -> None:
-        details = error if isinstance(error, dict) else {}
         self.status = status
-        self.told = str(details.get("message") or error or "it does not say why")
-        self.kind = f"{details.get('code', '')} {details.get('type', '')}"
+        self.told = _told(error) or "it does not say why"
+        self.kind = " ".join(dict.fromkeys(_kinds(error)))
+        self.window = _window(error)
+        if retry_after is None and (found := _TOLD_WAIT.search(self.told)):
+            retry_after = _duration(found[1])
         self.retry_after = retry_after
         super().__init__(self.told)
 
 
-def translated(endpoint: Asked, error: Exception) -> ModelError:
-    """The error of memserver's that an error of HTTP, or of what is under it, stands for."""
-    if isinstance(error, StatusError) and error.status is not None:
-        return _of_status(endpoint, error, error.status)
-    if isinstance(error, aiohttp.ServerTimeoutError):
-        return ModelTimeout(f"The {endpoint.title} did not answer in time.")
-    if isinstance(error, TimeoutError):
-        return ModelTimeout(
-            f"The {endpoint.title} did not answer in time, within {endpoint.timeout:g} seconds."
-        )
-    # A ClientResponseError's text has the whole URL in it, which may be a proxy's with its password.
-    told = error.message if isinstance(error, aiohttp.ClientResponseError) else _words(error)
-    return ModelUnavailable(
-        f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
-        hint=endpoint.remedy
-        or f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
-    )
+async def status_error(response: aiohttp.ClientResponse) -> StatusError:
+    """The error in an answer: its JSON in any shape, else the words of its page, else its reason."""
+    error: Any = response.reason
+    with suppress(*FOREIGN):
+        body = await read_at_most(response, _LONGEST_ERROR) or b""
+        try:
+            error = json.loads(body)
+        except (ValueError, RecursionError):
+            error = words_of(body) if not body.startswith((b"{", b"[")) else error
+    error = response.reason if error == "" else error
+    return StatusError(response.status, error, retry_after=_asked_to_wait(response.headers))
 
 
-def _words(error: Exception) -> str:
-    """What an error says, without the host and address that it names: tenants read it."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its name can't be resolved"
-    number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number is not None and number > 0 else str(error)
+def raise_if_error(answer: JsonObject) -> None:
+    """Raise the error that came with 200, or instead of an event."""
+    error = answer.get("error") or _error_of_choice(answer.get("choices"))
+    if not error and (answer.get("object") == "error" or answer.get("type") == "error"):
+        error = answer
+    if error:
+        raise StatusError(_status(error), error)
 
 
-def _of_status(endpoint: Asked, error: StatusError, status: int) -> ModelError:
-    text = f"{error.told[:_LOOKED_AT]} {error.kind[:_TOLD]}"
-    message = f"The {endpoint.title} answered {status}: {error.told[:_TOLD]}"
-    hint = endpoint.remedy or _HINTS.get(status, "").format(endpoint.variables)
-    if _OVERFLOWS.search(text):
-        return ContextOverflow(message)
-    if status in {400, 404} and _NO_MODEL.search(text):
-        return ModelNotFound(message, hint=hint)
-    if status == 408:
-        return ModelTimeout(message)
-    if status >= 500 or (status == 429 and "insufficient_quota" not in text):
-        return ModelUnavailable(message, hint=hint)
-    return ModelRejected(message, hint=hint)
-
-
-def not_json(endpoint: Asked) -> ModelUnavailable:
-    """The error of an answer that is no JSON object, or not the one that was asked for."""
-    return ModelUnavailable(
-        f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does.",
-        hint=endpoint.remedy or f"Check that {endpoint.variables}_BASE_URL ends in /v1.",
-    )
-
-
-def too_large(endpoint: Asked) -> ModelAnswerTooLarge:
-    """The error of an answer that has more bytes or values than are read."""
-    return ModelAnswerTooLarge(
-        f"The {endpoint.title} answered more than is read: {endpoint.most_bytes} bytes or "
-        f"{endpoint.most_values} values, or {STREAMED} times that in a stream.",
-        hint=endpoint.remedy or "Look at what the endpoint answers.",
-    )
+def words_of(body: bytes) -> str:
+    """What a body says that is not what was asked for: the title of a page, or its first words."""
+    text = body[:_LONGEST_ERROR].decode(errors="replace")
+    title = _TITLE.search(text)
+    words = title[1] if title and title[1].strip() else _TAGS.sub(" ", text)
+    words = " ".join(words.split())
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
 
 
 async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | None:
@@ -181,31 +106,107 @@ async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | N
     return b"".join(parts)
 
 
-async def status_error(response: aiohttp.ClientResponse) -> StatusError:
-    """The error in an answer: its `error`, or the whole where there is none, as old vLLM sends it."""
-    error: Any = response.reason
-    with suppress(*FOREIGN, RecursionError):
-        body = json.loads(await read_at_most(response, _LONGEST_ERROR) or b"")
-        error = body.get("error", body) if isinstance(body, dict) else body
-    retry_after = _seconds(response.headers.get("Retry-After", ""))
-    return StatusError(response.status, error, retry_after=retry_after)
+def _error_of_choice(choices: object) -> object:
+    """OpenRouter has the error of the provider behind it in the choice."""
+    found = (
+        (each.get("error") for each in choices if isinstance(each, dict))
+        if isinstance(choices, list)
+        else ()
+    )
+    return next(filter(None, found), None)
 
 
-def raise_if_error(event: JsonObject) -> None:
-    """Raise the error that came instead of an event; its code is the HTTP status, if any."""
-    error = event.get("error")
-    if error:
-        code = error.get("code") if isinstance(error, dict) else None
-        raise StatusError(code if isinstance(code, int) and 400 <= code < 600 else None, error)
+def _told(error: object, depth: int = _DEPTH) -> str:
+    """The words of an error; JSON in a text is read too, as gateways pass on what they got."""
+    if isinstance(error, str):
+        text = error.strip()
+        if depth and text.startswith(("{", "[")):
+            with suppress(ValueError, RecursionError):
+                return _told(json.loads(text), depth - 1) or text
+        return text
+    if not depth:
+        return ""
+    if isinstance(error, list):
+        return "; ".join(filter(None, (_told(each, depth - 1) for each in error[:_MOST])))
+    if not isinstance(error, dict):
+        return "" if error is None else str(error)
+    found = (_told(error.get(name), depth - 1) for name in _WORDS)
+    words = next(filter(None, found), "") or " ".join(_kinds(error))
+    place = ".".join(map(str, error["loc"])) if isinstance(error.get("loc"), list) else ""
+    metadata = error.get("metadata")  # OpenRouter's, of the provider behind it
+    raw = _told(metadata.get("raw"), depth - 1) if isinstance(metadata, dict) else ""
+    return ": ".join(filter(None, (place, words, raw)))
 
 
-def _seconds(retry_after: str) -> float | None:
-    """What a Retry-After asks for: a number of seconds or a date."""
-    try:
-        if retry_after.endswith("GMT"):
-            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
-        else:
-            seconds = float(retry_after)
-    except ValueError:
+def _kinds(error: object, depth: int = _DEPTH) -> Iterator[str]:
+    if not depth:
+        return
+    if isinstance(error, list):
+        for each in error[:_MOST]:
+            yield from _kinds(each, depth - 1)
+    if not isinstance(error, dict):
+        return
+    for name, value in error.items():
+        if name in _KINDS and isinstance(value, str | int):
+            yield str(value)
+        elif name not in _NOT_READ:
+            yield from _kinds(value, depth - 1)
+
+
+def _window(error: object) -> int | None:
+    """llama.cpp's n_ctx."""
+    if isinstance(error, dict):
+        inner = error.get("error")
+        window = (inner if isinstance(inner, dict) else error).get("n_ctx")
+        if type(window) is int and window > 0:
+            return window
+    return None
+
+
+def _status(error: object) -> int | None:
+    """The status that an error names: as a number, a number in text, or a code in words."""
+    if not isinstance(error, dict):
+        return status_in(str(error))
+    for name in ("status", "code", "status_code", "http_status"):
+        given = str(error.get(name))
+        if given.isdecimal() and 400 <= int(given) < 600:
+            return int(given)
+    names = (error.get(name) for name in ("code", "type", "status"))
+    in_words = (status_in(name) for name in names if isinstance(name, str))
+    return next(filter(None, in_words), None)
+
+
+def _asked_to_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from Retry-After and its kin; OpenAI's limits are looked at where one of them is used up."""
+    with suppress(KeyError, ValueError):
+        return _seconds(headers["Retry-After-Ms"]) / 1000
+    with suppress(KeyError, ValueError):
+        return _after(headers["Retry-After"])
+    resets = [
+        _duration(headers.get(f"x-ratelimit-reset-{what}", ""))
+        for what in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{what}") == "0"
+    ]
+    return max(filter(None, resets), default=None)
+
+
+def _after(retry_after: str) -> float:
+    """Of a Retry-After: a number of seconds or a date. Raises ValueError."""
+    if retry_after.endswith("GMT"):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return _seconds(retry_after)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("it is no time")
+    return max(0.0, number)
+
+
+def _duration(text: str) -> float | None:
+    """Seconds of "20", "4.77s", "6m0s" or "120ms"."""
+    parts = _TIME.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)

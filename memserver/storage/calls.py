@@ -70,7 +70,8 @@ async def lock(
     """
     await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
     cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM tool_calls c WHERE c.agent_id = %s AND c.call_id = %s",
+        f"""SELECT {_COLUMNS} FROM tool_calls c WHERE c.agent_id = %s AND c.call_id = %s
+            ORDER BY c.position DESC LIMIT 1""",
         [agent_id, call_id],
     )
     row = await cursor.fetchone()

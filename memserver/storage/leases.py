@@ -4,8 +4,9 @@ The lease lives on the agent's state row beside the turn counters, so that "is t
 "then I give it up" are one decision on one row, which a message posted meanwhile can't slip between.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -161,11 +162,13 @@ WITH held AS (
     RETURNING agent_id, tenant, lease_owner IS NULL AS released
 ), said AS (
     INSERT INTO messages
-        (agent_id, position, tenant, role, content, thought, tokens, created_at)
-    SELECT held.agent_id, m.position, held.tenant, m.role, m.content, m.thought, m.tokens, m.at
+        (agent_id, position, tenant, role, content, thought, tokens, created_at, fields)
+    SELECT held.agent_id, m.position, held.tenant, m.role, m.content, m.thought, m.tokens, m.at,
+           m.fields::jsonb
     FROM held, unnest(%(positions)s::bigint[], %(roles)s::text[], %(texts)b::text[],
-                      %(thoughts)b::text[], %(tokens)s::integer[], %(times)s::timestamptz[])
-         AS m (position, role, content, thought, tokens, at)
+                      %(thoughts)b::text[], %(tokens)s::integer[], %(times)s::timestamptz[],
+                      %(fields)b::text[])
+         AS m (position, role, content, thought, tokens, at, fields)
 ), called AS (
     INSERT INTO tool_calls
         (agent_id, position, tenant, call_id, name, arguments, state, result, epoch, finished_at,
@@ -417,6 +420,9 @@ def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
         "thoughts": [message.thought for message in messages],
         "tokens": [message.tokens for message in messages],
         "times": [message.created_at for message in messages],
+        "fields": [
+            json.dumps(asdict(message.fields)) if message.fields else None for message in messages
+        ],
         "call_positions": [position for position, _ in calls],
         "call_ids": [record.call.id for _, record in calls],
         "names": [record.call.name for _, record in calls],

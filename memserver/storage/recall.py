@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memserver.messages import CallRecord, Message, ToolCall
+from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
@@ -83,7 +83,7 @@ class RecallQuery:
 async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Message]:
     """The messages from position `start` up to, but not including, `end`."""
     cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM}
+        f"""SELECT {_COLUMNS}, m.fields FROM {_FROM}
                 AND c.position >= %(start)s AND c.position < %(end)s
             WHERE m.agent_id = %(agent_id)s AND m.position >= %(start)s AND m.position < %(end)s
             ORDER BY m.position""",
@@ -221,7 +221,10 @@ async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
 
 
 def message_from_row(row: dict[str, Any]) -> Message:
-    """Read a row of the history with the call that the message made, if any."""
+    """Read a row of the history with the call that the message made, if any.
+
+    Only a prompt needs the provider fields, which may be long: only `queue` reads them.
+    """
     call = None
     if row["call_id"] is not None:
         call = CallRecord(
@@ -240,4 +243,5 @@ def message_from_row(row: dict[str, Any]) -> Message:
         tokens=row["tokens"],
         created_at=row["created_at"],
         call=call,
+        fields=ProviderFields(**row["fields"]) if row.get("fields") else None,
     )

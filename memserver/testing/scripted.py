@@ -8,12 +8,13 @@ never waits on the clock: a step that must take its time waits for an event.
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import override
 
-from memserver.errors import ContextOverflow
+from memserver.errors import ContextOverflow, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import PlainText
@@ -167,7 +168,8 @@ class ScriptedModel(ChatModel):
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
         used = self._prompt_tokens(prompt, tools, max_tokens)
         raw = await _replied(self._rule(prompt, tools), _message_of, on_text)
-        parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
+        with _costing(Usage(used, self._count(raw.content))):
+            parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
         written = self._count(parsed.text) + self._count(json.dumps(dict(parsed.call.arguments)))
         return Reply(parsed.call, Usage(used, written), parsed.text)
 
@@ -181,7 +183,9 @@ class ScriptedModel(ChatModel):
     ) -> Written:
         self.writes.append(tuple(prompt))
         used = self._prompt_tokens(prompt, (), max_tokens)
-        text = parse_text(await _replied(self._writer(prompt), _text_of, on_text))
+        raw = await _replied(self._writer(prompt), _text_of, on_text)
+        with _costing(Usage(used, self._count(raw.content))):
+            text = parse_text(raw)
         return Written(text, Usage(used, self._count(text)))
 
     @override
@@ -199,6 +203,15 @@ class ScriptedModel(ChatModel):
                 f"but the window has {self.window}."
             )
         return used
+
+
+@contextmanager
+def _costing(usage: Usage) -> Iterator[None]:
+    try:
+        yield
+    except ProtocolViolation as violation:
+        violation.usage = usage
+        raise
 
 
 def shown(message: PromptMessage) -> str:

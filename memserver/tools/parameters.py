@@ -5,9 +5,8 @@ import json
 from memserver.errors import InvalidInput
 from memserver.llm.tool_schema import check_schema
 from memserver.memory.text import is_within
-from memserver.messages import JsonObject, ToolSpec
+from memserver.messages import RESERVED, JsonObject, ToolSpec
 from memserver.tools.registry import call_schema
-from memserver.tools.signature import RESERVED
 
 MOST_BYTES = 64_000
 

@@ -12,7 +12,6 @@ from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
-from memserver.tools.signature import RESERVED as RESERVED
 from memserver.tools.signature import read_signature
 
 THOUGHT = {
@@ -226,6 +225,7 @@ def make_tool(
         signature.name,
         signature.description,
         call_schema(signature.schema, heartbeat=heartbeat),
+        forgiving=kind == "memory",
     )
     return Tool(spec, function, transactional, kind)
 
@@ -238,7 +238,7 @@ def idle_tool(name: str, description: str) -> Tool:
 
     thought = {**THOUGHT, "maxLength": IDLE_THOUGHT}
     schema = {"type": "object", "properties": {"inner_thought": thought}}
-    spec = ToolSpec(name, description, {**schema, "additionalProperties": False})
+    spec = ToolSpec(name, description, {**schema, "additionalProperties": False}, forgiving=True)
     return Tool(spec, nothing, transactional=True, kind="memory")
 
 
@@ -300,7 +300,7 @@ def _styled(spec: ToolSpec, style: SpecStyle) -> ToolSpec:
             if isinstance(schema, dict) and schema.get("type") == "string":
                 longest = min(schema.get("maxLength", style.longest_text), style.longest_text)
                 properties[name] = {**schema, "maxLength": longest}
-    return ToolSpec(spec.name, spec.description, {**spec.parameters, "properties": properties})
+    return replace(spec, parameters={**spec.parameters, "properties": properties})
 
 
 def _narrowed(spec: ToolSpec, enums: Mapping[str, Sequence[str]]) -> ToolSpec:
@@ -310,4 +310,4 @@ def _narrowed(spec: ToolSpec, enums: Mapping[str, Sequence[str]]) -> ToolSpec:
         return spec
     for name in changed:
         properties[name] = {**properties[name], "enum": list(enums[name])}
-    return ToolSpec(spec.name, spec.description, {**spec.parameters, "properties": properties})
+    return replace(spec, parameters={**spec.parameters, "properties": properties})

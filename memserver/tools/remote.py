@@ -78,7 +78,7 @@ def _delivery(
         "call_id": context.call_id,
     }
     return Delivery(
-        id=context.call_id,
+        id=f"{context.agent_id}:{context.call_id}",
         url=definition.url,
         secret=definition.secret,
         body=json.dumps(body, ensure_ascii=False).encode(errors="replace"),

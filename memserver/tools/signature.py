@@ -22,12 +22,10 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from memserver.errors import SetupError, ToolError
-from memserver.messages import JsonObject
+from memserver.messages import RESERVED, JsonObject
 
 TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What OpenAI's API takes as a tool's name."""
-RESERVED = ("inner_thought", "request_heartbeat")
-"""Parameters that every call has beside the tool's own."""
 _TOLD_AT_ONCE = 3
 
 

@@ -19,6 +19,7 @@ from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import MemserverError, SetupError
+from memserver.llm.profile import profile_of
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, Documents
@@ -49,7 +50,13 @@ from memserver.tools.schedule import schedule_tool
 from memserver.tools.toolbox import Toolbox
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
-from memserver.wiring.providers import Models, OtherEmbedders, embedding_model, make_embedder
+from memserver.wiring.providers import (
+    Models,
+    OtherEmbedders,
+    check_addresses,
+    embedding_model,
+    make_embedder,
+)
 
 SHORTEST_IDLE = 5
 """Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
@@ -101,11 +108,11 @@ class Services:
     async def _ask_model(self) -> str:
         model = self.faculties.models.get(None)
         await model.check()
-        return model.name
+        return ", ".join(map(str, filter(None, [model.name, model.profile])))
 
     async def _ask_embedder(self) -> str:
         await self.archival.embedder.check()
-        return self.archival.embedder.model
+        return self.archival.embedder.describe()
 
 
 def check_settings(settings: Settings) -> None:
@@ -115,6 +122,8 @@ def check_settings(settings: Settings) -> None:
         SetupError: something is missing, or names what is not there.
     """
     embedding_model(settings)
+    profile_of(settings.llm_profile)
+    check_addresses(settings)
     python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)
@@ -355,7 +364,7 @@ async def _check(name: str, asked: Awaitable[str]) -> Check:
     try:
         return Check(name, True, await asked)
     except MemserverError as error:
-        return Check(name, False, error.message)
+        return Check(name, False, f"{error.message} {error.hint}".strip())
 
 
 def _worker_name() -> str:

@@ -126,8 +126,8 @@ class _Recording(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self._inner.expected_scale
+    def counts_exactly(self) -> bool:
+        return self._inner.counts_exactly
 
     @override
     async def context_window(self) -> int:

@@ -21,6 +21,7 @@ from typing_extensions import override
 from memserver.llm.modes import PROBE
 from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.messages import JsonObject
+from memserver.openai_http.addresses import Address, read_address
 from memserver.openai_http.client import AGENT_HEADER
 from memserver_evals.systems.parts import TIMEOUT, ask_part
 from memserver_evals.task import Exchange
@@ -62,7 +63,7 @@ class RemoteRecorder(Recorder):
 
 @dataclass
 class _Proxy:
-    base: str
+    base: Address
     pass_agent: bool
     kept: dict[str, list[Exchange]] = field(default_factory=dict)
     http: httpx2.AsyncClient = field(
@@ -78,11 +79,11 @@ class _Proxy:
             if name.lower() not in _NOT_PASSED_ON
             and (self.pass_agent or name.lower() != AGENT_HEADER.lower())
         }
-        url = f"{self.base.removesuffix('/v1')}{request.url.path}"
-        if request.url.path.startswith("/v1"):
-            url = f"{self.base}{path}"
+        base = self.base if request.url.path.startswith("/v1") else self.base.beside()
         try:
-            answer = await self.http.request(request.method, url, content=body, headers=headers)
+            answer = await self.http.request(
+                request.method, base.of(path), content=body, headers=headers
+            )
         except httpx2.TransportError as error:
             told = {"error": {"message": f"The model can't be reached: {error}"}}
             return JSONResponse(told, 503)
@@ -113,10 +114,10 @@ def recording_app(base_url: str, *, pass_agent: bool = False) -> Starlette:
     """The proxy as an app.
 
     Args:
-        base_url: the endpoint behind it, ending in /v1.
+        base_url: the endpoint behind it.
         pass_agent: that endpoint is told the agent too; else it hears nothing of agents.
     """
-    proxy = _Proxy(base_url.rstrip("/"), pass_agent)
+    proxy = _Proxy(read_address(base_url), pass_agent)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

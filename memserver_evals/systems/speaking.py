@@ -49,9 +49,8 @@ class Speaker:
         return room
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, as the model counts them or as we expect it to."""
-        counts = await self.model.count_tokens(texts)
-        return [int(count * self.model.expected_scale) for count in counts]
+        """Tokens of each text."""
+        return await self.model.count_tokens(texts)
 
     async def count_message(self, text: str) -> int:
         """Tokens of a message, with what the template puts around it."""

@@ -213,7 +213,7 @@ async def test_a_model_that_breaks_the_protocol_has_answered_and_one_that_is_dow
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def by_question(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
-        return ModelUnavailable("down") if "down" in last_user_text(prompt) else "no call at all"
+        return ModelUnavailable("down") if "down" in last_user_text(prompt) else '{"tool": "none"}'
 
     async with memory(by_question, database, monkeypatch, tmp_path) as system:
         async with system.begin("e1", Material()) as conversation:

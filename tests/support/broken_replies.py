@@ -24,7 +24,7 @@ TOOLS = [
     _spec(
         "search",
         {
-            "query": {"type": "string", "minLength": 1},
+            "query": {"type": "string", "minLength": 1, "maxLength": 200},
             "page": {"type": "integer", "minimum": 0, "maximum": 1000},
             "share": {"type": "number", "multipleOf": 0.25},
             "order": {"enum": ["newest", "oldest"]},

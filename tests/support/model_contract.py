@@ -145,8 +145,8 @@ class ModelContract:
             ),
             Call("fly"),
             Call("send_message"),
-            Call("send_message", {"message": "x" * 101}),
-            Call("send_message", {"message": "hi", "name": "human"}),
+            Call("send_message", {"message": "x" * 20_001}),
+            Call("search", {"query": "hi", "name": "human"}),
             Call("search", {"query": "x", "page": "two"}),
             RawReply(calls=(RawCall("send_message", '{"message": "cut'),)),
             RawReply(calls=(RawCall("search", "[1]"),)),
@@ -156,7 +156,9 @@ class ModelContract:
     async def test_a_reply_that_is_no_valid_call_is_a_violation(self, make: Make, step, heard):
         with pytest.raises(ProtocolViolation) as caught:
             await ask(make(in_order(step)), heard=heard)
-        assert caught.value.message.endswith((".", ")"))
+        assert caught.value.complaint.endswith((".", ")"))
+        assert caught.value.complaint not in caught.value.message
+        assert caught.value.usage.prompt_tokens > 0
 
     @pytest.mark.parametrize(
         ("step", "name", "arguments"),
@@ -164,6 +166,16 @@ class ModelContract:
             (Call("search", {"query": "x", "page": "2"}), "search", {"query": "x", "page": 2}),
             (Call("search", {"query": "x", "page": None}), "search", {"query": "x"}),
             (RawReply(calls=(RawCall("now", None),)), "now", {}),
+            (
+                Call("send_message", {"message": "x" * 101}),
+                "send_message",
+                {"message": "x" * 101},
+            ),
+            (
+                Call("functions.search", {"query": "hi", "request_heartbeat": True}),
+                "search",
+                {"query": "hi"},
+            ),
             (RawReply(calls=(RawCall("now", ""), RawCall("search", "{}"))), "now", {}),
             (RawReply('{"tool": "now", "arguments": {}}{"tool": "fly"}'), "now", {}),
             (RawReply('<think>{"a": </think>{"tool": "now"}'), "now", {}),

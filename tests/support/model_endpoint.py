@@ -22,6 +22,8 @@ _PIECE = re.compile(r" ?[A-Za-z]+| ?[0-9]{1,3}|\s+|[!-/:-@\[-`{-~]+|.", re.DOTAL
 
 _MODEL = re.compile(rb'"model": ?"([^"]*)"')
 
+_LIMIT = re.compile(rb'"max_tokens": ?([0-9]+)')
+
 
 def count_as_bpe(text: str) -> int:
     """About what a byte-level BPE of English makes of a text: an emoji has three tokens, a Hanzi one or two."""
@@ -43,8 +45,12 @@ class Endpoint:
     """What was answered; `refused` counts the prompts that were too long."""
 
     url: str = ""
+    tokenize: ASGIApp | None = None
+    """Answers /tokenize instead of the endpoint."""
     asked: list[str] = field(default_factory=list)
     """The models that completions were asked of."""
+    limits: list[int] = field(default_factory=list)
+    """Tokens that completions might have."""
     statuses: list[tuple[str, int]] = field(default_factory=list)
 
     @property
@@ -58,7 +64,7 @@ def endpoint(
 ) -> Iterator[Endpoint]:
     seen = Endpoint()
     able = abilities or Abilities(tokenize=False)
-    app = create_scripted_app(rule, abilities=able, count=count_as_bpe, **options)
+    app = create_scripted_app(rule, abilities=able, **{"count": count_as_bpe, **options})
     with serving_app(_noting(app, seen)) as url:
         seen.url = f"{url}/v1"
         yield seen
@@ -89,9 +95,13 @@ def _noting(app: ASGIApp, seen: Endpoint) -> ASGIApp:
             found = _MODEL.search(message.get("body", b""))
             if found and scope["path"].endswith("/completions"):
                 seen.asked.append(found[1].decode())
+            limit = _LIMIT.search(message.get("body", b""))
+            if limit:
+                seen.limits.append(int(limit[1]))
             return message
 
-        await app(scope, received, sent)
+        other = seen.tokenize if scope["path"] == "/tokenize" else None
+        await (other or app)(scope, received, sent)
 
     return noted
 

@@ -71,8 +71,8 @@ def outcome(raw: RawReply) -> str | Fault:
 
 
 def _kind_of(violation: ProtocolViolation, raw: RawReply) -> str | Fault:
-    message = violation.message
-    (message + violation.raw).encode()
+    message = violation.complaint
+    (message + violation.message + violation.raw).encode()
     if len(message) > LONGEST_MESSAGE or not message.endswith("."):
         return Fault(
             "bad message", f"{len(message)} characters: …{message[-200:]}", repr(raw)[:600]

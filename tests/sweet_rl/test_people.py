@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from memserver.llm.tokens import ByteBound
+from memserver.llm.tokens import Estimated
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -28,13 +28,6 @@ CHAT = [SmallTalk("How are you?", "Fine!", held_out=False)]
 Call = tuple[str, str]
 
 
-class FewTokens(ByteBound):
-    """Counts about as a tokenizer does."""
-
-    async def count(self, texts):  # type: ignore[no-untyped-def]
-        return [-(-count // 4) for count in await super().count(texts)]
-
-
 async def play(database: OneDatabase, file: Path, *played: User) -> list[Call]:
     """Each call that was written down, with its last argument."""
     settings = Settings(
@@ -45,7 +38,7 @@ async def play(database: OneDatabase, file: Path, *played: User) -> list[Call]:
         index_after_seconds=0,
         jobs_at_once=0,
     )
-    teachers, clock = Teachers(FewTokens()), SimulatedClock()
+    teachers, clock = Teachers(Estimated()), SimulatedClock()
     async with assemble(
         database.app, teachers, HashingEmbedder(), settings, clock=clock
     ) as services:

@@ -1,7 +1,6 @@
 """The teacher on the real server: what it does, and how it is written down."""
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.llm.reply_parser import RawReply, parse_json
-from memserver.llm.tokens import ByteBound
+from memserver.llm.tokens import Estimated
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -45,19 +44,12 @@ NOTE = Note("packing list", "Oslo", "tent, rope")
 LONG_AGO = datetime(2025, 12, 1, 9, tzinfo=UTC)
 
 
-class FourBytes(ByteBound):
-    """Counts about as a tokenizer does."""
-
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        return [-(-count // 4) for count in await super().count(texts)]
-
-
 async def play(database: OneDatabase, file: Path, *found: User) -> list[Chain]:
     """What the recorder writes down of these users."""
     settings = Settings(
         _env_file=None, prompts_dir=shipped_prompts() / "small_model", jobs_at_once=0
     )
-    teachers, clock = Teachers(FourBytes()), SimulatedClock()
+    teachers, clock = Teachers(Estimated()), SimulatedClock()
     async with assemble(
         database.app, teachers, HashingEmbedder(), settings, clock=clock
     ) as services:
@@ -182,7 +174,7 @@ async def test_every_turn_of_random_users_is_a_valid_call_behind_a_real_prompt(
     settings = Settings(
         _env_file=None, prompts_dir=shipped_prompts() / "small_model", jobs_at_once=0
     )
-    teachers, clock = Teachers(FourBytes()), SimulatedClock()
+    teachers, clock = Teachers(Estimated()), SimulatedClock()
     async with assemble(
         database.app, teachers, HashingEmbedder(), settings, clock=clock
     ) as services:

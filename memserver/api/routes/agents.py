@@ -11,7 +11,7 @@ from memserver.agent.mirror import look
 from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
-from memserver.api.schemas.messages import ContextOut, ContextPart, MessageOut
+from memserver.api.schemas.messages import ContextModel, ContextOut, ContextPart, MessageOut
 from memserver.errors import InvalidInput
 from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
@@ -115,6 +115,7 @@ async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDe
             for message in view.queue
         ],
         summary_failure=view.summary_failure,
+        model=ContextModel.of(view.model),
     )
 
 

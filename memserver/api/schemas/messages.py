@@ -10,6 +10,7 @@ from memserver.agent.events import End, TurnQueued
 from memserver.agent.transcript import BETWEEN
 from memserver.api.schemas.agents import ErrorBody, LongText, Moment, Request
 from memserver.api.schemas.tools import WaitingCallOut
+from memserver.llm.base import ChatModel
 from memserver.memory.recall import FoundBy, RecallHit, RecallPage
 from memserver.memory.results import Excerpt, message_label
 from memserver.messages import Message, Usage, WaitsFor
@@ -53,7 +54,7 @@ class EventIn(Request):
 class ToolCallOut(BaseModel):
     """A call that the agent made, and what came of it."""
 
-    id: str = Field(examples=["call_7c1f"])
+    id: str = Field(examples=["k3Xv90TqZ"])
     name: str = Field(examples=["send_message"])
     arguments: dict[str, Any] = Field(examples=[{"message": "Hello Ada!"}])
     state: Literal["pending", "running", "waiting", "done", "failed", "interrupted"] = Field(
@@ -306,6 +307,38 @@ class ContextPart(BaseModel):
     text: str = Field(examples=["<human>Name: Ada</human>"])
 
 
+class ContextModel(BaseModel):
+    """The model that sees the prompt, and how its endpoint is asked."""
+
+    name: str = Field(examples=["gpt-5"])
+    window_is_assumed: bool = Field(
+        description="Whether nobody has said how large its window is.", examples=[False]
+    )
+    mode: str = Field(
+        description="tools, json_schema or text; auto before the first turn.", examples=["tools"]
+    )
+    profile: dict[str, str | bool | None] = Field(
+        description="What its endpoint takes otherwise than vLLM does.",
+        examples=[{"output_limit": "max_completion_tokens"}],
+    )
+    changes: list[str] = Field(
+        description="What was found out by a refusal, or by an answer that was none, in words.",
+        examples=[["output_limit is max_completion_tokens, not max_tokens: the endpoint said …"]],
+    )
+
+    @classmethod
+    def of(cls, model: ChatModel) -> Self:
+        """From a model."""
+        report = model.profile
+        return cls(
+            name=model.name,
+            window_is_assumed=model.window_is_assumed,
+            mode=model.mode,
+            profile=report.unusual() if report else {},
+            changes=[str(change) for change in report.changes] if report else [],
+        )
+
+
 class ContextOut(BaseModel):
     """What the prompt holds now."""
 
@@ -323,3 +356,4 @@ class ContextOut(BaseModel):
         description="Why the newest summary is an extract and not the model's, if so.",
         examples=[None],
     )
+    model: ContextModel

@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
 from memserver.memory.text import is_within
-from memserver.messages import WaitsFor
+from memserver.messages import RESERVED, WaitsFor
 from memserver.storage.calls import WaitingCall
 from memserver.storage.tools import Definition, Grant, McpServer
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.registry import Tool, ToolKind
-from memserver.tools.signature import RESERVED, TOOL_NAME
+from memserver.tools.signature import TOOL_NAME
 
 ToolName = Annotated[str, StringConstraints(pattern=rf"^{TOOL_NAME.pattern}$")]
 Description = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
@@ -247,7 +247,7 @@ class WaitingCallOut(BaseModel):
     agent_id: UUID
     turn: int = Field(examples=[4])
     position: int = Field(examples=[4001])
-    call_id: str = Field(examples=["call_7c1f"])
+    call_id: str = Field(examples=["k3Xv90TqZ"])
     name: str = Field(examples=["weather"])
     arguments: dict[str, Any] = Field(examples=[{"city": "Graz"}])
     waits_for: WaitsFor

@@ -80,6 +80,24 @@ class ContextPart(Record):
     text: str
 
 
+class ContextModel(Record):
+    """The model that sees a prompt, and how its endpoint is asked.
+
+    Attributes:
+        name: what the endpoint calls it.
+        window_is_assumed: whether nobody has said how large its window is.
+        mode: tools, json_schema or text; auto before the first turn.
+        profile: what the endpoint takes otherwise than vLLM does.
+        changes: what was found out by a refusal, or by an answer that was none, in words.
+    """
+
+    name: str
+    window_is_assumed: bool
+    mode: str
+    profile: dict[str, str | bool | None]
+    changes: list[str]
+
+
 class ContextView(Record):
     """What an agent's prompt holds now; all sizes are tokens as the model counts them.
 
@@ -91,6 +109,7 @@ class ContextView(Record):
         parts: the prompt, part by part.
         queue: the messages in it.
         summary_failure: why the newest summary is an extract and not the model's, if so.
+        model: that sees it; None from an older server.
     """
 
     window: int
@@ -100,6 +119,7 @@ class ContextView(Record):
     parts: list[ContextPart]
     queue: list[Message]
     summary_failure: str | None
+    model: ContextModel | None = None
 
     @property
     def fullness(self) -> float:

@@ -218,12 +218,13 @@ async def test_an_import_repeated_with_its_key_is_stored_once(database: OneDatab
     assert [item["text"] for item in history["items"]] == ["once"]
 
 
-async def test_an_endpoint_that_says_too_long_leads_to_one_eviction_and_one_retry(
+async def test_an_endpoint_that_says_too_long_leads_to_an_eviction_and_a_retry_three_times_in_a_turn(
     database: OneDatabase,
 ) -> None:
     too_long = ContextOverflow("maximum context length is 1000 tokens")
     ok = [say("ok")] * 6
-    model = ScriptedModel([*ok, too_long, say("It fits now."), too_long, too_long, say("Back.")])
+    script = [*ok, too_long, say("It fits now."), *[too_long] * 4, say("Back.")]
+    model = ScriptedModel(script)
     async with serving(database, model) as server:
         agent = await server.create_agent()
         await talk(server, agent, 6)
@@ -236,3 +237,48 @@ async def test_an_endpoint_that_says_too_long_leads_to_one_eviction_and_one_retr
         assert "MEMSERVER_LLM_CONTEXT_WINDOW" in failed.json()["error"]["hint"]
         again = await server.say(agent, "Hello?")
     assert again["text"] == "Back."
+
+
+async def test_a_refusal_that_names_a_smaller_window_is_tried_again_without_an_eviction(
+    database: OneDatabase,
+) -> None:
+    class Smaller(ScriptedModel):
+        """Learns its window from the refusal, as the client of an endpoint does."""
+
+        async def context_window(self) -> int:
+            return 3000 if self.seen and len(self.seen) > 6 else 8192
+
+    too_long = ContextOverflow("maximum context length is 3000 tokens", window=3000)
+    model = Smaller([*[say("ok")] * 6, too_long, say("It fits now.")])
+    async with serving(database, model) as server:
+        agent = await server.create_agent()
+        await talk(server, agent, 6)
+        before = await server.get(f"{agent}/context")
+        answer = await server.say(agent, "Is it too long?")
+        after = await server.get(f"{agent}/context")
+        assert not server.rows("SELECT 1 FROM summaries")
+    assert answer["text"] == "It fits now."
+    assert (before["window"], after["window"]) == (8192, 3000)
+    assert after["token_scale"] <= before["token_scale"] * 1.06
+
+
+async def test_what_is_asked_stays_in_sight_while_it_is_answered(database: OneDatabase) -> None:
+    """Also where results of the same turn fill the window, so that it is evicted and summarised meanwhile."""
+    steps = iter(range(6))
+
+    def search(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Call:
+        seen.append([message.text for message in prompt])
+        if (number := next(steps, None)) is None:
+            return say("It was day 3.")
+        note = f"Note {number}: " + "the day of the fair was fine, " * 20
+        return Call("archival_memory_insert", {"content": note, "request_heartbeat": True})
+
+    seen: list[list[str]] = []
+    model = ScriptedModel(search, context_window=WINDOW)
+    async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "Which day was the fair?")
+        evictions = server.rows("SELECT count(*) FROM summaries")
+    assert evictions[0][0] >= 1
+    assert len(seen) == 7
+    assert all(any("Which day was the fair?" in text for text in texts) for texts in seen)

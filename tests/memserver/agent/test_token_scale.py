@@ -73,9 +73,9 @@ async def test_alert_and_eviction_come_at_the_real_fill_without_tokenize(
             assert talk.real[-1] < 0.7 * CAPACITY
             context = await talk.context()
     assert model.refused == 0
-    assert model.statuses.count(("/tokenize", 404)) == 1
+    assert model.statuses.count(("/tokenize", 404)) <= 5  # after pauses that grow
     assert context["window"] - context["reserved"] == CAPACITY
-    assert 0.2 < context["token_scale"] < 0.4
+    assert 0.5 < context["token_scale"] < 1.1
 
 
 async def test_what_the_context_shows_is_what_the_endpoint_counts(database: OneDatabase) -> None:
@@ -144,7 +144,7 @@ async def test_a_scale_belongs_to_the_model_it_was_learnt_of(
             assert (await talk.context())["token_scale"] == first
             await talk.say(ENGLISH)
             again = (await talk.context())["token_scale"]
-    assert learnt_scale < first
+    assert learnt_scale != first
     assert again == pytest.approx(learnt_scale, rel=0.1)
 
 
@@ -204,11 +204,18 @@ async def test_messages_are_counted_by_the_agents_own_model(database: OneDatabas
 
 
 def test_a_scale_grows_at_once_shrinks_by_half_and_stays_when_it_is_near() -> None:
-    assert learnt(None, 1000, 250) == 0.25 * MARGIN
-    assert learnt(0.25, 1000, 300) == 0.3 * MARGIN
-    assert learnt(0.4, 1000, 200) == pytest.approx((0.4 + 0.2 * MARGIN) / 2)
-    assert learnt(0.25 * MARGIN, 1000, 251) == 0.25 * MARGIN
-    assert learnt(0.25 * SLACK, 1000, 250) == 0.25 * SLACK
+    assert learnt(None, 1000, 850) == pytest.approx(0.85 * MARGIN, abs=1e-4)
+    assert learnt(0.85, 1000, 900) == 0.9 * MARGIN
+    assert learnt(1.2, 1000, 800) == pytest.approx((1.2 + 0.8 * MARGIN) / 2)
+    assert learnt(0.85 * MARGIN, 1000, 851) == 0.85 * MARGIN
+    assert learnt(0.85 * SLACK, 1000, 850) == 0.85 * SLACK
+
+
+def test_exact_counts_take_the_scale_below_one_by_no_message_but_raise_none_that_is_below() -> None:
+    assert learnt(None, 1000, 600, exact=True) == 1.0
+    assert learnt(1.2, 1000, 600, exact=True) == 1.0
+    assert learnt(0.7, 1000, 600, exact=True) == 0.7
+    assert learnt(0.7, 1000, 900, exact=True) == pytest.approx(0.9 * MARGIN)
 
 
 def test_a_scale_keeps_to_what_can_be() -> None:

@@ -278,7 +278,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 2, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 3, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
@@ -540,6 +540,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
                  "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
                  "finished_at": at[4]},
+        "fields": {"model": "m", "message": {"reasoning_content": "hm"}, "tokens": 3,
+                   "call": {"extra_content": {"google": {"thought_signature": "s"}}}},
     }  # fmt: skip
     values["passages.jsonl"][0] = {
         "id": "019b0000-0000-7000-8000-000000000002", "number": 7, "text": "p", "tags": ["t", "ü"],
@@ -566,3 +568,20 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     written = set(re.findall(r"'(\w+)': ", repr(out)))
     assert used - written <= {"attached", "approval", "first", "terminal", "required", "max_calls",
                               "definition", "vector"}  # fmt: skip
+
+
+async def test_an_agent_that_was_counted_in_bytes_is_counted_in_tokens_when_it_comes(
+    database: OneDatabase,
+) -> None:
+    values = with_messages(20)
+    values["agent.json"]["state"] |= {"queue_start": 2000, "token_scale": 0.25}
+    for message in values["messages.jsonl"]:
+        message["tokens"] = 401
+    async with serving(database, talkative()) as server:
+        answer = await take_in(server, closed(values))
+        assert answer.status_code == 201, answer.text
+        assert server.rows("SELECT tokens, count(*) FROM messages GROUP BY 1 ORDER BY 1") == [
+            (101, 10),
+            (401, 10),
+        ]
+        assert server.rows("SELECT token_scale FROM agent_state") == [(None,)]

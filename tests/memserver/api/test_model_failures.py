@@ -63,7 +63,7 @@ def native(name: object, arguments: object, finish: str = "tool_calls") -> RawRe
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        ("I am fine.", "Your answer was text without a tool call; nobody has seen it."),
+        ('{"mood": "fine"}', "Your answer was text without a tool call; nobody has seen it."),
         ("", "Your answer was empty."),
         ("<think>Hm, hm.</think>", "Your answer had reasoning only and no tool call."),
         (RawReply(reasoning="Hm, hm."), "Your answer had reasoning only and no tool call."),
@@ -76,7 +76,7 @@ def native(name: object, arguments: object, finish: str = "tool_calls") -> RawRe
         (native(None, None), "There is no tool None. Call one of: "),
         (native("send_message", "[1]"), "must be a JSON object with named arguments"),
         (native("send_message", None), "send_message needs the argument message"),
-        (native("send_message", {"message": "a", "color": "red"}), "color"),
+        (native("send_message", {"message": "a" * 20_001}), "20001 characters"),
         (native("send_message", {"message": ["a"]}), "The argument message of send_message"),
     ],
 )

@@ -279,7 +279,7 @@ async def test_a_client_that_comes_back_reads_on_behind_the_last_event_it_saw(
 
 
 async def test_a_stream_of_a_failed_turn_ends_with_its_error(database: OneDatabase) -> None:
-    async with serving(database, ScriptedModel(["junk"] * 3)) as server:
+    async with serving(database, ScriptedModel([""] * 3)) as server:
         agent = await server.create_agent()
         events = await server.events(agent, "Hi")
     assert [kind for kind, _ in events][-3:] == ["usage", "error", "turn_ended"]

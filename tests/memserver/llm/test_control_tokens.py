@@ -10,8 +10,9 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
 from memserver.llm.control_tokens import defused
+from memserver.llm.estimate import estimate
 from memserver.llm.openai_compatible import OpenAICompatible
-from memserver.llm.tokens import ByteBound
+from memserver.llm.tokens import Estimated
 from memserver.llm.tool_schema import (
     check_arguments,
     native_tools_json,
@@ -109,9 +110,9 @@ def test_each_kind_of_message_is_defused_on_its_way_to_the_model(render, message
 
 
 async def test_tokens_are_counted_as_the_model_will_see_them() -> None:
-    model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), counter=ByteBound())
+    model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), counter=Estimated())
     text = "<|im_end|>" * 1000
-    assert await model.count_tokens([text, "plain"]) == [len(defused(text)), 5]
+    assert await model.count_tokens([text, "plain"]) == [estimate(defused(text)), estimate("plain")]
     await model.aclose()
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tokenizers import ByteLevelBPETokenizer
 
 from memserver.llm.counters import Counters
-from memserver.llm.tokens import BOUND_SCALE
+from memserver.llm.estimate import estimate
 from memserver.openai_http.client import Endpoint
 from tests.support.http_app import Current
 
@@ -30,16 +30,23 @@ class Stub:
         ]
         self.counts: dict[str | None, int] = {None: 5, "base": 5, "small": 9}
         self.asked: list[str | None] = []
+        self.listings = 0
+        self.status = 200
 
     async def models(self, _: Request) -> Response:
+        self.listings += 1
+        if self.status != 200:
+            return Response(status_code=self.status)
         return Response(status_code=404) if self.cards is None else JSONResponse(self.listed())
 
     def listed(self) -> dict[str, Any]:
         return {"data": self.cards}
 
     async def tokenize(self, request: Request) -> Response:
-        model = (await request.json()).get("model")
-        self.asked.append(model)
+        asked = await request.json()
+        model = asked.get("model")
+        if asked["prompt"] == TEXT:
+            self.asked.append(model)
         if model not in self.counts:
             told = {"message": f"The model `{model}` does not exist.", "type": "NotFoundError"}
             return JSONResponse({"error": told}, 404)
@@ -95,13 +102,19 @@ async def test_a_tokenizer_file_is_for_the_default_models_base_alone(
 async def test_until_an_adapter_is_loaded_the_default_models_counter_stands_in(
     endpoint: Endpoint, stub: Stub
 ) -> None:
-    counters = Counters(endpoint, default=None, tokenizer=None)
+    now = 0.0
+    counters = Counters(endpoint, default=None, tokenizer=None, clock=lambda: now)
     late = counters.of("late")
-    assert await late.count([TEXT]) == [5]
+    for _ in range(3):
+        assert await late.count([TEXT]) == [5]
+    assert stub.listings == 1
     assert stub.cards is not None
     stub.cards.append({"id": "late", "parent": "small"})
+    now += 6
     assert await late.count([TEXT]) == [9]
-    assert late.expected_scale == 1
+    assert late.is_exact
+    await late.count([TEXT])
+    assert stub.listings == 2
     await counters.aclose()
 
 
@@ -114,30 +127,35 @@ async def test_where_models_are_not_listed_each_name_is_its_own_base(
     await counters.aclose()
 
 
-async def test_without_an_endpoint_bytes_are_the_bound() -> None:
+async def test_without_an_endpoint_tokens_are_estimated() -> None:
     counters = Counters(
         Endpoint("http://127.0.0.1:9/v1", max_retries=0), default=None, tokenizer=None
     )
-    assert await counts(counters, None, "one") == [len(TEXT)] * 2
+    assert await counts(counters, None, "one") == [estimate(TEXT)] * 2
     await counters.aclose()
 
 
 async def test_a_missing_model_is_not_taken_for_a_missing_tokenize(
     endpoint: Endpoint, stub: Stub
 ) -> None:
-    counters = Counters(endpoint, default="late", tokenizer=None)
+    now = 0.0
+    counters = Counters(endpoint, default="late", tokenizer=None, clock=lambda: now)
     counter = counters.of(None)
-    assert await counter.count([TEXT]) == [len(TEXT)]
+    assert await counter.count([TEXT]) == [estimate(TEXT)]
     stub.counts["late"] = 7
+    now += 6
     assert await counter.count([TEXT]) == [7]
     await counters.aclose()
 
 
-async def test_without_tokenize_the_expected_scale_is_that_of_bytes(current: Current, served: str):
-    current.app = Starlette()
-    counters = Counters(Endpoint(served), default=None, tokenizer=None)
-    counter = counters.of(None)
-    assert counter.expected_scale == 1
-    assert await counter.count([TEXT]) == [len(TEXT)]
-    assert counter.expected_scale == BOUND_SCALE
+@pytest.mark.parametrize(("status", "count"), [(401, 5), (403, 9), (405, 9), (500, 9)])
+async def test_a_list_of_models_that_is_refused_is_not_asked_for_at_each_count(
+    endpoint: Endpoint, stub: Stub, status: int, count: int
+) -> None:
+    stub.status = status
+    counters = Counters(endpoint, default=None, tokenizer=None, clock=lambda: 0.0)
+    other = counters.of("other")
+    for number in range(3):
+        assert await other.count([f"{TEXT} {number}"]) == [count]
+    assert stub.listings <= 2  # a retry
     await counters.aclose()

@@ -13,9 +13,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from memserver.cli.examination import examine_model
-from memserver.errors import ModelNotFound, ModelRejected, ModelTimeout, ModelUnavailable
-from memserver.llm.openai_compatible import JsonAnswers, OpenAICompatible
-from memserver.llm.tool_schema import native_tools_json, tools_as_text
+from memserver.errors import (
+    ModelNotFound,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+    ProtocolViolation,
+)
+from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.requests import JsonAnswers
+from memserver.llm.tool_schema import native_tools_text, tools_as_text
 from memserver.openai_http.client import Endpoint
 from memserver.testing.scripted_rules import RULES
 from memserver.testing.scripted_server import Abilities, create_scripted_app
@@ -55,6 +62,8 @@ class Stub:
         self.asked.append(f"probe {kind}" if probes else kind)
         self.bodies.append(body)
         answer = self.to.get(kind, text("Ready.")) if probes else self.turn
+        if callable(answer) and not isinstance(answer, Response):
+            answer = answer(body)
         if answer == "never":
             await asyncio.Event().wait()
         return answer if isinstance(answer, Response) else JSONResponse(answer)
@@ -180,7 +189,6 @@ async def test_a_mode_that_is_set_is_never_probed(made, stub: Stub, mode: str):
         (refused(403), ModelRejected),
         (refused(404, "The model m does not exist."), ModelNotFound),
         (refused(429), ModelUnavailable),
-        (refused(500), ModelUnavailable),
         (refused(503), ModelUnavailable),
         ({"choices": []}, ModelUnavailable),
     ],
@@ -209,7 +217,7 @@ async def test_an_endpoint_that_refuses_everything_is_not_taken_for_one_of_text(
 
 async def test_a_probe_that_times_out_or_is_left_is_sent_again(made, stub: Stub):
     stub.to["tools"] = "never"
-    hasty = made(timeout=0.2)
+    hasty = made(timeout=0.5)
     with pytest.raises(ModelTimeout):
         await call(hasty)
     stub.to["tools"] = native("report_ready", '{"ready": true}')
@@ -225,15 +233,159 @@ async def test_without_a_connection_nothing_is_decided():
     await model.aclose()
 
 
-async def test_the_choice_is_logged(made, caplog: pytest.LogCaptureFixture):
+async def test_the_choice_is_logged_and_a_fallback_is_a_warning(made, stub: Stub, caplog):
+    stub.to["tools"] = native("report_ready", '{"ready": true}')
     with caplog.at_level(logging.INFO, "memserver.llm"):
         await call(made())
-    assert caplog.messages == ["The model m is asked by the text of its system message."]
+        stub.to["tools"] = refused(400, "This model has no tools.")
+        await call(made())
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", "The model m is asked by native tool calls."),
+        (
+            "WARNING",
+            "The model m is asked by the text of its system message: native tool calls refused: "
+            '"This model has no tools."; a JSON schema for its answer ignored.',
+        ),
+    ]
+
+
+LOADING = refused(400, "The model is being loaded.")
+PASSING = [LOADING, refused(500), refused(501), refused(404, "Not here."), refused(422, "Hm.")]
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("answer", PASSING)
+async def test_a_refusal_that_does_not_speak_of_tools_is_tried_again_soon(made, stub, answer):
+    clock = Clock()
+    stub.to = {"tools": answer, "json_schema": text(READY)}
+    model = made(clock=clock)
+    await call(model)
+    assert model.mode == "json_schema"
+    stub.to["tools"] = native("report_ready", '{"ready": true}')
+    clock.now += 59
+    await call(model)
+    assert (model.mode, stub.asked.count("probe tools")) == ("json_schema", 1)
+    clock.now += 2
+    await call(model)
+    assert (model.mode, stub.asked.count("probe tools")) == ("tools", 2)
+
+
+async def test_what_keeps_failing_so_is_tried_again_later_and_later(made, stub: Stub):
+    clock = Clock()
+    stub.to = {"tools": LOADING, "json_schema": text(READY)}
+    model = made(clock=clock)
+    probes = []
+    for _ in range(10):
+        await call(model)
+        probes.append(stub.asked.count("probe tools"))
+        clock.now += 61
+    assert probes == [1, 2, 2, 3, 3, 3, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "answer", [text("I am ready."), refused(404, "No endpoints found that support tool use.")]
+)
+async def test_a_clear_fallback_is_tried_again_after_an_hour(made, stub: Stub, answer):
+    clock = Clock()
+    stub.to = {"tools": answer, "json_schema": text(READY)}
+    model = made(clock=clock)
+    await call(model)
+    clock.now += 3599
+    await call(model)
+    assert stub.asked.count("probe tools") == 1
+    stub.to["tools"] = native("report_ready", '{"ready": true}')
+    clock.now += 2
+    await call(model)
+    assert model.mode == "tools"
+    assert model.profile.changes == ()
+
+
+async def test_a_failure_when_it_is_asked_again_leaves_what_is_known(made, stub: Stub):
+    clock = Clock()
+    stub.to = {"tools": LOADING, "json_schema": text(READY)}
+    model = made(clock=clock)
+    await call(model)
+    stub.to["tools"] = refused(429)
+    clock.now += 61
+    assert await call(model) == "now"
+    assert model.mode == "json_schema"
+
+
+async def test_an_answer_cut_off_by_thinking_gets_more_room_before_anything_is_concluded(
+    made, stub
+):
+    cut = text("", reasoning_content="Hm, let me think.")
+    cut["choices"][0]["finish_reason"] = "length"
+
+    def tools(body: dict[str, Any]) -> dict[str, Any]:
+        return native("report_ready", '{"ready": true}') if body["max_tokens"] >= 2048 else cut
+
+    stub.to["tools"] = tools
+    stub.turn = native("now", "{}")
+    model = made()
+    await call(model)
+    assert (model.mode, stub.asked) == ("tools", ["probe tools", "probe tools", "tools"])
+
+
+async def test_three_replies_in_a_row_without_a_call_have_the_endpoint_asked_again(
+    made, stub: Stub
+):
+    clock = Clock()
+    stub.to["tools"] = native("report_ready", '{"ready": true}')
+    stub.turn = native("now", "{}")
+    model = made(clock=clock)
+    await call(model)
+    stub.to = {"tools": refused(400, "tools are unsupported"), "json_schema": text(READY)}
+    stub.turn = text("I think so.")
+    clock.now += 100
+    for _ in range(3):
+        with pytest.raises(ProtocolViolation):
+            await call(model)
+    stub.turn = text('{"tool": "now"}')
+    assert await call(model) == "now"
+    assert model.mode == "json_schema"
+
+
+async def test_replies_without_a_call_have_it_asked_once_a_minute_at_most(made, stub: Stub):
+    clock = Clock()
+    stub.to["tools"] = native("report_ready", '{"ready": true}')
+    stub.turn = text("I think so.")
+    model = made(clock=clock)
+    for _ in range(12):
+        with pytest.raises(ProtocolViolation):
+            await call(model)
+    assert stub.asked.count("probe tools") == 1
+    clock.now += 61
+    with pytest.raises(ProtocolViolation):
+        await call(model)
+    assert stub.asked.count("probe tools") == 2
+
+
+async def test_a_model_that_is_not_found_is_asked_about_anew_when_it_is_back(made, stub: Stub):
+    stub.to = {"tools": text("Hm."), "json_schema": text(READY)}
+    model = made()
+    await call(model)
+    stub.turn = refused(404, "The model m does not exist.")
+    with pytest.raises(ModelNotFound):
+        await call(model)
+    assert model.mode == "auto"
+    stub.to["tools"], stub.turn = native("report_ready", '{"ready": true}'), native("now", "{}")
+    await call(model)
+    assert model.mode == "tools"
 
 
 @pytest.mark.parametrize("tools", [[NOW], [SEND], TOOLS])
 async def test_before_the_probe_the_longer_text_counts(made, tools):
-    texts = [native_tools_json(tools), tools_as_text(tools)]
+    texts = [native_tools_text(tools), tools_as_text(tools)]
     counts = await made().count_tokens([made().tools_text(tools), *texts])
     assert counts[0] == max(counts[1:])
 

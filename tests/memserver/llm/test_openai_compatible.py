@@ -12,12 +12,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from memserver.cli.examination import examine_model
-from memserver.errors import ModelNotFound, ModelRejected, ModelUnavailable, ProtocolViolation
+from memserver.errors import (
+    ContextOverflow,
+    ModelNotFound,
+    ModelRejected,
+    ModelUnavailable,
+    ProtocolViolation,
+)
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.openai_http.client import Endpoint
-from memserver.testing.scripted_rules import RULES
-from memserver.testing.scripted_server import create_scripted_app
-from tests.support.http_app import Current, serving
+from tests.support.http_app import Current
 from tests.support.model_contract import CALL, NOW, PROMPT, TOOLS
 
 ASSUMED = "8192 tokens, assumed: nobody says; MEMSERVER_LLM_CONTEXT_WINDOW sets it"
@@ -36,7 +40,7 @@ class Stub:
 
     def __init__(self) -> None:
         self.answer: Any = NATIVE
-        self.cards: list[dict[str, Any]] | None = [{"id": "m", "max_model_len": 2048}]
+        self.cards: Any = [{"id": "m", "max_model_len": 2048}]
         self.bodies: list[dict[str, Any]] = []
         self.listings = 0
         self.left = asyncio.Event()
@@ -45,7 +49,7 @@ class Stub:
         self.bodies.append(await request.json())
         if self.answer == "endless":
             return StreamingResponse(self.endless(), media_type="text/event-stream")
-        return JSONResponse(self.answer)
+        return self.answer if isinstance(self.answer, Response) else JSONResponse(self.answer)
 
     async def endless(self) -> AsyncIterator[str]:
         delta = {
@@ -56,9 +60,21 @@ class Stub:
 
     async def models(self, request: Request) -> Response:
         self.listings += 1
+        if isinstance(self.cards, Response):
+            return self.cards
         if self.cards is None:
             return JSONResponse({"error": {"message": "no such path"}}, 404)
         return JSONResponse({"data": self.cards})
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
@@ -287,17 +303,17 @@ async def test_a_window_that_is_a_limit_holds_where_the_endpoint_says_no_smaller
     assert await model.context_window() == window
 
 
-async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten():
-    with serving(create_scripted_app(RULES["echo"], context_window=2048)) as base:
-        model = OpenAICompatible(Endpoint(f"{base}/v1"), model="late")
-        assert await model.context_window() == 8192
-        with pytest.raises(ModelNotFound) as caught:
-            await model.call_tool(PROMPT, TOOLS, max_tokens=7)
-        model.name = "scripted"
-        assert await model.context_window() == 2048
-        await model.aclose()
+async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten(made, stub: Stub):
+    model = made(model="late")
+    assert await model.context_window() == 8192
+    stub.answer = JSONResponse({"error": {"message": "The model late does not exist."}}, 404)
+    with pytest.raises(ModelNotFound) as caught:
+        await model.call_tool(PROMPT, TOOLS, max_tokens=7)
+    stub.cards = [{"id": "late", "max_model_len": 2048}]
+    assert await model.context_window() == 2048
     assert caught.value.message == "The endpoint does not have the model late."
-    assert "It has: scripted. Load an adapter with `memserver models add`" in caught.value.hint
+    assert "It has: m. Load an adapter with `memserver models add`" in caught.value.hint
+    assert "It said: The model late does not exist." in caught.value.hint
 
 
 @pytest.mark.parametrize("cards", [[], [{}]])
@@ -347,24 +363,124 @@ def test_what_tools_add_to_a_prompt_can_be_counted(mode):
     assert "Say something to the user." in model.tools_text(TOOLS)
 
 
-async def test_a_check_asks_nothing_of_the_model(made, stub: Stub):
-    await made(model="m").check()
-    await made().check()
-    assert (stub.listings, stub.bodies) == (2, [])
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("m", "m"),
+        ("gemini-2.5-flash", "models/gemini-2.5-flash"),
+        ("llama3.2", "llama3.2:latest"),
+        ("deepseek/deepseek-v4:free", "deepseek/deepseek-v4"),
+        (None, "whatever"),
+    ],
+)
+async def test_a_check_asks_nothing_of_a_model_that_is_listed(
+    made, stub: Stub, name: str | None, listed: str
+):
+    stub.cards = [{"id": "other"}, {"id": listed}]
+    await made(model=name).check()
+    assert (stub.listings, stub.bodies) == (1, [])
 
 
-@pytest.mark.parametrize("cards", [None, [], [{"id": "other"}]])
-async def test_a_check_fails_where_the_model_is_not_listed(made, stub: Stub, cards):
+ODD_LISTS = [
+    JSONResponse({"error": "no"}, 404),
+    JSONResponse({"error": "This key may not list models."}, 403),
+    JSONResponse({"error": "Method not allowed"}, 405),
+    JSONResponse({"error": "no"}, 401),
+    JSONResponse({"error": "Internal error"}, 500),
+    JSONResponse({"data": None}),
+    JSONResponse({"models": [{"name": "m"}]}),
+    JSONResponse([]),
+    JSONResponse([{"id": "other"}]),
+    Response("<html>Sign in</html>", media_type="text/html"),
+    JSONResponse({"data": [{"id": "other"}]}),
+]
+
+
+@pytest.mark.parametrize("cards", ODD_LISTS)
+async def test_no_list_of_models_keeps_a_named_model_from_answering(made, stub: Stub, cards):
     stub.cards = cards
-    with pytest.raises(ModelNotFound) as caught:
-        await made(model="m").check()
-    assert "MEMSERVER_LLM_MODEL" in caught.value.hint
-    assert f"It has: {'other' if cards else 'none'}" in caught.value.hint
+    model = made(model="m")
+    assert (await model.context_window(), model.window_is_assumed) == (8192, True)
+    assert (await model.call_tool(PROMPT, TOOLS, max_tokens=7)).call.name == "now"
+    await model.check()
 
 
-async def test_a_refused_key_is_not_taken_for_an_unknown_window():
-    with serving(create_scripted_app(RULES["echo"], api_key="right")) as base:
-        model = OpenAICompatible(Endpoint(f"{base}/v1", api_key="wrong"), model="scripted")
-        with pytest.raises(ModelRejected):
-            await model.context_window()
-        await model.aclose()
+@pytest.mark.parametrize("cards", [None, *ODD_LISTS[:6], *ODD_LISTS[7:]])
+async def test_a_model_that_no_list_names_is_ready_if_a_small_request_works(
+    made, stub: Stub, cards
+):
+    stub.cards = cards
+    stub.answer = completion(content="OK")
+    clock = Clock()
+    model = made(model="m", clock=clock)
+    await model.check()
+    await model.check()
+    assert len(stub.bodies) == 1
+    assert stub.bodies[0]["max_tokens"] <= 16
+    clock.now += 61
+    await model.check()
+    assert len(stub.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "error"),
+    [
+        (401, "Incorrect API key provided: sk-…", ModelRejected),
+        (404, "The model m does not exist", ModelNotFound),
+        (503, "Overloaded", ModelUnavailable),
+    ],
+)
+async def test_a_model_that_answers_nothing_is_not_ready_and_says_why_in_the_endpoints_words(
+    made, stub: Stub, status: int, told: str, error: type[Exception]
+):
+    stub.cards = None
+    stub.answer = JSONResponse({"error": {"message": told}}, status)
+    clock = Clock()
+    model = made(model="m", clock=clock)
+    for _ in range(3):
+        with pytest.raises(error) as caught:
+            await model.check()
+        assert told in caught.value.message + caught.value.hint
+    assert len(stub.bodies) == 1
+    stub.answer = completion(content="OK")
+    clock.now += 6
+    await model.check()
+
+
+async def test_a_call_that_worked_shows_for_a_minute_that_the_model_is_ready(made, stub: Stub):
+    clock = Clock()
+    model = made(model="m", clock=clock, context_window=2048)
+    await model.call_tool(PROMPT, TOOLS, max_tokens=7)
+    await model.check()
+    assert (stub.listings, len(stub.bodies)) == (0, 1)
+
+
+async def test_a_list_that_failed_is_asked_for_again_after_a_while(made, stub: Stub):
+    stub.cards = JSONResponse({"error": "no"}, 401)
+    clock = Clock()
+    model = made(model="m", clock=clock)
+    assert [await model.context_window() for _ in range(3)] == [8192] * 3
+    assert stub.listings == 1
+    stub.cards = [{"id": "m", "max_model_len": 2048}]
+    clock.now += 61
+    assert await model.context_window() == 2048
+
+
+async def test_a_window_that_an_overflow_names_is_learned(made, stub: Stub):
+    stub.cards = None
+    model = made(model="m")
+    assert (await model.context_window(), model.window_is_assumed) == (8192, True)
+    told = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+    stub.answer = JSONResponse({"error": {"message": told}}, 400)
+    with pytest.raises(ContextOverflow):
+        await model.call_tool(PROMPT, TOOLS, max_tokens=7)
+    assert (await model.context_window(), model.window_is_assumed) == (4096, False)
+
+
+async def test_of_two_windows_the_smaller_holds(made, stub: Stub):
+    model = made(model="m", context_window=2048)
+    told = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+    stub.answer = JSONResponse({"error": {"message": told}}, 400)
+    with pytest.raises(ContextOverflow):
+        await model.call_tool(PROMPT, TOOLS, max_tokens=7)
+    assert await model.context_window() == 2048

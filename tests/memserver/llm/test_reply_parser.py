@@ -49,7 +49,7 @@ def test_of_two_native_calls_the_first_counts():
 
 def test_an_invalid_first_call_is_a_violation_even_if_the_second_is_valid():
     reply = native(RawCall("nope", "{}"), RawCall("send_message", '{"message": "hi"}'))
-    assert "There is no tool nope" in violation(reply).message
+    assert "There is no tool nope" in violation(reply).complaint
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}", {}])
@@ -60,7 +60,7 @@ def test_no_arguments_are_an_empty_object_for_a_tool_that_needs_none(arguments: 
 @pytest.mark.parametrize("arguments", [None, "", "null", "{}"])
 def test_no_arguments_are_a_violation_for_a_tool_that_needs_one(arguments: object):
     reply = native(RawCall("send_message", arguments))
-    assert "needs the argument message" in violation(reply).message
+    assert "needs the argument message" in violation(reply).complaint
 
 
 def test_arguments_encoded_twice_are_read():
@@ -71,31 +71,31 @@ def test_arguments_encoded_twice_are_read():
 
 @pytest.mark.parametrize("arguments", ["[1]", "3", '"text"', [1], True, '"\\"again\\""'])
 def test_arguments_of_another_shape_are_a_violation(arguments: object):
-    assert violation(native(RawCall("send_message", arguments))).message
+    assert violation(native(RawCall("send_message", arguments))).complaint
 
 
 def test_an_unknown_tool_is_told_which_ones_exist():
-    message = violation(native(RawCall("fly", "{}"))).message
+    message = violation(native(RawCall("fly", "{}"))).complaint
     assert message == "There is no tool fly. Call one of: send_message, now, any."
 
 
 @pytest.mark.parametrize("name", [None, 3, "", ["send_message"]])
 def test_a_name_that_is_no_name_is_a_violation(name: object):
-    assert "There is no tool" in violation(native(RawCall(name, "{}"))).message
+    assert "There is no tool" in violation(native(RawCall(name, "{}"))).complaint
 
 
 def test_arguments_that_break_off_are_told_as_the_output_limit():
     reply = native(RawCall("send_message", '{"message": "hi'), finish="length")
-    assert "output limit" in violation(reply).message
+    assert "output limit" in violation(reply).complaint
 
 
 def test_missing_arguments_are_not_taken_as_none_when_the_reply_was_cut_off():
-    assert "output limit" in violation(native(RawCall("now", ""), finish="length")).message
+    assert "output limit" in violation(native(RawCall("now", ""), finish="length")).complaint
 
 
 def test_a_native_call_that_looks_whole_is_not_trusted_when_the_reply_was_cut_off():
     reply = native(RawCall("send_message", '{"message": "hi"}'), finish="length")
-    assert "output limit" in violation(reply).message
+    assert "output limit" in violation(reply).complaint
 
 
 def test_a_complete_call_counts_even_if_the_reply_was_cut_off_behind_it():
@@ -109,18 +109,18 @@ def test_a_complete_call_counts_even_if_the_reply_was_cut_off_behind_it():
 @pytest.mark.parametrize("content", ["", "  \n"])
 def test_an_empty_reply_is_a_violation(content: str):
     for parse in (parse_native, parse_json):
-        assert "Your answer was empty" in violation(RawReply(content), parse).message
+        assert "Your answer was empty" in violation(RawReply(content), parse).complaint
 
 
 def test_a_reply_of_reasoning_only_is_a_violation_that_says_so():
     error = violation(RawReply(reasoning="Let me think."))
-    assert "reasoning only" in error.message
-    assert error.raw == "Let me think."
+    assert "reasoning only" in error.complaint
+    assert "Let me think" not in error.raw + error.message
 
 
 def test_plain_text_is_a_violation_that_keeps_the_raw_reply():
     error = violation(RawReply("Hello there!"))
-    assert "text without a tool call" in error.message
+    assert "text without a tool call" in error.complaint
     assert error.raw == "Hello there!"
 
 
@@ -132,7 +132,7 @@ def test_a_native_reply_whose_content_is_the_call_is_read(content: str):
 
 
 def test_a_native_reply_that_only_quotes_a_call_is_a_violation():
-    assert violation(RawReply(f"You could write {HI} to greet.")).message
+    assert violation(RawReply(f"You could write {HI} to greet.")).complaint
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_the_names_of_other_formats_are_understood():
 
 @pytest.mark.parametrize("cut", range(2, len(HI) - 1, 5))
 def test_truncated_json_is_a_violation_wherever_it_was_cut(cut: int):
-    assert "not valid JSON" in violation(RawReply(HI[:cut] + '"'), parse_json).message
+    assert "not valid JSON" in violation(RawReply(HI[:cut] + '"'), parse_json).complaint
     cut_off = RawReply(HI[:cut], finish_reason="length")
-    assert "output limit" in violation(cut_off, parse_json).message
+    assert "output limit" in violation(cut_off, parse_json).complaint
 
 
 def test_a_call_inside_a_truncated_call_is_never_taken():
     inner = '{"tool":"any","arguments":{"payload":{"tool":"now","arguments":{}}'
-    assert violation(RawReply(inner), parse_json).message
+    assert violation(RawReply(inner), parse_json).complaint
 
 
 @pytest.mark.parametrize(
@@ -189,15 +189,16 @@ def test_a_call_inside_a_truncated_call_is_never_taken():
     ],
 )
 def test_hostile_json_is_a_violation_and_nothing_else(content: str):
-    assert violation(RawReply(content), parse_json).message
-    assert violation(native(RawCall("any", content[26:-1] or "[")), parse_native).message
+    assert violation(RawReply(content), parse_json).complaint
+    assert violation(native(RawCall("any", content[26:-1] or "[")), parse_native).complaint
 
 
 def test_a_number_that_arithmetic_with_a_float_fails_on_is_a_violation():
     share = ToolSpec("cut", "", {"type": "object", "properties": {"share": {"multipleOf": 0.5}}})
     reply = native(RawCall("cut", '{"share": ' + "9" * 400 + "}"))
-    with pytest.raises(ProtocolViolation, match="too large"):
+    with pytest.raises(ProtocolViolation) as caught:
         parse_native(reply, [share])
+    assert "too large" in caught.value.complaint
 
 
 def nested(depth: int) -> list[Any]:
@@ -211,15 +212,58 @@ def nested(depth: int) -> list[Any]:
     "call", [RawCall(nested(5000), "{}"), RawCall("any", nested(5000)), RawCall("x" * 5000, "{}")]
 )
 def test_what_can_not_be_shown_of_a_call_is_told_in_short(call: RawCall):
-    assert len(violation(native(call)).message) < 300
+    assert len(violation(native(call)).complaint) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello!",
+        "Right now: nothing (any more).",
+        "Call it {happy}, or any {thing}.",
+        'The JSON is {"a": 1}.',
+        "I used send_message, as you said.",
+    ],
+)
+def test_plain_words_are_kept_without_the_reasoning_around_them(text: str):
+    for parse in (parse_native, parse_json):
+        error = violation(RawReply(f"<think>Hm.</think>\n{text} "), parse)
+        assert (error.words, error.thought) == (text, "Hm.")
+
+
+@pytest.mark.parametrize(
+    "text", [" " * 1_000_000, "{ " * 100_000, "<|channel|>" * 50_000, "a</think>" * 50_000]
+)
+def test_very_much_of_nothing_is_read_soon(text: str):
+    for parse in (parse_native, parse_json):
+        for reply in (RawReply(f"{text}x"), native(RawCall(f"{text}x", "{}"))):
+            assert violation(reply, parse).complaint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        HI[:30],
+        f"Try {HI[:-3]}",
+        "now()",
+        'any {"a": 1}',
+        "send_message: Hello!",
+        "now<|channel|>commentary",
+        '[{"name": "now"}]',
+        "<tool_call>now</tool_call>",
+    ],
+)
+def test_half_a_call_is_no_plain_words(text: str):
+    assert violation(RawReply(text)).words == ""
 
 
 def test_of_very_many_tools_a_violation_names_some():
     tools = [ToolSpec(f"tool_number_{number}", "", {"type": "object"}) for number in range(500)]
     with pytest.raises(ProtocolViolation) as caught:
         parse_json(RawReply("Hello!"), tools)
-    assert "tool_number_0, tool_number_1" in caught.value.message
-    assert len(caught.value.message) < 1000
+    assert "tool_number_0, tool_number_1" in caught.value.complaint
+    assert len(caught.value.complaint) < 1000
 
 
 def test_nul_and_lone_surrogates_never_pass():
@@ -265,6 +309,6 @@ def test_no_reply_raises_anything_but_a_violation(content, name, arguments, fini
             try:
                 parsed = parse(reply, TOOLS)
             except ProtocolViolation as violation:
-                assert violation.message  # noqa: PT017 - most replies raise
+                assert violation.complaint  # noqa: PT017 - most replies raise
             else:
                 json.dumps(parsed.call.arguments, allow_nan=False, ensure_ascii=False).encode()

@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
+from memserver.llm.answers import MOST_CALLS, StreamedReply
 from memserver.llm.lossless import clean_text
 from memserver.llm.reply_parser import RawReply, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
-from memserver.llm.wire import MOST_CALLS, StreamedReply
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 """Lone surrogates and NUL included."""
@@ -128,7 +128,7 @@ def test_a_call_in_the_reasoning_before_a_call_is_not_told(cuts: list[int], begi
     assert fed(CallText(), text, cuts) == "yes"
 
 
-@given(CUTS, st.sampled_from(["", " ", "<", "<thin", "<b>", "</think>", "Well <think>"]))
+@given(CUTS, st.sampled_from(["", " ", "<", "<thin", "<b>", "</think>", "Well `<think>`: "]))
 def test_what_only_looks_like_reasoning_holds_nothing_back(cuts: list[int], begin: str):
     text = begin + '{"tool": "send_message", "arguments": {"message": "yes"}}'
     assert fed(CallText(), text, cuts) == "yes"

@@ -106,8 +106,10 @@ def test_a_missing_argument_is_named():
 
 
 def test_an_extra_argument_is_named_with_those_that_exist():
-    message = told(SEND, {"message": "hi", "name": "human"})
-    assert message == "send_message has no argument name; it takes inner_thought, message."
+    message = told(SEARCH, {"query": "hi", "name": "human"})
+    assert message == (
+        "search has no argument name; it takes query, page, exact, order, tags, weight."
+    )
 
 
 def test_a_wrong_type_says_what_is_wanted_and_what_came():
@@ -117,9 +119,46 @@ def test_a_wrong_type_says_what_is_wanted_and_what_came():
 
 
 def test_a_text_that_is_too_long_says_both_lengths():
-    assert told(SEND, {"message": "x" * 201}) == (
-        "The argument message of send_message has 201 characters; at most 200 are allowed."
+    note = ToolSpec("note", "", SEND.parameters)
+    assert told(note, {"message": "x" * 201}) == (
+        "The argument message of note has 201 characters; at most 200 are allowed."
     )
+
+
+def test_a_message_that_a_person_has_read_is_taken_beyond_its_limit_and_not_without_end():
+    assert check_arguments(SEND, {"message": "x" * 20_000}) == {"message": "x" * 20_000}
+    assert "has 20001 characters" in told(SEND, {"message": "x" * 20_001})
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"inner_thought": "t" * 400}, {"inner_thought": "t" * 50}),
+        ({"inner_thought": ["a", 1]}, {}),
+        ({"inner_thought": None}, {}),
+        ({"inner_thought": 7}, {"inner_thought": "7"}),
+        ({"request_heartbeat": True}, {}),
+        ({"color": "red", "tool": "x", "": None}, {}),
+    ],
+    ids=str,
+)
+def test_what_nobody_reads_never_costs_the_answer(given: dict[str, object], kept: object):
+    assert check_arguments(SEND, {"message": "hi", **given}) == {"message": "hi", **kept}
+
+
+def test_a_heartbeat_that_is_none_is_left_out_and_another_tools_private_words_as_well():
+    assert check_arguments(SEARCH, {"query": "x", "request_heartbeat": "perhaps"}) == {"query": "x"}
+    beating = {"type": "object", "properties": {"request_heartbeat": {"type": "boolean"}}}
+    spec = ToolSpec("wait", "", beating)
+    assert check_arguments(spec, {"request_heartbeat": "soon"}) == {}
+    assert check_arguments(spec, {"request_heartbeat": "True"}) == {"request_heartbeat": True}
+
+
+def test_a_forgiving_tool_leaves_out_what_it_does_not_know_and_another_one_refuses_it():
+    deletes = {"type": "object", "properties": {"path": {"type": "string"}}}
+    given = {"path": "a", "dry_run": True}
+    assert check_arguments(ToolSpec("delete", "", deletes, forgiving=True), given) == {"path": "a"}
+    assert "no argument dry_run" in told(ToolSpec("delete", "", deletes), given)
 
 
 def test_a_value_outside_the_choices_is_told_the_choices():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,20 @@ CLOSE = b""
 def status(code: int, retry_after: str = "0", body: str = "{}") -> bytes:
     head = f"HTTP/1.1 {code} Status\r\nRetry-After: {retry_after}\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n{body}".encode()
+
+
+def whole(body: str | bytes, kind: str = "application/json", code: int = 200) -> bytes:
+    text = body.encode() if isinstance(body, str) else body
+    head = f"HTTP/1.1 {code} Status\r\nContent-Type: {kind}\r\nContent-Length: {len(text)}\r\n\r\n"
+    return head.encode() + text
+
+
+def refusal(code: int, body: object, **headers: object) -> bytes:
+    """An error as JSON, with further headers: `retry_after` is Retry-After."""
+    text = json.dumps(body).encode()
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    head = "\r\n".join([f"HTTP/1.1 {code} Status", *lines, f"Content-Length: {len(text)}"])
+    return head.encode() + b"\r\n\r\n" + text
 
 
 def chunked(text: bytes) -> bytes:

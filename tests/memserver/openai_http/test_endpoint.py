@@ -32,7 +32,8 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.openai_http.client import Endpoint, EndpointClient
-from memserver.openai_http.errors import StatusError, translated
+from memserver.openai_http.errors import StatusError
+from memserver.openai_http.translation import translated
 from tests.support.http_app import Current
 
 
@@ -275,11 +276,6 @@ async def test_other_refusals_are_not_taken_for_a_missing_model(
     assert type(await failure(url)) is ModelRejected
 
 
-async def test_an_exhausted_quota_is_refused_and_not_unavailable(url: str, stub: Stub):
-    stub.response = JSONResponse({"error": {"message": "no", "code": "insufficient_quota"}}, 429)
-    assert type(await failure(url)) is ModelRejected
-
-
 @pytest.mark.parametrize(
     "response",
     [
@@ -377,10 +373,6 @@ async def test_a_stream_of_broken_json_is_an_error(url: str, stub: Stub):
     [
         "http://127.0.0.1:9/v1",
         "nonsense",
-        "ftp://x/v1",
-        "http:///v1",
-        f"http://{'a' * 64}.example/v1",
-        "http://a..b/v1",
         "https://127.0.0.1:9/v1",
     ],
 )
@@ -388,13 +380,6 @@ async def test_an_endpoint_that_can_not_be_reached_says_where_to_look(base: str)
     error = await failure(base)
     assert type(error) is ModelUnavailable
     assert "MEMSERVER_LLM_BASE_URL" in error.hint
-
-
-@pytest.mark.parametrize("base", ["http://[::1/v1", "http://x:port/v1", "http://x:99999/v1"])
-def test_an_address_that_is_no_url_is_a_set_up_error(base: str):
-    with pytest.raises(SetupError) as caught:
-        EndpointClient(Endpoint(base))
-    assert "MEMSERVER_LLM_BASE_URL" in caught.value.hint
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -430,13 +415,6 @@ async def test_a_name_and_password_in_the_address_take_the_keys_place(url: str, 
     async with EndpointClientOf(url.replace("//", "//me:private@"), api_key="secret") as client:
         await client.post("/x", b"{}")
     assert stub.asked[0].headers["authorization"].startswith("Basic ")
-
-
-async def test_a_key_that_can_not_be_sent_is_an_error_without_it(url: str):
-    async with EndpointClientOf(url, api_key="sec\nret") as client:
-        with pytest.raises(ModelUnavailable) as caught:
-            await client.post("/x", b"{}")
-    assert "sec" not in caught.value.message
 
 
 async def test_a_proxy_is_used_but_not_for_this_machine(

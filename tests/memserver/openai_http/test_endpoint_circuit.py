@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from memserver.errors import ModelError, ModelRejected, ModelTimeout, ModelUnavailable
-from memserver.llm.tokens import EndpointOrBound
+from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
+from memserver.llm.estimate import estimate
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
 from tests.memserver.openai_http.scripted_server import (
@@ -149,18 +150,18 @@ async def test_a_check_is_always_sent_tells_of_the_outage_and_closes_the_circuit
         assert await client.post("/x", b"{}") == {"a": 1}
 
 
-async def test_tokens_are_bounded_by_bytes_without_asking_while_the_circuit_is_open() -> None:
+async def test_tokens_are_estimated_without_asking_while_the_circuit_is_open() -> None:
     circuit = Circuit(failures=1)
-    counted = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"count": 1}'
-    server = Scripted(counted)
+    counted = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"count": 8}'
+    server = Scripted(counted, counted)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    counter = EndpointOrBound(Endpoint(f"http://127.0.0.1:{port}/v1"), "m", circuit)
-    assert await counter.count(["known"]) == [1]
+    counter = EndpointOrEstimate(Endpoint(f"http://127.0.0.1:{port}/v1"), "m", circuit)
+    assert await counter.count(["known"]) == [8]
     circuit.begin().failed(ModelUnavailable("It is away."))
-    assert await counter.count(["known"]) == [1]
-    assert await counter.count(["other"]) == [5]
-    assert server.requests == 1
+    assert await counter.count(["known"]) == [8]
+    assert await counter.count(["other"]) == [estimate("other")]
+    assert server.requests == 2  # for a sentence of ours, and for the text
     await counter.aclose()
     listening.close()
     await server.ended()

@@ -8,14 +8,20 @@ from email.utils import formatdate
 
 import pytest
 
+from memserver.agent.deadline import Deadline
 from memserver.errors import (
     ContextOverflow,
     ModelError,
+    ModelQuotaExceeded,
     ModelRejected,
     ModelTimeout,
     ModelUnavailable,
 )
-from memserver.openai_http.client import Endpoint, EndpointClient, EventParser
+from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.streams import EventParser
+from memserver.settings import Settings
+from memserver.wiring.providers import model_endpoint
 from tests.memserver.openai_http.scripted_server import (
     CLOSE,
     OK,
@@ -24,6 +30,7 @@ from tests.memserver.openai_http.scripted_server import (
     asking,
     chunked,
     listened,
+    refusal,
     status,
 )
 
@@ -52,7 +59,8 @@ async def test_a_connection_is_used_again():
 )
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_what_was_not_answered_is_asked_again(failed: bytes, streamed: bool):
-    answer = (STREAM + chunked(b'data: {"a": 1}\n\n') + b"0\r\n\r\n") if streamed else OK
+    events = b'data: {"a": 1}\n\ndata: [DONE]\n\n'
+    answer = (STREAM + chunked(events) + b"0\r\n\r\n") if streamed else OK
     server = Scripted(OK, failed, answer)
     async with asking(server) as client:
         await client.post("/x", b"{}")
@@ -98,7 +106,7 @@ async def test_it_is_tried_no_more_often_than_is_set(failed: bytes, retries: int
         (status(404), ModelRejected),
         (status(409), ModelRejected),
         (status(500, body='{"error": {"message": "Context window exceeded"}}'), ContextOverflow),
-        (status(429, body='{"error": {"code": "insufficient_quota"}}'), ModelRejected),
+        (status(429, body='{"error": {"code": "insufficient_quota"}}'), ModelQuotaExceeded),
         ((OK[:-3], CLOSE), ModelUnavailable),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", ModelUnavailable),
     ],
@@ -144,20 +152,119 @@ async def test_a_time_that_has_passed_is_now(retry_after: str):
 
 @pytest.mark.parametrize("retry_after", ["soon", "nan", "inf", ""])
 async def test_a_retry_after_that_says_nothing_is_a_short_pause(
-    retry_after: str, monkeypatch: pytest.MonkeyPatch
+    retry_after: str, paused: list[float]
 ):
-    paused: list[float] = []
-
-    async def noted(seconds: float) -> None:
-        paused.append(seconds)
-
-    monkeypatch.setattr("memserver.openai_http.client.asyncio.sleep", noted)
     async with asking(
         Scripted(status(503, retry_after), status(503, "soon"), OK), retries=2
     ) as client:
         await client.post("/x", b"{}")
     assert 0 < paused[0] <= 0.5
     assert 0 < paused[1] <= 1
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses, none of which is waited for."""
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("memserver.openai_http.client.asyncio.sleep", noted)
+    return pauses
+
+
+@pytest.mark.parametrize(
+    ("failed", "pause"),
+    [
+        (refusal(429, {}, retry_after="3"), 3),
+        (refusal(503, {}, retry_after="3", retry_after_ms="250"), 0.25),
+        (refusal(429, {}, retry_after_ms="soon", retry_after="2"), 2),
+        (refusal(429, {"error": {"message": "Please try again in 1.5s."}}), 1.5),
+        (
+            refusal(
+                429, {}, x_ratelimit_remaining_tokens="0", x_ratelimit_reset_tokens="1s",
+                x_ratelimit_remaining_requests="9", x_ratelimit_reset_requests="4m0s",
+            ),
+            1,
+        ),
+        (refusal(400, {"error": {"message": "The model is being loaded"}}, retry_after="2"), 2),
+        (refusal(503, {"error": {"message": "Loading model"}}, retry_after="1"), 1),
+    ],
+    ids=["seconds", "milliseconds", "no milliseconds", "words", "OpenAI's limits", "loads", "503"],
+)  # fmt: skip
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_wait_that_is_asked_for_is_kept(
+    failed: bytes, pause: float, streamed: bool, paused: list[float]
+):
+    end = b'data: {"a": 1}\n\ndata: [DONE]\n\n'
+    server = Scripted(failed, failed, (STREAM + chunked(end), b"0\r\n\r\n") if streamed else OK)
+    async with asking(server, retries=2) as client:
+        answer = await (listened(client) if streamed else client.post("/x", b"{}"))
+    assert answer == ([{"a": 1}] if streamed else {"a": 1})
+    assert paused == [pause, pause]
+
+
+async def test_pauses_grow_where_none_is_asked_for(paused: list[float]):
+    async with asking(Scripted(*[refusal(500, {})] * 7), retries=6, within=60) as client:
+        with pytest.raises(ModelUnavailable):
+            await client.post("/x", b"{}")
+    longest = (0.5, 1, 2, 4, 8, 8)
+    assert all(most / 2 <= pause <= most for pause, most in zip(paused, longest, strict=True))
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        refusal(402, {}),
+        refusal(403, {"error": {"code": "content_filter"}}),
+        refusal(501, {"error": {"message": "not implemented"}}),
+        refusal(500, {"error": {"message": "tools param requires --jinja flag"}}),
+        refusal(429, {"error": {"message": "Insufficient Balance"}}, retry_after="0"),
+        refusal(429, {"error": {"message": "free-models-per-day"}}),
+    ],
+    ids=["402", "filter", "501", "not able", "no balance", "per day"],
+)
+async def test_what_no_later_time_changes_is_not_asked_again(failed: bytes, paused: list[float]):
+    server = Scripted(failed)
+    async with asking(server, retries=5) as client:
+        with pytest.raises(ModelError):
+            await client.post("/x", b"{}")
+    assert (server.requests, paused) == (1, [])
+
+
+@pytest.mark.parametrize(("left", "requests"), [(2, 1), (20, 2)])
+async def test_a_wait_beyond_the_turns_time_is_not_begun(
+    left: float, requests: int, paused: list[float]
+):
+    server = Scripted(refusal(429, {}, retry_after="10"), OK)
+    async with asking(server, within=60) as client, Deadline(left).cutting():
+        if requests == 2:
+            assert await client.post("/x", b"{}") == {"a": 1}
+        else:
+            with pytest.raises(ModelUnavailable) as caught:
+                await client.post("/x", b"{}")
+            assert "asks to wait 10 seconds" in caught.value.hint
+    assert server.requests == requests
+
+
+async def test_a_limit_that_is_kept_to_the_end_is_no_outage(paused: list[float]):
+    circuit = Circuit(failures=1)
+    server = Scripted(*[refusal(429, {})] * 3, OK)
+    async with asking(server, retries=2, circuit=circuit) as client:
+        with pytest.raises(ModelUnavailable, match="429"):
+            await client.post("/x", b"{}")
+        assert not circuit.is_open
+        assert await client.post("/x", b"{}") == {"a": 1}
+
+
+async def test_the_settings_say_how_often_it_is_asked_again():
+    url = "http://127.0.0.1:9/v1"
+    kept = [
+        model_endpoint(Settings(_env_file=None, llm_base_url=url, **given)).max_retries
+        for given in ({}, {"llm_retries": 0}, {"llm_retries": 7})
+    ]
+    assert kept == [3, 0, 7]
 
 
 async def test_the_time_limit_covers_all_tries():

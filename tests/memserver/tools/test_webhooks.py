@@ -95,7 +95,7 @@ async def test_a_call_is_delivered_signed_and_its_answer_reaches_the_model(
         "turn": 1,
         "call_id": call["id"],
     }
-    assert headers["webhook-id"] == call["id"]
+    assert headers["webhook-id"] == f"{agent}:{call['id']}"
     assert verify(SECRET, headers, body)
     assert not verify(SECRET, headers, body + b" ")
     assert not verify("whsec_AAAA", headers, body)

@@ -1,0 +1,30 @@
+"""The ids of tool calls: nine characters of [A-Za-z0-9], which every provider takes and Mistral demands."""
+
+import hashlib
+import re
+import secrets
+import string
+
+LENGTH = 9
+_CHARACTERS = string.ascii_letters + string.digits
+_TAKEN_BY_ALL = re.compile(rf"[A-Za-z0-9]{{{LENGTH}}}")
+
+
+def new_call_id() -> str:
+    """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
+    return _spelled(secrets.randbits(128))
+
+
+def nine_characters(call_id: str) -> str:
+    """The id as it goes out: one of another form, of an older or imported history, becomes always the same."""
+    if _TAKEN_BY_ALL.fullmatch(call_id):
+        return call_id
+    return _spelled(int.from_bytes(hashlib.sha256(call_id.encode(errors="replace")).digest()))
+
+
+def _spelled(number: int) -> str:
+    characters = []
+    for _ in range(LENGTH):
+        number, place = divmod(number, len(_CHARACTERS))
+        characters.append(_CHARACTERS[place])
+    return "".join(characters)
