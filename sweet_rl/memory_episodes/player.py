@@ -11,7 +11,7 @@ from memserver.agent.faculties import ModelSource
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.reply_parser import new_call_id
+from memserver.llm.call_ids import new_call_id
 from memserver.llm.wire import call_as_json, json_messages
 from memserver.messages import PromptMessage, ToolSpec
 from sweet_rl.memory_episodes.records import Step, Task
@@ -56,8 +56,8 @@ class Player(ChatModel):
 
     @property
     @override
-    def expected_scale(self) -> float:
-        return self.policy.expected_scale
+    def counts_exactly(self) -> bool:
+        return self.policy.counts_exactly
 
     @override
     async def context_window(self) -> int:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.llm.tokens import Remembered, TokenCounter, TokenizerFile
+from memserver.llm.tokens import Remembered, TokenizerFile
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.wiring.database import database_urls
@@ -55,25 +55,31 @@ async def stage_of(
     """
     with tempfile.TemporaryDirectory() as home:
         settings = _settings(Path(home), tokenizer, policy)
-        models = Models(settings)
-        counter = Remembered(TokenizerFile(tokenizer))
         found = BatchingEmbedder(RememberingEmbedder(embedder or make_embedder(settings)))
-        chosen = _policy(models, policy, counter)
-        players = Players(chosen(_NOBODYS))
         try:
-            with database_urls(settings) as urls:
-                async with assemble(urls.app, players, found, settings) as services:
-                    yield Stage(services, players, chosen)
+            async with _policy(settings, tokenizer, policy) as chosen:
+                players = Players(chosen(_NOBODYS))
+                with database_urls(settings) as urls:
+                    async with assemble(urls.app, players, found, settings) as services:
+                        yield Stage(services, players, chosen)
         finally:
             await found.aclose()
-            await models.aclose()
 
 
-def _policy(models: Models, policy: Endpoint | None, counter: TokenCounter) -> PolicyOf:
+@asynccontextmanager
+async def _policy(
+    settings: Settings, tokenizer: Path, policy: Endpoint | None
+) -> AsyncIterator[PolicyOf]:
     if policy is None:
-        return lambda task: Scripted(task, counter)
-    model = models.get(policy.model)
-    return lambda _task: model
+        counter = Remembered(TokenizerFile(tokenizer))
+        yield lambda task: Scripted(task, counter)
+        return
+    models = Models(settings)
+    try:
+        model = models.get(policy.model)
+        yield lambda _task: model
+    finally:
+        await models.aclose()
 
 
 def _settings(home: Path, tokenizer: Path, policy: Endpoint | None) -> Settings:

@@ -137,7 +137,7 @@ def test_what_is_missing_or_wrong_is_said_in_a_line(
 ) -> None:
     for words, told in (
         (("report", tmp_path), "has no tasks"),
-        (("train", run, "sweet", "--base", tiny_base, "--seed", 9), "Run `pairs`"),
+        (("train", run, "sweet", "--base", tiny_base, "--seed", 9), "learnt.jsonl is not there"),
         (("pairs", run, "dpo"), "is none of rft, mdpo"),
     ):
         result = CliRunner().invoke(main.app, [str(word) for word in words])
