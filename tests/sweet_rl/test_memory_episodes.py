@@ -11,7 +11,7 @@ from typing_extensions import override
 from memserver.agent_files.archive import ArchiveReader
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import Reply
-from memserver.llm.tokens import ByteBound
+from memserver.llm.tokens import TokenCounter
 from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
@@ -33,11 +33,16 @@ from tests.support.server import OneDatabase
 HIDDEN = "What will be asked"
 
 
-class FourBytes(ByteBound):
+class FourBytes(TokenCounter):
     """Counts about as a tokenizer does."""
 
+    @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        return [-(-count // 4) for count in await super().count(texts)]
+        return [-(-len(text.encode()) // 4) for text in texts]
+
+    @override
+    async def aclose(self) -> None:
+        """Holds nothing."""
 
 
 def saves(task: Task) -> Scripted:
