@@ -233,6 +233,7 @@ _BESIDE = r"[\s`\"'>*]*"
 
 def _words(content: str, tools: Sequence[ToolSpec]) -> str:
     """The content as an answer in plain words; empty where a call was begun in it."""
+    content = content.strip()
     names = "|".join(re.escape(spec.name) for spec in tools)
     begun = rf"\b(?:{names})(?:\(|<\||{_BESIDE}\{{\s*[\"}}])|\b{SPOKEN}{_BESIDE}[:=(\[]"
     if _HALF_CALL.search(content) or re.search(begun, content) or resolve_name(content, tools):
@@ -242,7 +243,7 @@ def _words(content: str, tools: Sequence[ToolSpec]) -> str:
             read_json_at(content, start.start())
         except ValueError:
             return ""
-    return clean_text(content).strip()
+    return clean_text(content)
 
 
 class _Complaint:

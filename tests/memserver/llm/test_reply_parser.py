@@ -232,6 +232,15 @@ def test_plain_words_are_kept_without_the_reasoning_around_them(text: str):
 
 
 @pytest.mark.parametrize(
+    "text", [" " * 1_000_000, "{ " * 100_000, "<|channel|>" * 50_000, "a</think>" * 50_000]
+)
+def test_very_much_of_nothing_is_read_soon(text: str):
+    for parse in (parse_native, parse_json):
+        for reply in (RawReply(f"{text}x"), native(RawCall(f"{text}x", "{}"))):
+            assert violation(reply, parse).complaint
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
