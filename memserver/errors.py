@@ -39,6 +39,8 @@ MemserverError
 │   ├── ContextOverflow          the endpoint says the prompt is too long
 │   └── ProtocolViolation        a reply that is no valid tool call
 ├── EmbeddingError               the embedder failed or has another dimension
+│   └── EmbeddingRejected        the endpoint refuses the text or the request, now and later
+│       └── EmbedderUnfit        its vectors have a length that can't be stored
 ├── DatabaseError                the database can't be used
 │   └── LeaseLost                another worker took the agent over
 ├── ServerStarting               the server waits for its database
@@ -374,9 +376,29 @@ def excerpt(raw: str) -> str:
 
 
 class EmbeddingError(MemserverError):
-    """The embedder failed, or its vectors have another dimension than the collection's."""
+    """The embedder failed, or its vectors have another dimension than the collection's.
+
+    Attributes:
+        of_text: whether a text may be the reason, so that others may be embedded without it.
+    """
 
     code = "embedding_error"
+
+    def __init__(self, message: str, *, hint: str = "", of_text: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.of_text = of_text
+
+
+class EmbeddingRejected(EmbeddingError):
+    """The embedding endpoint refuses a text, or every request: the same is refused again."""
+
+    code = "embedding_rejected"
+
+
+class EmbedderUnfit(EmbeddingRejected):
+    """The embedder's vectors are of a length that can't be stored, or not the one that was set."""
+
+    code = "embedder_unfit"
 
 
 class DatabaseError(MemserverError):

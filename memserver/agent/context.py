@@ -163,17 +163,22 @@ async def render_queue(
     rendered: list[PromptMessage] = []
     can_read = any(tool.name == READ_TOOL for tool in mind.tools)
     for each in queue:
-        message = without_fields(each) if each.tokens > largest else each
+        message = without_fields(each) if _field_tokens(each) > largest // 2 else each
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
         parts = prompt_messages(message, mind.zone, mind.form)
         for part in parts:
             if message.tokens > largest and part.text:
-                limit = max(1, largest // len(parts) - model.message_overhead)
+                room = (largest - _field_tokens(message)) // len(parts)
+                limit = max(1, room - model.message_overhead)
                 text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
                 rendered.append(replace(part, text=text))
             else:
                 rendered.append(part)
     return rendered
+
+
+def _field_tokens(message: Message) -> int:
+    return 0 if message.fields is None else message.fields.tokens
 
 
 def without_fields(message: Message) -> Message:

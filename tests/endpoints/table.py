@@ -1,0 +1,79 @@
+"""The table of providers in docs/endpoints.md: what is simulated, and how the story went.
+
+Run it after a change of a profile, or of how endpoints are asked: `python -m tests.endpoints.table`. It runs the
+stories; a test fails where the page is out of date.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.endpoints.provider import DATE, OVERFLOWS, Provider
+from tests.endpoints.providers.catalog import PROVIDERS
+from tests.endpoints.story import Told
+
+PAGE = Path(__file__).parents[2] / "docs" / "endpoints.md"
+BEGIN, END = "<!-- profiles:begin -->", "<!-- profiles:end -->"
+FOLDER = "ENDPOINT_ROWS"
+"""The variable that names where stories write their rows."""
+HEAD = f"""
+Simulated by stubs in `tests/endpoints/`, which keep to rules that are publicly known; read up on {DATE}. How providers
+say that a prompt is too long is from [here]({OVERFLOWS}).
+
+| provider | simulated | how it is asked in the end | whole, streamed | refused at first |
+|---|---|---|---|---|
+"""
+
+
+def row(provider: Provider, told: Told | str) -> str:
+    """A provider's line: how its story went, or why it doesn't work."""
+    rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
+    if isinstance(told, str):
+        return f"| {provider.title} | {rules} | | no: {told} | |"
+    return f"| {provider.title} | {rules} | {told.how} | yes | {told.refused[0]} |"
+
+
+def keep(provider: Provider, told: Told | str) -> None:
+    """Write the row down for `main`, or compare it with the page. Raises AssertionError."""
+    made = row(provider, told)
+    folder = os.environ.get(FOLDER)
+    if folder is not None:
+        Path(folder, provider.slug).write_text(made, encoding="utf-8")
+    else:
+        assert made in PAGE.read_text(encoding="utf-8"), "run `python -m tests.endpoints.table`"
+
+
+def rows() -> list[str]:
+    """The lines of the page's table."""
+    table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+def main() -> int:
+    """Play the stories and write the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        stories = Path(__file__).with_name("test_stories.py")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=line",
+            "--numprocesses=2",
+            str(stories),
+        ]
+        played = subprocess.run(
+            [*command, str(stories)], check=False, env={**os.environ, FOLDER: folder}
+        )
+        paths = [Path(folder, provider.slug) for provider in PROVIDERS]
+        table = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{END}{after}", encoding="utf-8")
+    return played.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
