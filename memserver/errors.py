@@ -314,9 +314,14 @@ class ModelQuotaExceeded(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model, or its provider's content filter, refuses to answer this; the message has their words."""
+    """The model, or its provider's content filter, refuses to answer this; the message has their words.
+
+    Attributes:
+        usage: tokens that the refusal cost.
+    """
 
     code = "model_refused"
+    usage = Usage()
 
 
 class ContextOverflow(ModelError):

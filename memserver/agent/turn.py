@@ -55,6 +55,7 @@ from memserver.errors import (
     DatabaseError,
     LeaseLost,
     MemserverError,
+    ModelRefused,
     ProtocolViolation,
     ToolProcessEnded,
     TurnTimeout,
@@ -561,6 +562,8 @@ class TurnRun:
 
     async def _fail(self, error: MemserverError) -> bool:
         """End the turn with an error; where it was answered, as it would have ended without the alert."""
+        if isinstance(error, ModelRefused):
+            self._usage += error.usage
         if self._pressure.stop_reason is None or self._alert is not None:
             return await self._end("error", error)
         agent, turn = self._work.agent.id, self._work.turn.turn

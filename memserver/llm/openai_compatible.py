@@ -231,7 +231,7 @@ class OpenAICompatible(ChatModel):
             )
         self._note_thinking(raw)
         if raw.finish_reason == "content_filter":
-            raise _refused(raw)
+            raise _refused(raw, usage)
         return Written(await _parsed(raw, usage, partial(parse_text, raw)), usage)
 
     @override
@@ -291,20 +291,21 @@ async def _parsed(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> 
     except ProtocolViolation as violation:
         violation.usage = usage
         if raw.refusal or raw.finish_reason == "content_filter":
-            raise _refused(raw) from violation
+            raise _refused(raw, usage) from violation
         if raw.finish_reason == "length":
             violation.hint = violation.hint or _RAISE_THE_LIMIT
         raise
 
 
-def _refused(raw: RawReply) -> ModelRefused:
+def _refused(raw: RawReply, usage: Usage) -> ModelRefused:
     words = " ".join((raw.refusal or raw.content).split())[:_SHOWN]
-    if raw.refusal:
-        return ModelRefused(f"The model refuses to answer: {words}", hint=_ASK_OTHERWISE)
     said = f" It had said: {words}" if words else ""
-    return ModelRefused(
-        f"The provider's content filter stopped the answer.{said}", hint=_ASK_OTHERWISE
-    )
+    message = f"The provider's content filter stopped the answer.{said}"
+    if raw.refusal:
+        message = f"The model refuses to answer: {words}"
+    error = ModelRefused(message, hint=_ASK_OTHERWISE)
+    error.usage = usage
+    return error
 
 
 def _bytes(text: str) -> int:

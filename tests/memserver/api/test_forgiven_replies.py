@@ -259,8 +259,14 @@ async def test_the_tokens_of_refused_replies_count(database: OneDatabase) -> Non
         failed = await server.create_agent()
         await server.http.post(f"/v1/agents/{failed}/messages", json={"text": "hello"})
         turn = await server.get(f"{failed}/turns/1")
+        replies.steps = [RawReply("Once upon", finish_reason="content_filter")]
+        stopped = await server.create_agent()
+        answer = await server.http.post(f"/v1/agents/{stopped}/messages", json={"text": "hello"})
+        refused = await server.get(f"{stopped}/turns/1")
     assert turn["usage"]["prompt_tokens"] > 3 * one
     assert turn["usage"]["completion_tokens"] > 0
+    assert answer.json()["error"]["code"] == "model_refused"
+    assert refused["usage"]["prompt_tokens"] > 0
 
 
 async def test_no_caller_reads_what_was_written_for_the_model(database: OneDatabase) -> None:
