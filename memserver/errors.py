@@ -39,6 +39,8 @@ MemserverError
 │   ├── ContextOverflow          the endpoint says the prompt is too long
 │   └── ProtocolViolation        a reply that is no valid tool call
 ├── EmbeddingError               the embedder failed or has another dimension
+│   └── EmbeddingRejected        the endpoint refuses the text or the request, now and later
+│       └── EmbedderUnfit        its vectors have a length that can't be stored
 ├── DatabaseError                the database can't be used
 │   └── LeaseLost                another worker took the agent over
 ├── ServerStarting               the server waits for its database
@@ -338,18 +340,20 @@ class ProtocolViolation(ModelError):
         complaint: what the model is told of it; no person reads that.
         raw: the reply as it came, without reasoning, for the record.
         words: what the model said in plain words instead of a call, without reasoning; empty where it said none.
+        thought: its reasoning beside these words.
         usage: tokens that the reply cost all the same.
     """
 
     code = "model_protocol_violation"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the message have defaults and are named
         self,
         message: str,
         *,
         complaint: str = "",
         raw: str = "",
         words: str = "",
+        thought: str = "",
         usage: Usage | None = None,
         hint: str = "",
     ) -> None:
@@ -357,6 +361,7 @@ class ProtocolViolation(ModelError):
         self.complaint = complaint or message
         self.raw = raw
         self.words = words
+        self.thought = thought
         self.usage = usage or Usage()
 
 
@@ -371,9 +376,29 @@ def excerpt(raw: str) -> str:
 
 
 class EmbeddingError(MemserverError):
-    """The embedder failed, or its vectors have another dimension than the collection's."""
+    """The embedder failed, or its vectors have another dimension than the collection's.
+
+    Attributes:
+        of_text: whether a text may be the reason, so that others may be embedded without it.
+    """
 
     code = "embedding_error"
+
+    def __init__(self, message: str, *, hint: str = "", of_text: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.of_text = of_text
+
+
+class EmbeddingRejected(EmbeddingError):
+    """The embedding endpoint refuses a text, or every request: the same is refused again."""
+
+    code = "embedding_rejected"
+
+
+class EmbedderUnfit(EmbeddingRejected):
+    """The embedder's vectors are of a length that can't be stored, or not the one that was set."""
+
+    code = "embedder_unfit"
 
 
 class DatabaseError(MemserverError):

@@ -138,7 +138,18 @@ class Settings(BaseSettings):
     """An OpenAI-compatible embedding endpoint; unset means the local sentence-transformers model."""
     embedding_model: str | None = None
     embedding_dimension: int = Field(default=0, ge=0, le=4000)
-    """Length of the endpoint's vectors; 0: found out by a first call."""
+    """Length of the vectors; 0: what the model gives, up to 4000. Where the model gives another length, the
+    endpoint is asked for this one, by `dimensions`."""
+    embedding_batch: int = Field(default=32, ge=1, le=2048)
+    """Texts in one request to the endpoint, at most; what it refuses is halved until it takes it."""
+    embedding_body: dict[str, Any] = Field(default_factory=dict)
+    """Additions to the body of every request, as JSON; null leaves a field out."""
+    embedding_query_body: dict[str, Any] = Field(default_factory=dict)
+    """Further additions where the text is what is looked for, such as {"input_type": "query"}."""
+    embedding_prefix: str | None = None
+    """What comes before each text that is stored, such as `passage: ` for E5."""
+    embedding_query_prefix: str | None = None
+    """What comes before a text that is looked for, such as `query: ` for E5."""
     embedding_window: int = Field(default=0, ge=0)
     """Tokens of a text that the endpoint's model reads; a longer text becomes several passages. 0: what the
     endpoint lists as max_model_len, else 512."""

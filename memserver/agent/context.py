@@ -27,8 +27,8 @@ from memserver.storage.leases import State
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
-MOST_TOOLS, TIGHT = 0.6, 256
-"""Of a prompt; and tokens of the queue's room. Where they take more, or leave less, tools are told in fewer words."""
+TIGHT = 256
+"""Tokens of the queue's room. Where it has less, and before the output gives way, tools are told in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
@@ -94,16 +94,11 @@ class Layout:
     reserved: int
     order: PromptOrder
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that a prompt may have."""
-        return self.window - self.reserved
-
 
 async def frame(
     mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
 ) -> Frame:
-    """Render and count everything but the queue; tools that would take most of the prompt are told briefly.
+    """Render and count everything but the queue; tools that leave it no room are told briefly.
 
     Args:
         mind: what there is to show.
@@ -139,8 +134,8 @@ async def frame(
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
-    tight = counts[-1] > MOST_TOOLS * layout.capacity and not is_brief(mind.tools)
-    if counts[-1] and (tight or budget.room < TIGHT) and (fewer := shorter(mind.tools)):
+    tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(mind.tools))
+    if tight and counts[-1] and (fewer := shorter(mind.tools)):
         return await frame(replace(mind, tools=fewer), model, prompts, layout, scale)
     return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
 
@@ -168,17 +163,22 @@ async def render_queue(
     rendered: list[PromptMessage] = []
     can_read = any(tool.name == READ_TOOL for tool in mind.tools)
     for each in queue:
-        message = without_fields(each) if each.tokens > largest else each
+        message = without_fields(each) if _field_tokens(each) > largest // 2 else each
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
         parts = prompt_messages(message, mind.zone, mind.form)
         for part in parts:
             if message.tokens > largest and part.text:
-                limit = max(1, largest // len(parts) - model.message_overhead)
+                room = (largest - _field_tokens(message)) // len(parts)
+                limit = max(1, room - model.message_overhead)
                 text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
                 rendered.append(replace(part, text=text))
             else:
                 rendered.append(part)
     return rendered
+
+
+def _field_tokens(message: Message) -> int:
+    return 0 if message.fields is None else message.fields.tokens
 
 
 def without_fields(message: Message) -> Message:

@@ -10,7 +10,7 @@ from memserver.agent.options import AgentProtocol
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.tool_schema import LONGEST_MESSAGE
+from memserver.llm.forgiving import LONGEST_MESSAGE
 from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
@@ -89,7 +89,7 @@ class InvalidReplies:
         if not (told and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
         call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
-        return Reply(call, error.usage)
+        return Reply(call, error.usage, error.thought)
 
     def add(self, error: ProtocolViolation, protocol: AgentProtocol) -> None:
         """Count one.

@@ -219,7 +219,7 @@ class TurnRun:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
         shape = await self._frame()
         check_room(shape.budget)
-        while not shape.budget.fits(self._queue) and len(self._queue) > 1:
+        while not shape.budget.fits(self._queue) and len(self._evictable) > 1:
             await self._evict(shape)
             shape = await self._frame()
             check_room(shape.budget)
@@ -231,7 +231,7 @@ class TurnRun:
         snapshot = Snapshot(
             agent_id=lease.agent_id,
             queue_start=self._queue_start,
-            queue=self._queue,
+            queue=self._evictable,
             summary=self._mind.summary,
             budget=shape.budget,
         )
@@ -260,8 +260,13 @@ class TurnRun:
         if error.window is not None and error.window < shape.budget.window:
             return
         await self._counting.learn_overflow(shape, self._queue, self._mind.tools)
-        if len(self._queue) > 1:
+        if len(self._evictable) > 1:
             await self._evict(shape)
+
+    @property
+    def _evictable(self) -> list[Message]:
+        """The queue, without the message that is answered where it stays in sight though it was evicted."""
+        return [each for each in self._queue if each.position >= self._queue_start]
 
     async def _outcome(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
@@ -625,7 +630,11 @@ class TurnRun:
         state = leases.state_from_row(row)
         if state.queue_start != self._queue_start:
             self._queue_start, self._warned = state.queue_start, state.pressure_warned
-            self._queue = [each for each in self._queue if each.position >= state.queue_start]
+            self._queue = [  # what is asked stays in sight while it is answered
+                each
+                for each in self._queue
+                if each.position >= state.queue_start or each.position == self._first
+            ]
         self._choice.renew(grants_from_row(row))
         self._mind = replace(
             self._mind,

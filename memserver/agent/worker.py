@@ -137,12 +137,10 @@ class Worker:
                 work = await self._take(tx, agent_id)
                 if work is None:
                     return
-                queue = await recall.queue(
-                    tx,
-                    agent_id,
-                    work.state.queue_start,
-                    work.turn.first_position + PLACES_PER_TURN,
-                )
+                start, first = work.state.queue_start, work.turn.first_position
+                queue = await recall.queue(tx, agent_id, start, first + PLACES_PER_TURN)
+                if start > first:  # evicted in this turn, in a try that was cut off
+                    queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
             with asking_for(str(agent_id)):
                 released = await self._attempt(work, TurnRun(self._with, work, queue))

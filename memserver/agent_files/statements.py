@@ -227,10 +227,22 @@ async def insert_agent(tx: Transaction, tenant: str, values: Mapping[str, Any]) 
     )
 
 
+IN_BYTES = 0.75
+"""A smaller scale may be one for counts in bytes, of a file from before memserver counted in tokens (migration 0021)."""
+
+
 async def set_state(
     tx: Transaction, agent_id: UUID, state: Mapping[str, Any], messages: int
 ) -> None:
     """Say where the agent stands, at the end of all: it has so many messages."""
+    scale = state["token_scale"]
+    if scale is not None and scale < IN_BYTES:
+        await tx.execute(
+            """UPDATE messages SET tokens = greatest(1, ceil(tokens * %s::real))::integer
+               WHERE agent_id = %s AND position >= %s""",
+            [scale, agent_id, state["queue_start"]],
+        )
+        state = {**state, "token_scale": None, "token_scale_model": None}
     await tx.execute(
         """UPDATE agent_state SET done_turn = %(done_turn)s, next_turn = %(done_turn)s + 1,
                queue_start = %(queue_start)s, pressure_warned = %(pressure_warned)s,

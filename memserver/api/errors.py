@@ -58,6 +58,8 @@ STATUS: dict[str, int] = {
     errors.ContextOverflow.code: 422,
     errors.ProtocolViolation.code: 502,
     errors.EmbeddingError.code: 503,
+    errors.EmbeddingRejected.code: 502,
+    errors.EmbedderUnfit.code: 502,
     errors.DatabaseError.code: 503,
     errors.LeaseLost.code: 503,
     errors.SetupError.code: 503,
@@ -97,7 +99,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         422: "A field is missing or wrong; the message names it.",
         429: "The API key has made too many requests; Retry-After says when to ask again.",
         500: "A fault of the server's; its log says more.",
-        502: "The model endpoint, or an MCP server, refused or broke the protocol.",
+        502: "The model endpoint, the embedder, or an MCP server, refused or broke the protocol.",
         503: "The model, the embedder or the database can't be reached.",
         504: "The model gave no answer in time, or the turn took too long.",
     }.items()

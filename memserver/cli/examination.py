@@ -89,12 +89,13 @@ async def examine_embedder(embedder: Embedder) -> Finding:
     """Embed a text."""
     start = time.monotonic()
     try:
-        [vector] = await embedder.embed(["hello"])
+        await embedder.embed(["hello"])
+        took = time.monotonic() - start
+        await embedder.embed(["hello"] * embedder.batch_size)  # the endpoint may take fewer
     except MemserverError as error:
         remedy = error.hint or "Check MEMSERVER_EMBEDDING_BASE_URL and _MODEL."
         return Finding("embedder", False, error.message, remedy)
-    took = time.monotonic() - start
-    detail = f"{embedder.model}, {len(vector)} dimensions, {took:.1f} s"
+    detail = f"{embedder.describe()}, {took:.1f} s"
     if embedder.model in ENGLISH:
         detail += (
             "; it is for English: for other languages set MEMSERVER_EMBEDDING_MODEL to a multilingual "

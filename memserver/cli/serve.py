@@ -1,5 +1,6 @@
 """The command `serve`."""
 
+import asyncio
 import logging.config
 import signal
 import socket
@@ -20,6 +21,7 @@ from memserver.errors import SetupError
 from memserver.local.engine.address import told_in
 from memserver.local.engine.paths import EnginePaths
 from memserver.wiring.database import database_urls
+from memserver.wiring.providers import refuse_unfit_embedder
 from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
@@ -41,6 +43,7 @@ def serve(
     settings = read_settings(host=host, port=port, workers=workers, tools=named)
     check_settings(settings)
     _check_address(settings.host, settings.port)
+    asyncio.run(refuse_unfit_embedder(settings))
     logging.config.dictConfig(LOGGING)
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

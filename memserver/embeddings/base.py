@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Vector = list[float]
+MOST_DIMENSIONS = 4000
+"""Of a vector that can be stored and indexed: pgvector's halfvec."""
 
 
 class Embedder(Protocol):
@@ -20,6 +22,20 @@ class Embedder(Protocol):
     dimension: int
     window: int
 
+    @property
+    def batch_size(self) -> int:
+        """Texts that are embedded together, at most."""
+        return 32
+
+    @property
+    def queries_differ(self) -> bool:
+        """Whether a query has to be embedded as one, by `embed_query`."""
+        return False
+
+    def describe(self) -> str:
+        """What is known of it, for people."""
+        return f"{self.model}, {self.dimension or 'unknown'} dimensions"
+
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, those included that frame it; an upper bound where the tokenizer isn't known.
 
@@ -32,9 +48,15 @@ class Embedder(Protocol):
         """Embed each text; same order, same length as `texts`.
 
         Raises:
+            EmbeddingRejected: a text is refused, or all are, and will be again.
             EmbeddingError: the embedder failed, or answered with another dimension.
         """
         ...
+
+    async def embed_query(self, text: str) -> Vector:
+        """Embed what is looked for. Raises as `embed` does."""
+        [vector] = await self.embed([text])
+        return vector
 
     async def check(self) -> None:
         """Ask whether texts could be embedded now. Raises EmbeddingError if not."""

@@ -44,12 +44,12 @@ _Part = tuple[_Request, Sequence[str]]
 class BatchingEmbedder(Embedder):
     """Embeds through another embedder, one batch at a time."""
 
-    def __init__(self, inner: Embedder, *, batch_size: int = 32) -> None:
+    def __init__(self, inner: Embedder, *, batch_size: int = 0) -> None:
         """Make it.
 
         Args:
             inner: does the work; belongs to this one from now on and is closed with it.
-            batch_size: texts in one call of the inner embedder, at most.
+            batch_size: texts in one call of the inner embedder, at most; 0: what that takes at the time.
         """
         self.model = inner.model
         self.dimension = inner.dimension
@@ -60,6 +60,20 @@ class BatchingEmbedder(Embedder):
         self._in_batch: list[_Part] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
+
+    @property
+    @override
+    def batch_size(self) -> int:
+        return self._batch_size or self._inner.batch_size
+
+    @property
+    @override
+    def queries_differ(self) -> bool:
+        return self._inner.queries_differ
+
+    @override
+    def describe(self) -> str:
+        return self._inner.describe()
 
     @override
     async def check(self) -> None:
@@ -86,6 +100,13 @@ class BatchingEmbedder(Embedder):
         return await request.done
 
     @override
+    async def embed_query(self, text: str) -> Vector:
+        """Embed it with what else waits, unless queries are asked for otherwise."""
+        if self._inner.queries_differ:
+            return await self._inner.embed_query(text)
+        return await super().embed_query(text)
+
+    @override
     async def aclose(self) -> None:
         """Refuse what still waits, and close the inner embedder."""
         self._closed = True
@@ -105,7 +126,7 @@ class BatchingEmbedder(Embedder):
         """Texts of as many requests as fit, an equal share each; cancelled requests drop out here."""
         self._waiting = deque(request for request in self._waiting if not request.done.done())
         batch: list[_Part] = []
-        room = self._batch_size
+        room = self.batch_size
         share = max(1, room // max(1, len(self._waiting)))
         unfinished: list[_Request] = []
         while room and self._waiting:
@@ -119,15 +140,16 @@ class BatchingEmbedder(Embedder):
         return batch
 
     async def _embed(self, batch: list[_Part]) -> None:
-        """Embed a batch; if it fails, each request by itself, so that only the culprit fails."""
+        """Embed a batch; if a text may be the reason that it fails, each request by itself, so that only its own fails."""
         try:
             vectors = await self._embed_texts([text for _, texts in batch for text in texts])
         except EmbeddingError as error:
-            if len(batch) == 1:
-                batch[0][0].fail(error)
+            if len(batch) > 1 and error.of_text:
+                for part in batch:
+                    await self._embed([part])
                 return
-            for part in batch:
-                await self._embed([part])
+            for request, _ in batch:
+                request.fail(error)
             return
         start = 0
         for request, texts in batch:

@@ -1,27 +1,44 @@
 """An embedder behind any OpenAI-compatible /v1/embeddings.
 
-Owns what is asked and what the answer must be. Leaves HTTP to `endpoint`, batching across requests to
-`batching`, and what to do about another dimension to the collection that meets it.
+Owns what is asked, and how a request is changed until the endpoint takes it: other fields, fewer texts, shorter ones.
+Leaves HTTP to `openai_http`, the forms of answers to `answers`, and batching across requests to `batching`.
 """
 
 import json
+import logging
 import math
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeGuard
+from typing import Self
 
 from typing_extensions import override
 
-from memserver.embeddings.base import Embedder, Vector
+from memserver.embeddings.answers import read_vectors
+from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector
+from memserver.embeddings.batch_size import BatchSize
+from memserver.embeddings.profile import Additions, EmbeddingProfile
+from memserver.embeddings.refusals import RefusedTexts, translated
 from memserver.embeddings.text import embeddable, readable
 from memserver.embeddings.tokenizer import TokenizerFile
-from memserver.errors import ContextOverflow, EmbeddingError, ModelError
-from memserver.messages import JsonObject
+from memserver.errors import (
+    EmbedderUnfit,
+    EmbeddingRejected,
+    ModelError,
+    ModelTimeout,
+)
 from memserver.openai_http.client import Endpoint, EndpointClient
+
+logger = logging.getLogger(__name__)
 
 _COMMON_WINDOW = 512
 _FRAME = 2
 """Tokens that a model puts around a text, as a rule."""
+_LIST_AGAIN_SECONDS = 60.0
+_BLANK = "empty"
+"""Embedded in place of a blank text, which many endpoints refuse."""
 SHRINK = 0.75
 SHORTEST = 16
 """Characters of a text that every window takes."""
@@ -44,6 +61,8 @@ class OpenAICompatibleEmbedder(Embedder):
         dimension: int = 0,
         window: int = 0,
         tokenizer: Path | None = None,
+        batch_size: int = 32,
+        additions: Additions | None = None,
         timeout: float = 60,
         max_retries: int = 2,
     ) -> None:
@@ -53,10 +72,13 @@ class OpenAICompatibleEmbedder(Embedder):
             base_url: the endpoint, ending in /v1.
             model: what the endpoint calls the model.
             api_key: empty for an endpoint that wants none.
-            dimension: of the vectors; 0 takes what the first answer has.
+            dimension: of the vectors, which the endpoint is asked for where the model has another; 0 takes
+                what the first answer has.
             window: tokens of a text that the model reads; 0 takes the `max_model_len` that the endpoint
                 lists, else 512.
             tokenizer: the model's tokenizer.json; without it a text's bytes bound its tokens.
+            batch_size: texts in one request, at most.
+            additions: what else requests and texts have.
             timeout: seconds for one request, retries included.
             max_retries: of a request that failed on the way or with a 5xx.
 
@@ -66,7 +88,14 @@ class OpenAICompatibleEmbedder(Embedder):
         self.model = model
         self.dimension = dimension
         self.window = window
+        self._asked_dimension = dimension
         self._tokenizer = TokenizerFile(tokenizer) if tokenizer else None
+        self._batch = BatchSize(batch_size)
+        self._additions = additions or Additions()
+        self._profile = EmbeddingProfile()
+        self._proven = False
+        self._explained = 0
+        self._list_again = 0.0
         self._client = EndpointClient(
             Endpoint(
                 base_url,
@@ -77,6 +106,21 @@ class OpenAICompatibleEmbedder(Embedder):
                 variables="MEMSERVER_EMBEDDING",
             )
         )
+
+    @property
+    @override
+    def batch_size(self) -> int:
+        return self._batch.now
+
+    @property
+    @override
+    def queries_differ(self) -> bool:
+        return self._profile.input_type or self._additions.queries_differ
+
+    @override
+    def describe(self) -> str:
+        texts = f"up to {self._batch.now} texts a request" if self._profile.list_input else ""
+        return ", ".join(filter(None, [super().describe(), self._profile.describe(), texts]))
 
     async def connected(self) -> Self:
         """This embedder, its dimension known.
@@ -95,82 +139,166 @@ class OpenAICompatibleEmbedder(Embedder):
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        if not self.window:
+        if not self.window or time.monotonic() > self._list_again > 0:
             self.window = await self._listed_window() or _COMMON_WINDOW
+        texts = [self._additions.prefix + text for text in texts]
         if self._tokenizer is not None:
             return await self._tokenizer.count(texts)
         return [len(readable(text).encode()) + _FRAME for text in texts]
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        if not texts:
-            return []
-        vectors = _vectors(await self._ask([embeddable(text) or " " for text in texts]))
-        if len(vectors) != len(texts):
-            raise EmbeddingError(
-                f"The embedding endpoint gave {len(vectors)} vectors for {len(texts)} texts."
-            )
-        return [self._unit(vector) for vector in vectors]
+        return await self._embedded(texts, self._additions.prefix, query=False)
+
+    @override
+    async def embed_query(self, text: str) -> Vector:
+        [vector] = await self._embedded([text], self._additions.query_prefix, query=True)
+        return vector
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _ask(self, texts: list[str]) -> JsonObject:
-        """The answer, the longest texts cut until the endpoint takes them: some refuse what is over the window."""
-        asked = {"input": texts, "model": self.model, "encoding_format": "float"}
+    async def _embedded(self, texts: Sequence[str], prefix: str, *, query: bool) -> list[Vector]:
+        if not texts:
+            return []
+        read = [embeddable(text) for text in texts]
+        return await self._in_pieces(
+            [prefix + (text if text.strip() else _BLANK) for text in read], query=query
+        )
+
+    async def _in_pieces(self, texts: list[str], *, query: bool) -> list[Vector]:
+        """Embed any number of texts, by requests of what the endpoint takes at the time."""
+        vectors: list[Vector] = []
+        while (done := len(vectors)) < len(texts):
+            vectors += await self._halved(texts[done : done + self._batch.now], query=query)
+        return vectors
+
+    async def _halved(self, texts: list[str], *, query: bool) -> list[Vector]:
+        """Embed texts by requests that are halved until the endpoint takes them."""
+        explained = self._explained
+        try:
+            return await self._in_one(texts, query=query)
+        except RefusedTexts:
+            if len(texts) == 1:
+                raise
+        half = (len(texts) + 1) // 2
+        vectors = await self._in_pieces(texts[:half], query=query)
+        vectors += await self._in_pieces(texts[half:], query=query)
+        if self._explained == explained and half < self._batch.now:
+            self._batch.refused(half)  # none of the texts was the reason, so their number was
+            logger.info("%s gets %d texts a request from now on.", self.model, half)
+        return vectors
+
+    async def _in_one(self, texts: list[str], *, query: bool) -> list[Vector]:
+        """Embed texts by one request; one alone is simplified and cut until the endpoint takes it."""
+        try:
+            return await self._fitting(texts, query=query)
+        except RefusedTexts as refusal:
+            adjusted = self._profile.after(refusal.message)
+            if adjusted != self._profile:
+                self._adopt(adjusted, refusal.message)
+            elif len(texts) > 1:
+                raise
+            elif refusal.too_long and (most := int(SHRINK * len(texts[0]))) >= SHORTEST:
+                self._explained += 1
+                texts = [texts[0][:most]]
+            elif not await self._simplified(texts, refusal, query=query):
+                raise
+        return await self._in_one(texts, query=query)
+
+    async def _simplified(self, texts: list[str], refusal: RefusedTexts, *, query: bool) -> bool:
+        """Find the form of a request that an endpoint takes which has refused its first one; whether there is one."""
+        for profile in () if self._proven else self._profile.simpler():
+            with suppress(RefusedTexts):
+                await self._answered(profile, texts, query=query)
+                self._adopt(profile, refusal.message)
+                return True
+        return False
+
+    async def _fitting(self, texts: list[str], *, query: bool) -> list[Vector]:
+        """Vectors of the dimension that is wanted, for which the endpoint is asked where it gives another."""
+        vectors = await self._answered(self._profile, texts, query=query)
+        wanted, natural = self._asked_dimension, len(vectors[0])
+        if wanted and natural != wanted and not self._profile.dimensions:
+            asking, why = replace(self._profile, dimensions=wanted), "ignores it"
+            try:
+                vectors = await self._answered(asking, texts, query=query)
+            except EmbeddingRejected as error:
+                why = f"refuses it: {error.message}"
+            if len(vectors[0]) != wanted:
+                raise self._unfit(len(vectors[0]), f"; asked for by `dimensions`, it {why}")
+            self._adopt(asking, f"it gives {natural} dimensions, and takes `dimensions`")
+        return self._checked(vectors)
+
+    async def _answered(
+        self, profile: EmbeddingProfile, texts: list[str], *, query: bool
+    ) -> list[Vector]:
+        """One request's answer, of unit length. Raises EmbeddingError of the kind that `translated` says."""
+        asked = profile.body(self.model, texts, self._additions.of(query=query), query=query)
         body = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
         try:
-            return await self._client.post("/embeddings", body)
-        except ContextOverflow as error:
-            most = int(SHRINK * max(map(len, texts)))
-            if most < SHORTEST:
-                raise EmbeddingError(error.message, hint=error.hint) from error
+            answer = await self._client.post("/embeddings", body)
+        except ModelTimeout as error:
+            if len(texts) > 1:  # it may have been too much: a retry asks for less
+                self._batch.fall(len(texts) // 2)
+            raise translated(error) from error
         except ModelError as error:
-            raise EmbeddingError(error.message, hint=error.hint) from error
-        return await self._ask([text[:most] for text in texts])
+            raise translated(error) from error
+        vectors = read_vectors(answer)
+        if len(vectors) != len(texts):
+            raise RefusedTexts(
+                f"The embedding endpoint gave {len(vectors)} vectors for {len(texts)} texts."
+            )
+        self._proven = True
+        scaled = [self._unit(vector) for vector in vectors]
+        self._batch.taken(len(texts))
+        return scaled
+
+    def _adopt(self, profile: EmbeddingProfile, why: str) -> None:
+        self._profile = profile
+        self._explained += 1
+        if not profile.list_input:
+            self._batch.fix(1)
+        logger.info("%s is asked otherwise (%s): %s", self.model, profile.describe(), why)
 
     async def _listed_window(self) -> int | None:
+        """The window in the endpoint's list; where there is none now, it is asked for again after a while."""
         try:
             cards = await self._client.models() or []
-        except ModelError as error:
-            raise EmbeddingError(error.message, hint=error.hint) from error
+            self._list_again = 0
+        except ModelError:
+            cards = []
+            self._list_again = time.monotonic() + _LIST_AGAIN_SECONDS
         found = (card.get("max_model_len") for card in cards if card.get("id") == self.model)
         return next((window for window in found if type(window) is int and window > 0), None)
 
-    def _unit(self, vector: object) -> Vector:
-        if not _is_vector(vector):
-            raise EmbeddingError(
-                "The embedding endpoint's answer holds no vector of numbers.",
-                hint="The model may not be one for sentence embeddings (pooling is off).",
-            )
-        if self.dimension and len(vector) != self.dimension:
-            raise EmbeddingError(
-                f"The model {self.model} gave {len(vector)} dimensions instead of {self.dimension}.",
-                hint="Another model answers under this name. Restore it, or re-embed the collections.",
-            )
-        length = math.sqrt(math.fsum(value * value for value in vector))
+    def _unit(self, vector: Vector) -> Vector:
+        length = math.hypot(*vector)
         if not (math.isfinite(length) and length > 0):
-            raise EmbeddingError(f"The model {self.model} gave a vector without a direction.")
-        self.dimension = len(vector)
+            raise RefusedTexts(f"The model {self.model} gave a vector without a direction.")
         return [value / length for value in vector]
 
+    def _checked(self, vectors: list[Vector]) -> list[Vector]:
+        """The vectors, if they can be stored. Raises EmbedderUnfit."""
+        for vector in vectors:
+            if len(vector) != (self.dimension or len(vectors[0])) or len(vector) > MOST_DIMENSIONS:
+                raise self._unfit(len(vector))
+        self.dimension = len(vectors[0])
+        return vectors
 
-def _vectors(answer: JsonObject) -> list[object]:
-    """What stands for the vectors in an answer, in the order of the texts, not yet checked."""
-    try:
-        items = sorted(answer["data"], key=lambda item: item["index"])
-        return [item["embedding"] for item in items]
-    except (KeyError, TypeError) as error:
-        raise EmbeddingError(
-            "The embedding endpoint did not answer as an OpenAI-compatible endpoint does.",
-            hint="Check that MEMSERVER_EMBEDDING_BASE_URL ends in /v1.",
-        ) from error
-
-
-def _is_vector(value: object) -> TypeGuard[list[float]]:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(type(part) in {int, float} for part in value)
-    )
+    def _unfit(self, given: int, why: str = "") -> EmbedderUnfit:
+        setting = "MEMSERVER_EMBEDDING_DIMENSION"
+        if self.dimension:
+            message = f"The model {self.model} gave {given} dimensions instead of {self.dimension}"
+            hint = f"Set {setting}={given}, or unset it. If another model answers under this name now, "
+            hint += "restore it, or re-embed the collections."
+        else:
+            message = f"The model {self.model} gave {given} dimensions"
+            hint = f"Set {setting}=1024, or another length up to {MOST_DIMENSIONS} that the model has: "
+            hint += "it is sent as `dimensions`."
+        if given > MOST_DIMENSIONS:
+            why += f"; at most {MOST_DIMENSIONS} can be stored"
+            if self.dimension:
+                hint = f"Choose a model of at most {MOST_DIMENSIONS} dimensions, or an endpoint that takes `dimensions`."
+        return EmbedderUnfit(f"{message}{why}.", hint=hint, of_text=False)

@@ -89,6 +89,11 @@ RULES = (
     _rule(
         "reasoning_content", "missing|must be|required|passed back", gives_way="reasoning_content"
     ),
+    # mistral-common's validator: https://github.com/vllm-project/vllm/issues/16774
+    _rule("either content or tool_calls", gives_way="text_beside_calls"),
+    _rule("content chunk types? in assistant", gives_way="returned_fields"),
+    # Hermes 2 Pro's template goes through the characters of "null" in a strict tool's types
+    _rule("maximum recursion depth", gives_way="strict_tools"),
     # "Invalid signature in thinking block", after a change of the model's host
     _rule("signature", "invalid|corrupt|not valid|does not match", gives_way="returned_fields"),
     # Gemma 2: https://github.com/huggingface/chat-ui/issues/1386; o1: "'messages[0].role' does not support 'system'";
@@ -249,6 +254,12 @@ def _next_bare(_profile: EndpointProfile, request: Request) -> object:
     return False if _has_calls(request) and not request.offers_tools else _STAYS
 
 
+def _next_text(_profile: EndpointProfile, request: Request) -> object:
+    messages = request.draft.messages
+    both = any("tool_calls" in message and message.get("content") for message in messages)
+    return False if both else _STAYS
+
+
 def _next_root(_profile: EndpointProfile, request: Request) -> object:
     return "object" if request.has_schema else _STAYS
 
@@ -281,6 +292,7 @@ _NEXT: dict[str, Callable[[EndpointProfile, Request], Any]] = {
     "reasoning_content": _next_filler,
     "thought_signature": lambda _, request: "thought_signature" if _has_calls(request) else _STAYS,
     "calls_without_tools": _next_bare,
+    "text_beside_calls": _next_text,
     "answer_root": _next_root,
 }
 """The next value of each field, from what was sent."""

@@ -16,7 +16,7 @@ from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
 from memserver.llm.modes import find_way, is_no_call
 from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
-from memserver.llm.profile_keeper import Clock, ProfileKeeper
+from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.requests import Draft, Request, Requests
 from memserver.messages import Usage
@@ -93,25 +93,38 @@ class Asking:
         keeper = self._keeper
         keeper.name = self._facts.name
         tries = 0
+        known: Known | None = None
         while True:
             profile = keeper.profile
             request = self._request(draft(profile), profile, max_tokens, on_text is not None)
             try:
-                if on_text is None:
-                    raw, usage = await self._posted(request)
-                else:
-                    events = self._client.stream(_PATH, request.body)
-                    raw, usage = await listen(events, reader(profile.mode), hear)
+                listener = None if on_text is None else (reader(profile.mode), hear)
+                raw, usage = await self._sent(request, listener)
             except ModelError as error:
-                if is_no_call(error):
-                    self.worked_at = self._clock()
-                    raise ProtocolViolation(_NOT_READ, raw=error.message) from error
                 tries += 1
+                known = known or keeper.known()
                 if heard or tries > MOST_STEPS or not keeper.adjust(profile, error, request):
+                    if not heard:
+                        keeper.take_back(known, profile, error)
                     raise
             else:
-                self.worked_at = self._clock()
                 return raw, usage, profile.mode
+
+    async def _sent(
+        self, request: Request, listener: tuple[Reader, TextSink] | None
+    ) -> tuple[RawReply, Usage]:
+        try:
+            if listener is None:
+                answered = await self._posted(request)
+            else:
+                answered = await listen(self._client.stream(_PATH, request.body), *listener)
+        except ModelError as error:
+            if not is_no_call(error):
+                raise
+            self.worked_at = self._clock()
+            raise ProtocolViolation(_NOT_READ, raw=error.message) from error
+        self.worked_at = self._clock()
+        return answered
 
     async def _probe(self, max_tokens: int) -> None:
         keeper = self._keeper
@@ -120,7 +133,8 @@ class Asking:
 
         async def put(mode: ToolCallMode, room: int | None) -> RawReply:
             """Put the question, in other forms too where refusals name them; the mode stays."""
-            nonlocal profile
+            nonlocal profile, changes
+            known, learned = profile, list(changes)
             profile = replace(profile, mode=mode)
             while True:
                 draft = self._requests.probe(self._facts.name, profile)
@@ -130,6 +144,7 @@ class Asking:
                 except ModelError as error:
                     step = adjusted(profile, keeper.fixed | {"mode"}, error, request)
                     if step is None or len(changes) > MOST_STEPS:
+                        profile, changes = known, learned  # what was given up for it was no cure
                         raise
                     profile, change = step
                     changes.append(change)

@@ -5,6 +5,7 @@ settings, turns work all the same.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.errors import StatusError
 
+_LOG = logging.getLogger("memserver.llm")
 DEFAULT_WINDOW = 8192
 SMALLEST_WINDOW = 512
 """Tokens; what an endpoint says of a smaller one is not believed."""
@@ -78,6 +80,9 @@ class ModelFacts:
             known = self._window or self._given
             self._window = window if known is None or self.window_is_assumed else min(known, window)
             self._assumed = False
+            _LOG.warning(
+                "The endpoint says that the window of %s has %d tokens.", self.name, window
+            )
 
     def forget_window(self) -> None:
         """The model is not there: what was taken to be its window was another's."""
@@ -126,6 +131,12 @@ class ModelFacts:
                 known = (window_of(listed, cards), self._given)
                 self._assumed = not any(known)
                 self._window = min(filter(None, known), default=DEFAULT_WINDOW)
+                if self._assumed:
+                    _LOG.info(
+                        "Nobody says the window of %s: %d tokens are assumed.",
+                        self.name,
+                        self._window,
+                    )
 
 
 def listed_as(name: str, cards: Sequence[JsonObject]) -> str | None:

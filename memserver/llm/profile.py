@@ -57,12 +57,21 @@ class EndpointProfile:
     missing_fields: MissingFields = "left_out"
     calls_without_tools: bool = True
     """Whether messages may have calls in a request that offers no tools, such as that for a summary."""
+    text_beside_calls: bool = True
+    """Whether an assistant's message may have both a call and the text that stood beside it."""
     answer_root: AnswerRoot = "any_of"
 
 
 FIELDS = tuple(field.name for field in fields(EndpointProfile))
 OF_MESSAGES = frozenset(
-    {"roles", "system_role", "returned_fields", "missing_fields", "calls_without_tools"}
+    {
+        "roles",
+        "system_role",
+        "returned_fields",
+        "missing_fields",
+        "calls_without_tools",
+        "text_beside_calls",
+    }
 )
 """Fields about a prompt's messages: the probe's two messages show nothing of them."""
 _SET_BY_BODY = {

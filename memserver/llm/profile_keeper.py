@@ -7,10 +7,10 @@ what a refusal means to `adjusting`.
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from memserver.errors import ModelError
-from memserver.llm.adjusting import adjusted
+from memserver.llm.adjusting import adjusted, words_of
 from memserver.llm.modes import IN_WORDS, Way
 from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
 from memserver.llm.requests import Request
@@ -22,6 +22,15 @@ _SOON, _LATER = 60.0, 3600.0
 """Seconds until a fallback is tried again: one that may have had a passing reason, then longer; and another."""
 _VIOLATIONS = 3
 _NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a keeper knew at some time."""
+
+    profile: EndpointProfile
+    changes: dict[str, Change]
+    again_at: float
 
 
 class ProfileKeeper:
@@ -79,6 +88,23 @@ class ProfileKeeper:
         if change.field == "mode":
             self._again_at = self._clock() + _LATER
         return True
+
+    def known(self) -> "Known":
+        """What is known now."""
+        return Known(self.profile, dict(self._changes), self._again_at)
+
+    def take_back(self, known: "Known", used: EndpointProfile, error: ModelError) -> None:
+        """Where a request was refused in every form, give up nothing for it: the fault was another one.
+
+        Args:
+            known: before the request.
+            used: the profile with which it was last made.
+            error: how that was refused.
+        """
+        if self.profile == used != known.profile and words_of(error) is not None:
+            self.profile, self._changes = known.profile, known.changes
+            self._again_at = known.again_at
+            _LOG.warning("The model %s is asked as before: no other form was taken.", self.name)
 
     def first_to_try(self) -> EndpointProfile:
         """What a probe begins with: as given, but for what a probe can't show."""

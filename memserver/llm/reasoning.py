@@ -82,15 +82,15 @@ class _Markers:
         self._firsts = {first for each in known for first in (each[0], each[0].upper())}
         self._longest = max(map(len, known)) - 1
 
-    def find(self, text: str) -> re.Match[str] | None:
+    def find(self, text: str, start: int = 0) -> re.Match[str] | None:
         """The first marker."""
-        return self._pattern.search(text)
+        return self._pattern.search(text, start)
 
-    def begun(self, text: str) -> int:
+    def begun(self, text: str, start: int = 0) -> int:
         """Where the end of the text begins that may be a marker's beginning; its length, if none does."""
-        for start in range(max(0, len(text) - self._longest), len(text)):
-            if text[start] in self._firsts and text[start:].lower() in self._begun:
-                return start
+        for place in range(max(start, len(text) - self._longest), len(text)):
+            if text[place] in self._firsts and text[place:].lower() in self._begun:
+                return place
         return len(text)
 
 
@@ -130,7 +130,8 @@ def separated(content: str, *, calls: bool = False) -> Separated:
     thought: list[str] = []
     for kind, text in _pieces(separator, content, calls=calls):
         if kind == "unopened":
-            thought, said = [*thought, *said], []
+            thought += said
+            said.clear()
         else:
             (said if kind == "said" else thought).append(text)
     return Separated("".join(said), "".join(thought).strip(), separator.unopened)
@@ -165,6 +166,7 @@ class Separator:
         self.unopened = False
         self._calls = calls
         self._rest = ""
+        self._at = 0
         self._last = ""
         """The character before the rest."""
         self._opened = ""
@@ -210,35 +212,43 @@ class Separator:
             yield "said", "}"
 
     def _read(self, *, ends: bool) -> Iterator[Piece]:
-        while self._rest:
-            if self._is_first and not self._rest.isspace() and not self._begins(ends=ends):
-                return
+        while self._at < len(self._rest):
+            if self._is_first:
+                begun = self._rest.lstrip()
+                yield from self._plain(self._rest[: len(self._rest) - len(begun)])
+                self._rest = begun
+                if not self._begins(ends=ends):
+                    break
             markers = _IN_THOUGHT[self._opened] if self._opened else _IN_SAID
-            found = markers.find(self._rest)
+            found = markers.find(self._rest, self._at)
             if found is None or not (ends or self._is_clear(found)):
-                end = found.start() if found else markers.begun(self._rest)
-                rest = "" if ends else self._rest[end:]
-                yield from self._plain(self._rest[: len(self._rest) - len(rest)])
-                self._rest = rest
-                return
+                end = found.start() if found else markers.begun(self._rest, self._at)
+                yield from self._plain(self._taken(len(self._rest) if ends else end))
+                break
             quoted = self._is_quoted(found)
-            yield from self._plain(self._rest[: found.start()])
-            self._rest = self._rest[found.end() :]
+            yield from self._plain(self._taken(found.start()))
+            self._at = found.end()
             if quoted:
                 yield from self._plain(found[0])
             elif self._opened:
                 yield from self._closed(found[0].lower())
             else:
                 yield from self._marked(found[0])
+        self._rest, self._at = self._rest[self._at :], 0
+
+    def _taken(self, end: int) -> str:
+        """The rest up to a place, which is read with it."""
+        text, self._at = self._rest[self._at : end], end
+        return text
 
     def _begins(self, *, ends: bool) -> bool:
         """Look at the very beginning; returns whether it is known what that is."""
-        begun = self._rest.lstrip()
+        begun = self._rest
         if not ends and any(opening.startswith(begun) for opening in (*_LEADING, _CALLS)):
             return False
         self._is_first = False
         self._opened = next(filter(begun.startswith, _LEADING), "")
-        self._rest = begun[len(self._opened) :] if self._opened else self._rest
+        self._at = len(self._opened)
         if begun.startswith(_CALLS):
             self._opened, self._header = _HEADER, ""
         return True
@@ -256,7 +266,7 @@ class Separator:
         return not self._opened and before in _QUOTES and self._rest.startswith(before, found.end())
 
     def _before(self, found: re.Match[str]) -> str:
-        return self._rest[found.start() - 1] if found.start() else self._last
+        return self._rest[found.start() - 1] if found.start() > self._at else self._last
 
     def _plain(self, text: str) -> Iterator[Piece]:
         """Text without a marker."""
@@ -301,7 +311,7 @@ class Separator:
         if opened in _LEADING:
             yield "thought", "".join(self._held)
         elif opened == _HEADER and marker in {"<|message|>", "{"}:
-            self._rest = self._rest if marker == "<|message|>" else marker + self._rest
+            self._at -= marker == "{"  # which is the text's
             yield from self._spoken_in(self._header)
         elif opened == _HEADER and marker in _ENDS:
             yield "thought", self._header

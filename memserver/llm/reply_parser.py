@@ -20,7 +20,7 @@ from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
 from memserver.llm.reasoning import separated
-from memserver.llm.tool_names import resolve_name
+from memserver.llm.tool_names import SPOKEN, resolve_name
 from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 
@@ -228,19 +228,22 @@ _HALF_CALL = re.compile(
     re.IGNORECASE,
 )
 """What a call, or a part of one, looks like in any format."""
+_BESIDE = r"[\s`\"'>*]*"
 
 
 def _words(content: str, tools: Sequence[ToolSpec]) -> str:
     """The content as an answer in plain words; empty where a call was begun in it."""
-    named = "|".join(re.escape(spec.name) for spec in tools)
-    if _HALF_CALL.search(content) or re.search(rf"\b(?:{named})[\s`\"'*>]*[({{\[<|=:]", content):
+    content = content.strip()
+    names = "|".join(re.escape(spec.name) for spec in tools)
+    begun = rf"\b(?:{names})(?:\(|<\||{_BESIDE}\{{\s*[\"}}])|\b{SPOKEN}{_BESIDE}[:=(\[]"
+    if _HALF_CALL.search(content) or re.search(begun, content) or resolve_name(content, tools):
         return ""
     for start in islice(_OBJECT_START.finditer(content), _OBJECTS_TRIED):
         try:
             read_json_at(content, start.start())
         except ValueError:
             return ""
-    return clean_text(content).strip()
+    return clean_text(content)
 
 
 class _Complaint:
@@ -257,7 +260,12 @@ class _Complaint:
         raw = clean_text((self._reply.content + calls)[:_RAW_LIMIT])
         message = f"The model's reply was no valid tool call: {excerpt(raw)}"
         return ProtocolViolation(
-            message, complaint=clean_text(told), raw=raw, words=words, hint=hint
+            message,
+            complaint=clean_text(told),
+            raw=raw,
+            words=words,
+            thought=_thought("", self._reply),
+            hint=hint,
         )
 
     def about_length(self) -> ProtocolViolation:

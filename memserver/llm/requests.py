@@ -13,6 +13,7 @@ from typing import Any
 
 from memserver.llm.modes import PROBE, PROBE_PROMPT
 from memserver.llm.object_answer import object_response_format_json
+from memserver.llm.plain_tools import plain_tools_json
 from memserver.llm.profile import EndpointProfile
 from memserver.llm.tool_schema import native_tools_json, response_format_json
 from memserver.llm.wire import MessageRules, joined, json_messages, native_messages
@@ -99,9 +100,7 @@ class Requests:
         rules = _rules(model, profile)
         if profile.mode == "tools":
             messages = _filled(profile, native_messages(prompt, rules))
-            told = native_tools_json(tools)
-            if not profile.strict_tools:
-                told = _unstrict(told)
+            told = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
             return Draft(messages, _tool_fields(profile, tools), f'"tools":{told}')
         messages = json_messages(prompt, self.told(profile, tools), rules)
         return Draft(_filled(profile, messages), prepared=self._schema(profile, tools))
@@ -184,7 +183,14 @@ def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
 
 
 def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
-    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call."""
+    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
+
+    Where text beside a call is refused, there is none.
+    """
+    if not profile.text_beside_calls:
+        for message in messages:
+            if "tool_calls" in message:
+                message["content"] = ""
     if profile.missing_fields == "left_out":
         return messages
     filler = _FILLERS[profile.missing_fields]
@@ -197,15 +203,6 @@ def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonOb
         for name, value in filler.items():
             each.setdefault(name, value)
     return messages
-
-
-@lru_cache(maxsize=64)
-def _unstrict(tools: str) -> str:
-    """The tools without `strict`; what became required for it stays, and null is taken as left out."""
-    listed = json.loads(tools)
-    for tool in listed:
-        tool["function"].pop("strict", None)
-    return _dumps(listed)
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

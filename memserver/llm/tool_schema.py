@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
@@ -21,9 +20,9 @@ from memserver.errors import InvalidInput, ProtocolViolation
 from memserver.llm.bounded_schema import check_bounds, check_is_schema
 from memserver.llm.bounded_validator import BoundedValidator
 from memserver.llm.control_tokens import defused, defused_schema, restored
+from memserver.llm.forgiving import forgiven, misfits
 from memserver.llm.lossless import coerced
-from memserver.llm.tool_names import SPOKEN
-from memserver.messages import RESERVED, JsonObject, ToolSpec
+from memserver.messages import JsonObject, ToolSpec
 
 TOOLS_HEADING = (
     'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
@@ -36,11 +35,7 @@ _OPENED_BY = frozenset(
 _NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dependentSchemas"})
 _NO_REMOTE: Registry[Any] = Registry()
 """Resolves references inside a schema only: a tool's schema must not make the server fetch a URL."""
-LONGEST_MESSAGE = 20_000
-"""Characters of a message that is taken, whatever its schema says."""
 _TOLD_AT_ONCE = 3
-_LOOKED_AT = 100
-"""Errors of one call; a list of ten thousand wrong members has as many."""
 
 
 def check_schema(spec: ToolSpec) -> None:
@@ -59,11 +54,8 @@ def check_schema(spec: ToolSpec) -> None:
 def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     """Check a call's arguments and give them back as the tool will see them.
 
-    Lossless changes are made, to top-level arguments: see `memserver.llm.lossless`. What no person and
-    no tool reads never costs a call: a thought that is too long is cut, and one of no use is left out, as
-    is any argument that a forgiving tool doesn't have. Another tool's unknown arguments are refused unless
-    its schema says something about them: without a dry_run that the model relies on, another thing would be
-    done than it means. A message is read by a person while it is written, so it counts beyond its limit.
+    Lossless changes are made, to top-level arguments (`memserver.llm.lossless`), and where they don't fit
+    then, what is of no use is left out (`memserver.llm.forgiving`).
 
     Raises:
         ProtocolViolation: they do not fit; the message tells the model what to change.
@@ -80,10 +72,10 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
             for name, value in arguments.items()
             if name in required or value is not None or not _is_left_out(validator, name)
         }
-        errors = _errors(spec, fitted, validator)
+        errors = misfits(spec, fitted, validator)
         if errors:
-            fitted = dict(_forgiven(spec, fitted, validator))
-            errors = _errors(spec, fitted, validator)
+            fitted = dict(forgiven(spec, fitted, validator))
+            errors = misfits(spec, fitted, validator)
     except RecursionError as error:
         raise ProtocolViolation(
             f"The arguments of {spec.name} nest too deep. Make a simpler call."
@@ -94,42 +86,6 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         sentences = dict.fromkeys(_sentence(spec, error) for error in errors)
         raise ProtocolViolation(" ".join(list(sentences)[:_TOLD_AT_ONCE]))
     return fitted
-
-
-def _forgiven(
-    spec: ToolSpec,
-    arguments: JsonObject,
-    validator: Any,  # noqa: ANN401 - a class that is made
-) -> Iterator[tuple[str, Any]]:
-    """The arguments that count."""
-    properties = spec.parameters.get("properties", {})
-    forgiving = spec.forgiving or spec.name == SPOKEN
-    for name, value in arguments.items():
-        known = properties.get(name)
-        if name in RESERVED:
-            longest = known.get("maxLength") if isinstance(known, dict) else None
-            kept = value[:longest] if isinstance(value, str) else value
-            if known is not None and validator.evolve(schema=known).is_valid(kept):
-                yield name, kept
-        elif known is not None or not forgiving:
-            yield name, value
-
-
-def _errors(
-    spec: ToolSpec,
-    arguments: JsonObject,
-    validator: Any,  # noqa: ANN401 - a class that is made
-) -> list[ValidationError]:
-    """What doesn't fit, but for the length of a message that was read already."""
-    message = arguments.get("message")
-    taken = spec.name == SPOKEN and isinstance(message, str) and len(message) <= LONGEST_MESSAGE
-    found = islice(validator.iter_errors(arguments), _LOOKED_AT)
-    counting = [
-        error
-        for error in found
-        if not (taken and error.validator == "maxLength" and list(error.path) == ["message"])
-    ]
-    return sorted(counting, key=lambda error: list(map(str, error.path)))
 
 
 def native_tools_json(tools: Sequence[ToolSpec]) -> str:

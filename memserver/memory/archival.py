@@ -1,6 +1,6 @@
 """Archival storage: passages found by meaning and by words. Leaves tables and indexes to `storage`."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any, Literal, Protocol
@@ -33,8 +33,12 @@ Searched = Callable[[Transaction], Awaitable[Sequence[Collection]]]
 class Embedders(Protocol):
     """The embedders that there are: collections may have vectors of several models."""
 
-    def get(self, model: str) -> Embedder:
-        """The embedder of this model. Raises EmbeddingError where there is none here."""
+    def get(self, model: str, dimension: int = 0) -> Embedder:
+        """The embedder of this model, of vectors this long; 0: as long as the model's are.
+
+        Raises:
+            EmbeddingError: there is none here.
+        """
         ...
 
 
@@ -115,12 +119,12 @@ class ArchivalStorage:
             await self.embedder.embed(["dimension"])
         return self.embedder.dimension
 
-    def embedder_of(self, model: str) -> Embedder:
-        """The embedder of a collection's model. Raises EmbeddingError where there is none here."""
+    def embedder_of(self, model: str, dimension: int = 0) -> Embedder:
+        """The embedder of a collection's model and dimension. Raises EmbeddingError where there is none here."""
         if model == self.embedder.model:
             return self.embedder
         if self._embedders is not None:
-            return self._embedders.get(model)
+            return self._embedders.get(model, dimension)
         raise no_embedder(model, self.embedder.model)
 
     async def insert(
@@ -150,16 +154,19 @@ class ArchivalStorage:
             if vectors:  # now its model must stay what it is
                 collection = await collections.lock(tx, collection.id)
             next_model = await passages.next_model(tx, collection)
-            models = {collection.embedding_model, next_model or collection.embedding_model}
-            missing = models - vectors.keys()
+            models = {collection.embedding_model: collection.dimension}
+            if next_model:
+                models.setdefault(next_model, 0)
+            missing = models.keys() - vectors.keys()
             if not missing:
                 break
             await transaction.roll_back()
             fitting = await self._fitting(texts, models)
             if len(fitting) > len(texts):
-                texts, vectors, missing = fitting, {}, models
+                texts, vectors, missing = fitting, {}, set(models)
             for model in missing:
-                vectors[model] = await self._embed(model, [text.text for text in texts])
+                embedder = self.embedder_of(model, models[model])
+                vectors[model] = await embedder.embed([text.text for text in texts])
             spoken = await detect_aside([text.text for text in texts])
         new = [
             NewPassage(
@@ -197,17 +204,22 @@ class ArchivalStorage:
         mode = query.mode or self.mode
         vectors: dict[str, Vector] = {}
         if mode != "text":  # most collections are of this model: one transaction will do
-            [vectors[self.embedder.model]] = await self.embedder.embed([query.text])
+            vectors[self.embedder.model] = await self.embedder.embed_query(query.text)
         while True:
             tx = await transaction.get()
             found_in = await searched(tx)
-            models = {c.embedding_model for c in found_in if c.passage_count and mode != "text"}
-            missing = models - vectors.keys()
+            models = {
+                c.embedding_model: c.dimension
+                for c in found_in
+                if c.passage_count and mode != "text"
+            }
+            missing = models.keys() - vectors.keys()
             if not missing:
                 return await _find(tx, found_in, (query, mode), vectors, page)
             await transaction.roll_back()
             for model in missing:
-                [vectors[model]] = await self._embed(model, [query.text])
+                embedder = self.embedder_of(model, models[model])
+                vectors[model] = await embedder.embed_query(query.text)
 
     async def update(
         self,
@@ -246,7 +258,8 @@ class ArchivalStorage:
                 break
             await transaction.roll_back()
             for each in missing:
-                [vectors[each]] = await embed_whole([change.text], self.embedder_of(each))
+                embedder = self.embedder_of(each, collection.dimension if each == model else 0)
+                [vectors[each]] = await embed_whole([change.text], embedder)
             [language] = await detect_aside([change.text])
             change = replace(change, language=language)
         if change.text is not None:
@@ -257,20 +270,18 @@ class ArchivalStorage:
         )
 
     async def _fitting(
-        self, texts: Sequence[PassageText], models: Iterable[str]
+        self, texts: Sequence[PassageText], models: Mapping[str, int]
     ) -> Sequence[PassageText]:
         """The texts, those cut into several that the embedder of a model would not read to their end."""
-        for model in models:
-            cuts = await cut_long([text.text for text in texts], self.embedder_of(model))
+        for model, dimension in models.items():
+            embedder = self.embedder_of(model, dimension)
+            cuts = await cut_long([text.text for text in texts], embedder)
             texts = [
                 part
                 for place, text in enumerate(texts)
                 for part in (_parts(text, cuts[place]) if place in cuts else [text])
             ]
         return texts
-
-    async def _embed(self, model: str, texts: Sequence[str]) -> list[Vector]:
-        return await self.embedder_of(model).embed(texts)
 
 
 async def _find(

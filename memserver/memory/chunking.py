@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import LONGEST
+from memserver.errors import EmbeddingRejected
 from memserver.memory.parsing.sentences import sentences
 
 DEFAULT_OVERLAP = 32
@@ -140,6 +141,23 @@ async def embed_whole(texts: Sequence[str], embedder: Embedder) -> list[Vector]:
     ]
     vectors = iter(await embedder.embed([chunk for of_text in chunks for chunk in of_text]))
     return [_mean([next(vectors) for _ in of_text]) for of_text in chunks]
+
+
+async def embed_each(texts: Sequence[str], embedder: Embedder) -> list[Vector | EmbeddingRejected]:
+    """A vector for each text, or why the embedder refuses it.
+
+    Raises:
+        EmbeddingError: the embedder failed, or refuses whatever it is given.
+    """
+    try:
+        return [*await embedder.embed(texts)]
+    except EmbeddingRejected as error:
+        if not error.of_text:
+            raise
+        if len(texts) == 1:
+            return [error]
+    half = len(texts) // 2
+    return [*await embed_each(texts[:half], embedder), *await embed_each(texts[half:], embedder)]
 
 
 def _mean(vectors: Sequence[Vector]) -> Vector:

@@ -14,8 +14,14 @@ from typing import Any, cast
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
-from memserver.errors import DatabaseError, DocumentError, MemserverError, NotFound
-from memserver.memory.chunking import Chunker, Span
+from memserver.errors import (
+    DatabaseError,
+    DocumentError,
+    EmbeddingRejected,
+    MemserverError,
+    NotFound,
+)
+from memserver.memory.chunking import Chunker, Span, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
@@ -68,7 +74,7 @@ class Documents:
     def __init__(
         self,
         database: Database,
-        embedder_of: Callable[[str], Embedder],
+        embedder_of: Callable[[str, int], Embedder],
         sandbox: Sandbox,
         limits: DocumentLimits,
     ) -> None:
@@ -76,7 +82,7 @@ class Documents:
 
         Args:
             database: where files and passages go.
-            embedder_of: the embedder of a collection's model; raises EmbeddingError where there is none.
+            embedder_of: the embedder of a collection's model and dimension; raises EmbeddingError where there is none.
             sandbox: reads files.
             limits: of files and passages.
         """
@@ -111,7 +117,7 @@ class Documents:
         )
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
-            self._embedder_of(collection.embedding_model)
+            self._embedder_of(collection.embedding_model, collection.dimension)
             known = await documents.with_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
@@ -131,7 +137,7 @@ class Documents:
         except asyncio.CancelledError:
             problem = None
             raise
-        except DocumentError as error:
+        except (DocumentError, EmbeddingRejected) as error:
             await self._note(job.tenant, document_id, error, final=True)
             problem = None
         except NotFound:  # deleted meanwhile
@@ -162,7 +168,7 @@ class Documents:
         parsed = await self._sandbox.parse(content, cast("Kind", document.kind), language)
         borders = [section.start for section in parsed.sections if section.border]
         chunker = Chunker(
-            self._embedder_of(collection.embedding_model),
+            self._embedder_of(collection.embedding_model, collection.dimension),
             tokens=self.limits.chunk_tokens,
             overlap=self.limits.chunk_overlap,
         )
@@ -187,16 +193,16 @@ class Documents:
         source = _Source(document, read)
         async with self._database.tenant(document.tenant) as tx:
             collection = await collections.get(tx, document.collection_id)
-        embedder = self._embedder_of(collection.embedding_model)
+        embedder = self._embedder_of(collection.embedding_model, collection.dimension)
         done = document.chunks_done
-        embedding = asyncio.create_task(_embed(embedder, source.texts(done)))
+        embedding = asyncio.create_task(_embed(embedder, source, done))
         try:
             while done < source.total:
                 vectors = await embedding
                 to = done + len(vectors)
                 over = clock() > end
                 if to < source.total and not over:
-                    embedding = asyncio.create_task(_embed(embedder, source.texts(to)))
+                    embedding = asyncio.create_task(_embed(embedder, source, to))
                 new = await with_languages(source.passages(done, vectors))
                 if not await self._store(source, new, done, embedder.model, queue_next=over):
                     return
@@ -234,12 +240,18 @@ class Documents:
             await documents.note_error(tx, document_id, error, final=final)
 
 
-async def _embed(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
-    """Vectors in the order of the texts, which are embedded by length: alike ones need no padding."""
+async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vector]:
+    """Vectors of the next batch of chunks, which are embedded by length: alike ones need no padding."""
+    texts = source.texts(first)
     order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-    vectors = await embedder.embed([texts[at] for at in order])
-    placed = dict(zip(order, vectors, strict=True))
-    return [placed[at] for at in range(len(texts))]
+    vectors = await embed_each([texts[at] for at in order], embedder)
+    made: list[Vector] = [[] for _ in texts]
+    for at, vector in zip(order, vectors, strict=True):
+        if isinstance(vector, EmbeddingRejected):
+            message = f"Passage {first + at + 1} of {source.total}: {vector.message}"
+            raise EmbeddingRejected(message, hint=vector.hint) from vector
+        made[at] = vector
+    return made
 
 
 async def queue(tx: Transaction, document: Document) -> None:

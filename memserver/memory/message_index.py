@@ -4,17 +4,22 @@ Each embedding model has vectors of its own: with another model the history is e
 done only what has been embedded again is found by meaning.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from memserver.errors import EmbeddingRejected
 from memserver.memory.archival import ArchivalStorage
+from memserver.memory.chunking import embed_each
 from memserver.memory.language import detect_aside
 from memserver.storage import message_index, message_vectors
 from memserver.storage.database import Database
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.message_index import JOB, PRIORITY
 from memserver.storage.message_vectors import PartVector
+
+logger = logging.getLogger(__name__)
 
 AT_LATEST = 60.0
 """Seconds after which messages are indexed though their tenant isn't quiet."""
@@ -108,9 +113,12 @@ class MessageIndexing:
         made: list[list[PartVector]] = [[] for _ in found]
         for start in range(0, len(parts), BATCH):
             chunk = parts[start : start + BATCH]
-            vectors = await self._archival.embedder.embed([text for *_, text in chunk])
-            for (agent, position, number, _), vector in zip(chunk, vectors, strict=True):
-                made[agent].append(PartVector(position, number, vector))
+            embedded = await embed_each([text for *_, text in chunk], self._archival.embedder)
+            for (agent, position, number, _), vector in zip(chunk, embedded, strict=True):
+                if isinstance(vector, EmbeddingRejected):
+                    logger.warning("A part of a message has no vector. %s", vector.message)
+                else:
+                    made[agent].append(PartVector(position, number, vector))
         async with self._database.tenant(tenant) as tx:
             await message_vectors.store(tx, model, dimension, found, made)
         return True

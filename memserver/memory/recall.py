@@ -181,7 +181,7 @@ class RecallStorage:
             )
         try:
             async with asyncio.timeout(patience):
-                [vector] = await self._embedder.embed([text])
+                vector = await self._embedder.embed_query(text)
         except (EmbeddingError, TimeoutError) as error:
             if mode == "meaning":
                 raise

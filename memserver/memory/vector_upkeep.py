@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memserver.embeddings.base import Embedder
-from memserver.errors import NotFound
+from memserver.embeddings.base import Embedder, Vector
+from memserver.errors import EmbeddingRejected, NotFound
 from memserver.memory.chunking import embed_whole
 from memserver.storage import collections, jobs, passages, vector_builds
 from memserver.storage.collections import Outdated
 from memserver.storage.database import Database
 from memserver.storage.jobs import Handler, Job, JobRun
-from memserver.storage.vector_builds import Build
+from memserver.storage.vector_builds import Build, Unembedded
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class VectorUpkeep:
     def __init__(
         self,
         database: Database,
-        embedder_of: Callable[[str], Embedder],
+        embedder_of: Callable[[str, int], Embedder],
         *,
         index_memory: int = 1024,
     ) -> None:
@@ -53,7 +53,7 @@ class VectorUpkeep:
 
         Args:
             database: where everything is.
-            embedder_of: the embedder of a model.
+            embedder_of: the embedder of a model and a dimension; 0 is the model's own.
             index_memory: megabytes for building an index; with fewer than it needs it takes longer.
         """
         self._database = database
@@ -87,7 +87,9 @@ class VectorUpkeep:
         """Give a collection vectors of the model that the job names."""
         collection_id = UUID(str(job.args["collection"]))
         try:
-            await self.begin(job.tenant, collection_id, self._embedder_of(str(job.args["model"])))
+            await self.begin(
+                job.tenant, collection_id, self._embedder_of(str(job.args["model"]), 0)
+            )
             await self._work(job, REEMBED_JOB)
         except NotFound:
             return
@@ -185,8 +187,8 @@ class VectorUpkeep:
                 return await vector_builds.copy(tx, build, COPIED_AT_ONCE) == COPIED_AT_ONCE
             texts = await vector_builds.next_texts(tx, build, EMBEDDED_AT_ONCE)
         if texts:
-            embedder = self._embedder_of(build.embedding_model)
-            vectors = await embed_whole([text.text for text in texts], embedder)
+            embedder = self._embedder_of(build.embedding_model, build.dimension)
+            vectors = await _embed(texts, embedder)
             async with self._database.tenant(tenant) as tx:
                 await vector_builds.store(tx, build, texts, vectors)
         return len(texts) == EMBEDDED_AT_ONCE
@@ -205,6 +207,23 @@ class VectorUpkeep:
                 async with self._database.tenant(job.tenant) as tx:
                     await jobs.defer(tx, Job(name, job.tenant, job.args, key=str(collection_id)))
                 return
+
+
+async def _embed(texts: Sequence[Unembedded], embedder: Embedder) -> list[Vector]:
+    """Vectors of the texts; where one is refused, the error names its passage."""
+    try:
+        return await embed_whole([text.text for text in texts], embedder)
+    except EmbeddingRejected as error:
+        if not error.of_text:
+            raise
+    vectors = []
+    for text in texts:
+        try:
+            vectors += await embed_whole([text.text], embedder)
+        except EmbeddingRejected as error:
+            message = f"Passage {text.id}: {error.message}"
+            raise EmbeddingRejected(message, hint=error.hint) from error
+    return vectors
 
 
 def _same_model(collection: collections.Collection, build: Build) -> bool:

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from typing_extensions import override
 
@@ -10,8 +9,9 @@ from memserver.agent.faculties import ModelSource
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.profile import Additions
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.errors import ModelUnavailable, SetupError
+from memserver.errors import EmbedderUnfit, EmbeddingError, ModelUnavailable, SetupError
 from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
@@ -95,20 +95,25 @@ class OtherEmbedders:
     def __init__(self, current: str, settings: Settings) -> None:
         self._current = current
         self._settings = settings
-        self._made: dict[str, Embedder] = {}
+        self._made: dict[tuple[str, int], Embedder] = {}
 
-    def get(self, model: str) -> Embedder:
-        """The embedder of this model. Raises EmbeddingError where there is none here."""
-        if model not in self._made:
-            self._made[model] = BatchingEmbedder(self._make(model))
-        return self._made[model]
+    def get(self, model: str, dimension: int = 0) -> Embedder:
+        """The embedder of this model, of vectors this long; 0: as long as the model's are.
+
+        Raises:
+            EmbeddingError: there is none here.
+        """
+        kind = (model, dimension)
+        if kind not in self._made:
+            self._made[kind] = BatchingEmbedder(self._make(*kind))
+        return self._made[kind]
 
     async def aclose(self) -> None:
         """Close every one."""
         for embedder in self._made.values():
             await embedder.aclose()
 
-    def _make(self, model: str) -> Embedder:
+    def _make(self, model: str, dimension: int) -> Embedder:
         settings = self._settings
         if settings.embedding_base_url is None:
             raise no_embedder(model, self._current)
@@ -116,7 +121,14 @@ class OtherEmbedders:
         if model == local.model:
             local.warm_up()
             return local
-        return _endpoint_embedder(settings, model)
+        return OpenAICompatibleEmbedder(
+            settings.embedding_base_url,
+            model,
+            api_key=_embedding_key(settings),
+            dimension=dimension,
+            batch_size=settings.embedding_batch,
+            additions=Additions(settings.embedding_body, settings.embedding_query_body),
+        )
 
 
 def model_endpoint(settings: Settings) -> Endpoint:
@@ -172,33 +184,55 @@ def make_embedder(settings: Settings, *, load: bool = True) -> Embedder:
         if load:
             local.warm_up()
         return local
-    return _endpoint_embedder(
-        settings,
-        embedding_model(settings),
-        dimension=settings.embedding_dimension,
-        window=settings.embedding_window,
-        tokenizer=settings.embedding_tokenizer,
+    return _endpoint_embedder(settings, settings.embedding_base_url)
+
+
+async def refuse_unfit_embedder(settings: Settings, *, within: float = 2) -> None:
+    """Refuse vectors that can't be stored before anything is started for them; an endpoint that is down may come later.
+
+    Raises:
+        SetupError: an embedding endpoint gives such vectors.
+    """
+    if settings.embedding_base_url is None:
+        return
+    embedder = _endpoint_embedder(
+        settings, settings.embedding_base_url, timeout=within, max_retries=0
     )
+    try:
+        await embedder.check()
+    except EmbedderUnfit as error:
+        raise SetupError(error.message, hint=error.hint) from error
+    except EmbeddingError:
+        return
+    finally:
+        await embedder.aclose()
 
 
 def _endpoint_embedder(
-    settings: Settings,
-    model: str,
-    *,
-    dimension: int = 0,
-    window: int = 0,
-    tokenizer: Path | None = None,
+    settings: Settings, base_url: str, *, timeout: float = 60, max_retries: int = 2
 ) -> Embedder:
-    assert settings.embedding_base_url is not None
-    key = settings.embedding_api_key
     return OpenAICompatibleEmbedder(
-        settings.embedding_base_url,
-        model,
-        api_key=key.get_secret_value() if key else "",
-        dimension=dimension,
-        window=window,
-        tokenizer=tokenizer,
+        base_url,
+        embedding_model(settings),
+        api_key=_embedding_key(settings),
+        dimension=settings.embedding_dimension,
+        window=settings.embedding_window,
+        tokenizer=settings.embedding_tokenizer,
+        batch_size=settings.embedding_batch,
+        additions=Additions(
+            settings.embedding_body,
+            settings.embedding_query_body,
+            settings.embedding_prefix or "",
+            settings.embedding_query_prefix or "",
+        ),
+        timeout=timeout,
+        max_retries=max_retries,
     )
+
+
+def _embedding_key(settings: Settings) -> str:
+    key = settings.embedding_api_key
+    return key.get_secret_value() if key else ""
 
 
 def embedding_model(settings: Settings) -> str:

@@ -112,7 +112,7 @@ class Services:
 
     async def _ask_embedder(self) -> str:
         await self.archival.embedder.check()
-        return self.archival.embedder.model
+        return self.archival.embedder.describe()
 
 
 def check_settings(settings: Settings) -> None:
@@ -364,7 +364,7 @@ async def _check(name: str, asked: Awaitable[str]) -> Check:
     try:
         return Check(name, True, await asked)
     except MemserverError as error:
-        return Check(name, False, error.message)
+        return Check(name, False, f"{error.message} {error.hint}".strip())
 
 
 def _worker_name() -> str:

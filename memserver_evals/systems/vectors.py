@@ -46,7 +46,7 @@ class VectorIndex:
             return []
         texts = [piece.text for piece in pieces]
         matrix = await self._matrix(name or tuple(texts), texts)
-        [vector] = await self.embedder.embed([question])
+        vector = await self.embedder.embed_query(question)
         near = matrix @ np.asarray(vector, dtype=np.float32)
         best = np.argsort(-near, kind="stable")[:count]
         return [pieces[int(index)] for index in best]

@@ -7,6 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.embedding_endpoint import EmbeddingEndpoint
+from tests.support.http_app import serving
 from tests.support.processes import command
 from tests.support.server import OneDatabase
 from tests.support.servers import settings_for
@@ -100,6 +102,16 @@ def test_an_embedding_endpoint_without_a_model(folder: Path) -> None:
     del settings["embedding_model"]
     done = command(folder, settings, "serve")
     assert_told(done, "MEMSERVER_EMBEDDING_BASE_URL is set", "MEMSERVER_EMBEDDING_MODEL")
+
+
+def test_an_embedding_endpoint_whose_vectors_can_not_be_stored(folder: Path) -> None:
+    endpoint = EmbeddingEndpoint(4096)
+    with serving(endpoint.app) as url:
+        settings = settings_for(NOBODY, home=folder, port=0, embedding_base_url=f"{url}/v1")
+        del settings["embedding_dimension"]
+        done = command(folder, settings, "serve")
+    assert_told(done, "at most 4000 can be stored", "MEMSERVER_EMBEDDING_DIMENSION")
+    assert not (folder / "postgres").exists()
 
 
 @pytest.mark.parametrize("name", ["prompts_dir", "llm_tokenizer"])

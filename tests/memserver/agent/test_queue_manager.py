@@ -260,3 +260,25 @@ async def test_a_refusal_that_names_a_smaller_window_is_tried_again_without_an_e
     assert answer["text"] == "It fits now."
     assert (before["window"], after["window"]) == (8192, 3000)
     assert after["token_scale"] <= before["token_scale"] * 1.06
+
+
+async def test_what_is_asked_stays_in_sight_while_it_is_answered(database: OneDatabase) -> None:
+    """Also where results of the same turn fill the window, so that it is evicted and summarised meanwhile."""
+    steps = iter(range(6))
+
+    def search(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Call:
+        seen.append([message.text for message in prompt])
+        if (number := next(steps, None)) is None:
+            return say("It was day 3.")
+        note = f"Note {number}: " + "the day of the fair was fine, " * 20
+        return Call("archival_memory_insert", {"content": note, "request_heartbeat": True})
+
+    seen: list[list[str]] = []
+    model = ScriptedModel(search, context_window=WINDOW)
+    async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "Which day was the fair?")
+        evictions = server.rows("SELECT count(*) FROM summaries")
+    assert evictions[0][0] >= 1
+    assert len(seen) == 7
+    assert all(any("Which day was the fair?" in text for text in texts) for texts in seen)

@@ -7,7 +7,7 @@ from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, say
 from tests.support.server import Golden, OneDatabase, Server, serving
 
-WINDOW = 1560
+WINDOW = 2600
 
 
 def keep(content: str) -> Call:

@@ -1,6 +1,7 @@
 """At any window from 2,048 tokens up an agent answers, whoever counts: no false overflow, no false alert."""
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,13 @@ def sparse(text: str) -> int:
 def dense(text: str) -> int:
     """As one with a small vocabulary: Mistral's of 32,000 tokens has .285 for each byte of tools."""
     return len(text.encode()) * 2 // 7
+
+
+def indented(text: str) -> int:
+    """As a template that shows tools in lines of their own, as Llama's does."""
+    if text.startswith('[{"type": "function"'):
+        text = json.dumps(json.loads(text), indent=4)
+    return sparse(text) * 11 // 10
 
 
 async def hanging(_: Scope, __: Receive, ___: Send) -> None:
@@ -101,7 +109,7 @@ async def test_first_turns_neither_overflow_nor_raise_an_alert_whatever_the_mode
             await every_window(Agents(server, model))
 
 
-@pytest.mark.parametrize("count", [count_as_bpe, sparse, dense])
+@pytest.mark.parametrize("count", [count_as_bpe, sparse, dense, indented])
 async def test_the_smallest_window_has_room_for_a_conversation(
     database: OneDatabase, count: Callable[[str], int]
 ) -> None:

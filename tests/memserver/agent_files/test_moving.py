@@ -568,3 +568,20 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     written = set(re.findall(r"'(\w+)': ", repr(out)))
     assert used - written <= {"attached", "approval", "first", "terminal", "required", "max_calls",
                               "definition", "vector"}  # fmt: skip
+
+
+async def test_an_agent_that_was_counted_in_bytes_is_counted_in_tokens_when_it_comes(
+    database: OneDatabase,
+) -> None:
+    values = with_messages(20)
+    values["agent.json"]["state"] |= {"queue_start": 2000, "token_scale": 0.25}
+    for message in values["messages.jsonl"]:
+        message["tokens"] = 401
+    async with serving(database, talkative()) as server:
+        answer = await take_in(server, closed(values))
+        assert answer.status_code == 201, answer.text
+        assert server.rows("SELECT tokens, count(*) FROM messages GROUP BY 1 ORDER BY 1") == [
+            (101, 10),
+            (401, 10),
+        ]
+        assert server.rows("SELECT token_scale FROM agent_state") == [(None,)]

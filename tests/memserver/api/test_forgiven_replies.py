@@ -86,6 +86,7 @@ async def test_plain_words_become_the_answer_after_one_retry(
     assert "nobody has seen it" in replies.prompts[1]
     *_, said = history["items"]
     assert (said["text"], said["tool_call"]["name"]) == (WORDS, "send_message")
+    assert said["thought"] == "They greet."
 
 
 async def to_openai(server: Server, api: str, *, stream: bool) -> str:

@@ -396,7 +396,7 @@ async def test_why_the_server_is_not_ready_is_for_operators(database: OneDatabas
         assert answer.status_code == 503
         assert str(port) not in answer.text
     details = [_detail_of_model(answer) for answer in (anybody, operator)]
-    assert all(each.endswith("can't be reached: Connection refused") for each in details), details
+    assert all("can't be reached: Connection refused" in each for each in details), details
     assert {_detail_of_model(answer)[:16] for answer in others} == {"It is not ready."}
 
 

@@ -34,8 +34,8 @@ HOSTILE = [
 
 async def embeddings(request: Request) -> JSONResponse:
     asked = await request.json()
-    if "" in asked["input"]:
-        return JSONResponse({"error": {"message": "an input is empty"}}, 400)
+    if not all(text.strip() for text in asked["input"]):
+        return JSONResponse({"error": {"message": "an input is blank"}}, 400)
     vectors = await HashingEmbedder(384).embed(asked["input"])
     data = [
         {"object": "embedding", "index": index, "embedding": [value * 7 for value in vector]}
@@ -124,6 +124,13 @@ async def test_no_text_crashes_it(embedder: Embedder):
     assert len(vectors) == len(HOSTILE)
     for vector in vectors:
         assert math.isclose(cosine(vector, vector), 1, abs_tol=1e-5)
+
+
+async def test_what_is_looked_for_is_embedded_as_a_text_is(embedder: Embedder):
+    [stored] = await embedder.embed(["the cello"])
+    assert math.isclose(cosine(await embedder.embed_query("the cello"), stored), 1, abs_tol=1e-5)
+    assert embedder.batch_size >= 1
+    assert f"{embedder.dimension} dimensions" in embedder.describe()
 
 
 async def test_it_can_be_closed_twice(embedder: Embedder):

@@ -27,7 +27,7 @@ class Stub:
         self.raw: bytes | None = None
         self.cards: list[dict[str, Any]] = []
         self.most: int | None = None
-        self.taken: list[str] = []
+        self.taken: list[list[str]] = []
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"data": self.cards})
@@ -43,7 +43,7 @@ class Stub:
         texts = (await request.json())["input"]
         if self.most is not None and max(map(len, texts)) > self.most:
             return JSONResponse({"error": {"message": self.refusal}}, 400)
-        self.taken = texts
+        self.taken.append(texts)
         count = len(texts) * self.copies
         data = [{"index": index, "embedding": self.vector} for index in range(count)]
         return JSONResponse({"data": data, "model": "m"})
@@ -91,14 +91,12 @@ async def test_a_changed_dimension_is_an_error_with_a_hint(url: str, stub: Stub,
         await made.embed(["y"])
     if not given:
         assert made.dimension == 2
-    assert caught.value.code == "embedding_error"
-    assert caught.value.hint
+    assert caught.value.code == "embedder_unfit"
+    assert "Another model" in caught.value.hint or "another model" in caught.value.hint
     await made.aclose()
 
 
-@pytest.mark.parametrize(
-    "raw", [b"<html>", b"[]", b"{}", b'{"data": [{"embedding": [1.0]}]}', b'{"data": 3}', b"\xff"]
-)
+@pytest.mark.parametrize("raw", [b"<html>", b"[]", b"{}", b'{"data": 3}', b"\xff"])
 async def test_an_answer_of_another_shape_says_where_to_look(url: str, stub: Stub, raw: bytes):
     stub.raw = raw
     made = embedder(url)
@@ -156,9 +154,10 @@ async def test_a_text_over_the_window_is_cut_until_the_endpoint_takes_it_and_oth
     made = embedder(url)
     text = "one word after another " * 500
     assert len(await made.embed(["short", text])) == 2
-    assert stub.taken[0] == "short"
-    assert text.startswith(stub.taken[1])
-    assert 750 <= len(stub.taken[1]) <= 1000
+    short, [cut] = stub.taken
+    assert short == ["short"]
+    assert text.startswith(cut)
+    assert 750 <= len(cut) <= 1000
     await made.aclose()
 
 

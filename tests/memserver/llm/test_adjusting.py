@@ -616,3 +616,47 @@ async def test_a_server_without_templates_for_tools_keeps_its_roles(made, stub: 
     model = made()
     assert await call(model) == "now"
     assert (model.mode, model.profile.unusual()) == ("json_schema", {})
+
+
+async def test_where_no_form_is_taken_nothing_is_given_up(made, stub: Stub):
+    model = made()
+    await call(model)
+    stub.refuse = lambda body: openai("Error: Jinja Exception: conversation roles must alternate")
+    with pytest.raises(ModelRejected):
+        await call(model)
+    assert len(stub.bodies) > 3
+    assert (model.mode, model.profile.unusual(), model.profile.changes) == ("tools", {}, ())
+    stub.refuse = lambda body: None
+    assert await call(model) == "now"
+
+
+async def test_what_a_probe_gave_up_for_a_way_that_is_not_taken_stays(made, stub: Stub):
+    stub.refuse = refusing("tools", openai("Error: Jinja Exception: there is no tool here", 500))
+    model = made()
+    await call(model)
+    assert (model.mode, model.profile.unusual()) == ("json_schema", {})
+
+
+async def test_text_beside_a_call_is_left_out_where_it_is_refused(made, stub: Stub):
+    stub.refuse = lambda body: (
+        openai("Assistant message must have either content or tool_calls, but not both.")
+        if any(each.get("content") and "tool_calls" in each for each in body["messages"])
+        else None
+    )
+    model = made(mode="tools")
+    assert await call(model) == "now"
+    step = next(each for each in stub.last["messages"] if "tool_calls" in each)
+    assert (len(stub.bodies), step["content"]) == (2, "")
+
+
+async def test_tools_that_a_template_can_not_render_have_their_own_schemas(made, stub: Stub):
+    stub.refuse = lambda body: (
+        openai("RecursionError: maximum recursion depth exceeded", 500)
+        if '"null"' in json.dumps(body.get("tools", []))
+        else None
+    )
+    model = made(mode="tools")
+    assert await call(model) == "now"
+    assert [tool["function"]["name"] for tool in stub.last["tools"]] == [
+        each.name for each in TOOLS
+    ]

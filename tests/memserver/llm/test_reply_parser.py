@@ -215,6 +215,49 @@ def test_what_can_not_be_shown_of_a_call_is_told_in_short(call: RawCall):
     assert len(violation(native(call)).complaint) < 300
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello!",
+        "Right now: nothing (any more).",
+        "Call it {happy}, or any {thing}.",
+        'The JSON is {"a": 1}.',
+        "I used send_message, as you said.",
+    ],
+)
+def test_plain_words_are_kept_without_the_reasoning_around_them(text: str):
+    for parse in (parse_native, parse_json):
+        error = violation(RawReply(f"<think>Hm.</think>\n{text} "), parse)
+        assert (error.words, error.thought) == (text, "Hm.")
+
+
+@pytest.mark.parametrize(
+    "text", [" " * 1_000_000, "{ " * 100_000, "<|channel|>" * 50_000, "a</think>" * 50_000]
+)
+def test_very_much_of_nothing_is_read_soon(text: str):
+    for parse in (parse_native, parse_json):
+        for reply in (RawReply(f"{text}x"), native(RawCall(f"{text}x", "{}"))):
+            assert violation(reply, parse).complaint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        HI[:30],
+        f"Try {HI[:-3]}",
+        "now()",
+        'any {"a": 1}',
+        "send_message: Hello!",
+        "now<|channel|>commentary",
+        '[{"name": "now"}]',
+        "<tool_call>now</tool_call>",
+    ],
+)
+def test_half_a_call_is_no_plain_words(text: str):
+    assert violation(RawReply(text)).words == ""
+
+
 def test_of_very_many_tools_a_violation_names_some():
     tools = [ToolSpec(f"tool_number_{number}", "", {"type": "object"}) for number in range(500)]
     with pytest.raises(ProtocolViolation) as caught:

@@ -32,7 +32,7 @@ NEW = HashingEmbedder(96, model="new")
 class Both:
     """Both models' embedders."""
 
-    def get(self, model: str) -> HashingEmbedder:
+    def get(self, model: str, dimension: int = 0) -> HashingEmbedder:
         return {"old": OLD, "new": NEW}[model]
 
 
@@ -282,10 +282,10 @@ async def test_a_re_embedding_that_was_cut_off_goes_on_where_it_was(
     async with archive(database) as made:
         await made.insert(sentences(50))
         embedder = Counting(96, model="new")
-        first = VectorUpkeep(made.database, lambda _: embedder)
+        first = VectorUpkeep(made.database, lambda *_: embedder)
         await first.begin(TENANT, made.collection, embedder)
         await first.step(TENANT, made.collection)
-        second = VectorUpkeep(made.database, lambda _: embedder)
+        second = VectorUpkeep(made.database, lambda *_: embedder)
         await second.begin(TENANT, made.collection, embedder)
         while await second.step(TENANT, made.collection):
             pass
