@@ -35,6 +35,10 @@ answered, whole and streamed, and no request was refused for good. `make nightly
 |---|---|
 | vLLM 0.32.0 on a CPU, hermes parser | tools |
 | llama.cpp 11434 | json_schema |
+| llama.cpp 11434 with the chat template of Gemma 2 | json_schema; `roles`: "alternating" |
+
+The requests of the stories also pass mistral-common's validator, and are rendered by the chat templates that llama.cpp
+ships of Mistral, Gemma, Qwen, Llama, Granite, GLM, MiniMax, gpt-oss, DeepSeek and Kimi models.
 """
 """What no test can check."""
 
