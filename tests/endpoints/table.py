@@ -27,6 +27,22 @@ say that a prompt is too long is from [here]({OVERFLOWS}).
 """
 
 
+REAL = """
+Real servers, asked by hand on the same day with SmolLM2-135M-Instruct, which can't follow the story: each message was
+answered, whole and streamed, and no request was refused for good. `make nightly` does so again with llama.cpp's.
+
+| server | asked by |
+|---|---|
+| vLLM 0.32.0 on a CPU, hermes parser | tools |
+| llama.cpp 11434 | json_schema |
+| llama.cpp 11434 with the chat template of Gemma 2 | json_schema; `roles`: "alternating" |
+
+The requests of the stories also pass mistral-common's validator, and are rendered by the chat templates that llama.cpp
+ships of Mistral, Gemma, Qwen, Llama, Granite, GLM, MiniMax, gpt-oss, DeepSeek and Kimi models.
+"""
+"""What no test can check."""
+
+
 def row(provider: Provider, told: Told | str) -> str:
     """A provider's line: how its story went, or why it doesn't work."""
     rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
@@ -48,30 +64,25 @@ def keep(provider: Provider, told: Told | str) -> None:
 def rows() -> list[str]:
     """The lines of the page's table."""
     table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+    simulated = table.partition(REAL.strip())[0]
+    return [line for line in simulated.splitlines() if line.startswith("| ")][1:]
 
 
 def main() -> int:
     """Play the stories and write the table."""
     with tempfile.TemporaryDirectory() as folder:
-        stories = Path(__file__).with_name("test_stories.py")
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--tb=line",
-            "--numprocesses=2",
-            str(stories),
-        ]
+        stories = str(Path(__file__).with_name("test_stories.py"))
+        options = ("-q", "--tb=line", "--numprocesses=2", "-k", "an_agent")
         played = subprocess.run(
-            [*command, str(stories)], check=False, env={**os.environ, FOLDER: folder}
+            [sys.executable, "-m", "pytest", *options, stories],
+            check=False,
+            env={**os.environ, FOLDER: folder},
         )
         paths = [Path(folder, provider.slug) for provider in PROVIDERS]
         table = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}{HEAD}{table}\n{REAL}{END}{after}", encoding="utf-8")
     return played.returncode
 
 
