@@ -188,7 +188,7 @@ class TurnRun:
             await self._choice.wait_for_tools()
         self._mind = replace(self._mind, tools=self._specs(self._mind.sections))
         database, lease = self._with.database, self._work.lease
-        await self._choice.recount(database, lease, self._queue, self._first)
+        await self._choice.recount(database, lease, self._evictable, self._first)
 
     async def _recall_first(self) -> None:
         """Automatic recall, where the agent has it and nothing has come of a message yet."""

@@ -109,7 +109,7 @@ class ContextView(Record):
         parts: the prompt, part by part.
         queue: the messages in it.
         summary_failure: why the newest summary is an extract and not the model's, if so.
-        model: that sees it; None from an older server.
+        model: that sees it.
     """
 
     window: int
@@ -119,7 +119,7 @@ class ContextView(Record):
     parts: list[ContextPart]
     queue: list[Message]
     summary_failure: str | None
-    model: ContextModel | None = None
+    model: ContextModel
 
     @property
     def fullness(self) -> float:

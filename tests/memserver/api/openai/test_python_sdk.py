@@ -268,7 +268,7 @@ def test_a_turn_that_fails_behind_its_first_text_ends_the_stream_with_the_error(
 
 def test_a_prompt_that_is_too_long_has_openais_code(database: OneDatabase):
     overflow = ContextOverflow("Too long.")
-    with speaking(database, overflow, overflow, overflow) as (sdk, _):
+    with speaking(database, *[overflow] * 4) as (sdk, _):
         with pytest.raises(openai.BadRequestError) as error:
             sdk.responses.create(model="sam", input="Hi")
         assert error.value.code == "context_length_exceeded"
