@@ -54,9 +54,9 @@ def base_of(name: str, cards: Sequence[JsonObject]) -> str | None:
 def window_of(name: str, cards: Sequence[JsonObject]) -> int | None:
     """The window on the model's card, or on its parent's: an adapter's card has none of its own.
 
-    Of several the smallest holds.
+    Of several the smallest holds. A list of one model is of that one, whatever it is asked by: llama.cpp lists its file.
     """
-    card = find_card(name, cards) or {}
+    card = find_card(name, cards) or (cards[0] if len(cards) == 1 else {})
     shown = (card, find_card(parent_of(card) or "", cards) or {})
     return next((min(windows) for each in shown if (windows := list(_windows(each)))), None)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import aiohttp
 
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
-from memserver.llm.cards import window_of
+from memserver.llm.cards import find_card, window_of
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
@@ -110,7 +110,7 @@ class ModelFacts:
             return False
         if not self.name and cards:
             self.name = str(cards[0].get("id") or "")
-        return listed_as(self.name, cards or ()) is not None
+        return find_card(self.name, cards or ()) is not None
 
     async def _ask(self) -> None:
         """Learn the name and the window; whoever comes meanwhile waits for the answer."""
@@ -127,8 +127,7 @@ class ModelFacts:
             if not self.name and cards:
                 self.name = str(cards[0].get("id") or "")
             if self._window is None and self.name:
-                listed = listed_as(self.name, cards) or self.name
-                known = (window_of(listed, cards), self._given)
+                known = (window_of(self.name, cards), self._given)
                 self._assumed = not any(known)
                 self._window = min(filter(None, known), default=DEFAULT_WINDOW)
                 if self._assumed:
@@ -137,14 +136,6 @@ class ModelFacts:
                         self.name,
                         self._window,
                     )
-
-
-def listed_as(name: str, cards: Sequence[JsonObject]) -> str | None:
-    """Under which form of its name the list has a model: Gemini's models/NAME, Ollama's tag, OpenRouter's variant."""
-    ids = {card.get("id") for card in cards}
-    plain = name.partition(":")[0]
-    forms = (name, f"models/{name}", f"{name}:latest", plain, f"models/{plain}")
-    return next((form for form in forms if form and form in ids), None)
 
 
 def _is_out_of_reach(error: ModelError) -> bool:

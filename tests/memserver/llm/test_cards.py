@@ -71,6 +71,12 @@ def test_a_card_says_the_window_that_holds(card: dict[str, Any], window: int | N
     assert window_of("m", cards) == window
 
 
+def test_the_only_model_of_a_list_has_its_window_whatever_it_is_asked_by() -> None:
+    card = {"id": "/models/small.gguf", "meta": {"n_ctx": 4096}}
+    assert window_of("small", [card]) == 4096
+    assert window_of("small", [card, {"id": "other"}]) is None
+
+
 def test_a_models_base_is_what_its_card_names() -> None:
     cards = [{"id": "base"}, {"id": "one", "parent": "base"}, {"id": "m:latest"}]
     assert [base_of(name, cards) for name in ("base", "one", "m", "none")] == [
