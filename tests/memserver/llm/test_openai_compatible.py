@@ -304,6 +304,7 @@ async def test_a_window_that_is_a_limit_holds_where_the_endpoint_says_no_smaller
 
 
 async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten(made, stub: Stub):
+    stub.cards = [{"id": "m", "max_model_len": 4096}, {"id": "n", "max_model_len": 4096}]
     model = made(model="late")
     assert await model.context_window() == 8192
     stub.answer = JSONResponse({"error": {"message": "The model late does not exist."}}, 404)
@@ -312,7 +313,7 @@ async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten(made, 
     stub.cards = [{"id": "late", "max_model_len": 2048}]
     assert await model.context_window() == 2048
     assert caught.value.message == "The endpoint does not have the model late."
-    assert "It has: m. Load an adapter with `memserver models add`" in caught.value.hint
+    assert "It has: m, n. Load an adapter with `memserver models add`" in caught.value.hint
     assert "It said: The model late does not exist." in caught.value.hint
 
 
