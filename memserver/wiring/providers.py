@@ -152,7 +152,9 @@ def model_endpoint(settings: Settings) -> Endpoint:
     if settings.local_engine_state is None:
         return endpoint
     remedy = REMEDY.format(log=EnginePaths(settings.home).log)
-    return replace(endpoint, title="local engine", remedy=remedy)
+    # What kills the engine must not kill it again and again.
+    retries = min(settings.llm_retries, 1)
+    return replace(endpoint, title="local engine", remedy=remedy, max_retries=retries)
 
 
 def check_addresses(settings: Settings) -> None:

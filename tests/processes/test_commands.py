@@ -96,7 +96,7 @@ def test_doctor_says_to_migrate_a_database_that_lacks_migrations_and_does_not_do
     settings = settings_on(bare, echo.url, embedding_base_url=embedder)
     done = command(folder, settings, "doctor")
     assert done.returncode == 1
-    assert "1 of 6 need fixing." in done.stdout
+    assert "1 of 7 need fixing." in done.stdout
     assert "memserver migrate" in done.stdout
     assert rows(bare, "SELECT to_regclass('agents') IS NULL") == [(True,)]
 
@@ -108,7 +108,7 @@ def test_doctor_reports_an_embedder_without_a_model_and_looks_at_the_rest(
     del settings["embedding_model"]
     done = command(folder, settings, "doctor")
     assert done.returncode == 1
-    assert "1 of 6 need fixing." in done.stdout
+    assert "1 of 7 need fixing." in done.stdout
     assert "MEMSERVER_EMBEDDING_MODEL" in done.stdout
 
 

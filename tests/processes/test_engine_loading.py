@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.processes import Client, client, eventually, server, turn_states
 from tests.support.server import OneDatabase
-from tests.support.servers import Settings, settings_for
+from tests.support.servers import ServerProcess, Settings, settings_for
 from tests.support.stand_in_engine import DEADLY, DEADLY_ONCE, StandInEngine
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def engine(folder: Path) -> StandInEngine:
 @pytest.fixture
 def settings(engine: StandInEngine, database: OneDatabase) -> Settings:
     urls = {"database_url": database.owner, "database_app_url": database.app}
-    settings = settings_for("", home=engine.home, **urls)
+    settings = settings_for("http://127.0.0.1:9", home=engine.home, **urls)
     del settings["llm_base_url"]
     return settings
 
@@ -53,6 +53,10 @@ async def as_openai(user: Client, agent: str, text: str) -> str:
     return said
 
 
+async def ready(process: ServerProcess, *, times: int) -> None:
+    await eventually(lambda: process.log_text().count("The local model is ready") == times)
+
+
 async def started(database: OneDatabase, *requests: Awaitable[Any]) -> list[asyncio.Task[Any]]:
     """The requests on their way, their messages in the inbox."""
     tasks = [asyncio.ensure_future(request) for request in requests]
@@ -78,8 +82,8 @@ async def test_messages_posted_while_the_engine_loads_are_answered_when_it_is_re
             assert whole == openai == "echo: hello"
             assert "echo: hello" in stream
             assert "event: turn_ended" in stream
-            assert await model_detail(user) == "memserver-small"
-        await eventually(lambda: "The local model is ready, after " in process.log_text())
+            assert await model_detail(user) == "memserver-small, mode json_schema"
+        await ready(process, times=1)
         printed = process.log_text()
     first, loading, *_ = printed.splitlines()
     assert first.endswith(f"on http://127.0.0.1:{process.port}/docs")
@@ -110,11 +114,13 @@ async def test_an_engine_that_dies_is_waited_for_and_what_it_dies_of_twice_is_an
 ) -> None:
     with server(folder, settings) as process:
         await let_go(engine)
+        await ready(process, times=1)  # an engine that dies before was never started well
         async with client(process) as user:
             agent = await user.create_agent()
             request = asyncio.create_task(user.say(agent, DEADLY_ONCE))
             await let_go(engine)
             assert await request == f"echo: {DEADLY_ONCE}"
+            await ready(process, times=2)
             failing = asyncio.create_task(user.post(agent, DEADLY))
             await let_go(engine)
             error = (await failing).json()["error"]
