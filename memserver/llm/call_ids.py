@@ -1,13 +1,11 @@
 """The ids of tool calls: nine characters of [A-Za-z0-9], which every provider takes and Mistral demands."""
 
 import hashlib
-import re
 import secrets
 import string
 
 LENGTH = 9
 _CHARACTERS = string.ascii_letters + string.digits
-_TAKEN_BY_ALL = re.compile(rf"[A-Za-z0-9]{{{LENGTH}}}")
 
 
 def new_call_id() -> str:
@@ -17,7 +15,7 @@ def new_call_id() -> str:
 
 def nine_characters(call_id: str) -> str:
     """The id as it goes out: one of another form, of an older or imported history, becomes always the same."""
-    if _TAKEN_BY_ALL.fullmatch(call_id):
+    if len(call_id) == LENGTH and call_id.isascii() and call_id.isalnum():
         return call_id
     return _spelled(int.from_bytes(hashlib.sha256(call_id.encode(errors="replace")).digest()))
 

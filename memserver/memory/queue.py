@@ -83,11 +83,12 @@ class Budget:
 
     def used(self, queue: Sequence[Message]) -> int:
         """Tokens of the whole prompt with this queue."""
-        largest, tokens = (
-            self.largest,
-            self._tokens,
-        )  # once: this is asked several times in each step
-        return self.fixed + sum(min(tokens(each), largest) for each in queue)
+        # Each once, and no call for each message: this is asked several times in each step.
+        largest, scale, of_long = self.largest, self.scale, max(self.scale, LEAST_OF_LONG)
+        return self.fixed + sum(
+            min(math.ceil(each.tokens * (scale if each.tokens <= LONG else of_long)), largest)
+            for each in queue
+        )
 
     def fits(self, queue: Sequence[Message]) -> bool:
         """Whether the prompt with this queue leaves the output its room."""
