@@ -28,7 +28,7 @@ _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
 _MOST_SHORTENED = 256
 TIGHT = 256
-"""Tokens of the queue's room. Where it has less, and before the output gives way, tools are told in fewer words."""
+"""Tokens of the queue's room. Where it has less, and before the output gives way, tools are described in fewer words."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 

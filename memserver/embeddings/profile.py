@@ -77,7 +77,7 @@ _TYPE_WANTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What settings add to requests, for models that want passages and queries told apart.
+    """What settings add to requests, for models that want passages and queries distinguished.
 
     Attributes:
         body: of every request; null leaves a field out.
