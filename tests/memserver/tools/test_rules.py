@@ -137,6 +137,7 @@ async def test_what_a_turn_called_counts_also_when_it_left_the_queue_meanwhile(
         call = paused["messages"][-1]["tool_call"]["id"]
         await server.http.post(f"/v1/agents/{agent}/calls/{call}/result", json={"result": "yes"})
     assert "tell" not in offered(model)
+    assert any("Go!" in message.text for message in model.seen[-1].prompt), "it stays in sight"
 
 
 async def test_a_model_that_calls_what_is_not_offered_is_told_and_goes_on(
