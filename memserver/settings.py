@@ -113,7 +113,7 @@ class Settings(BaseSettings):
     """How long one request to the endpoint may take, with its retries and to the end of its stream."""
     llm_retries: int = Field(default=3, ge=0, le=20)
     """How often a request is sent again after a failed connection, a 5xx, a 429 or a 408, or while the model loads,
-    as long as the wait fits into llm_timeout and the turn's time; 0: never."""
+    as long as the wait fits into llm_timeout and the turn's time; 0: never. The local engine is asked once more at most."""
     llm_max_in_flight: int = Field(default=256, ge=1)
     """Answers that one process waits for at a time, over all models of the endpoint; more wait in a fair
     queue."""
