@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from multiprocessing import parent_process
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
@@ -125,6 +126,8 @@ def create_app(
     app.include_router(v1)
     app.include_router(pages.router)
     app.router.routes.append(mcp.route)
+    # FastAPI would build them within the first request, and block every other one for some 300 ms.
+    list(iter_route_contexts(app.routes))
     return app
 
 

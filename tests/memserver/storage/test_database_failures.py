@@ -1,9 +1,9 @@
 """What follows when the database fails in one of its many ways: who waits, who is told what, and what is lost (nothing)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -117,36 +117,58 @@ async def test_what_the_database_cannot_hold_is_the_callers_error(database: OneD
         assert (await server.get(agent))["id"] == agent
 
 
-async def test_a_hung_process_blocks_its_agent_for_no_longer_than_a_lease_and_nobody_else(
+@asynccontextmanager
+async def held_by(server: Server, agent: str) -> AsyncIterator[None]:
+    """While the server's process hangs in a transaction that holds this agent."""
+    holding, let_go = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        async with server.services.database.tenant("default") as tx:
+            await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent])
+            holding.set()
+            await let_go.wait()
+
+    hanging = asyncio.create_task(hang())
+    await holding.wait()
+    yield
+    let_go.set()
+    await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_a_hung_process_blocks_nobody_but_its_agent(database: OneDatabase) -> None:
+    model = ScriptedModel([say(f"answer {n}") for n in range(13)])
+    async with (
+        serving(database, ScriptedModel([]), lease_seconds=60) as hung,
+        serving(database, model, lease_seconds=60, database_pool_size=4) as other,
+    ):
+        blocked, free = await other.create_agent(), await other.create_agent()
+        async with held_by(hung, blocked):
+            waiting = [
+                asyncio.create_task(post_until_answered(other, blocked, f"m{n}")) for n in range(12)
+            ]
+            beside = await post(other, free, "hello")
+            answered = [each.done() for each in waiting]
+        statuses = await asyncio.gather(*waiting)
+    assert beside.status_code == 200
+    assert not any(answered)
+    assert [of_one[-1] for of_one in statuses] == [200] * 12
+
+
+async def test_a_hung_process_blocks_its_agent_for_no_longer_than_its_own_lease(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services_module, "SHORTEST_IDLE", 0.5)
-    model = ScriptedModel([say(f"answer {n}") for n in range(14)])
+    model = ScriptedModel([say(f"answer {n}") for n in range(12)])
     async with (
         serving(database, ScriptedModel([]), lease_seconds=1) as hung,
-        serving(database, model, lease_seconds=1, database_pool_size=4) as other,
+        serving(database, model, lease_seconds=60, database_pool_size=4) as other,
     ):
-        blocked, free = await other.create_agent(), await other.create_agent()
-        holding, let_go = asyncio.Event(), asyncio.Event()
-
-        async def hang() -> None:
-            async with hung.services.database.tenant("default") as tx:
-                await tx.execute(
-                    "SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [blocked]
-                )
-                holding.set()
-                await let_go.wait()
-
-        hanging = asyncio.create_task(hang())
-        await holding.wait()
-        posts = [asyncio.create_task(post(other, blocked, f"m{n}")) for n in range(12)]
-        beside = await post(other, free, "hello")
-        assert not any(each.done() for each in posts)
-        answers = await asyncio.gather(*posts)
-        let_go.set()
-        await asyncio.gather(hanging, return_exceptions=True)
-    assert beside.status_code == 200
-    assert [answer.status_code for answer in answers] == [200] * 12
+        blocked = await other.create_agent()
+        async with held_by(hung, blocked):
+            statuses = await asyncio.gather(
+                *[post_until_answered(other, blocked, f"m{n}") for n in range(12)]
+            )
+    assert [of_one[-1] for of_one in statuses] == [200] * 12
 
 
 def test_first_starts_at_the_same_time_prepare_a_server_once(postgres: EmbeddedPostgres) -> None:
