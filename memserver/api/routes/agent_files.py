@@ -111,11 +111,11 @@ async def import_agent(
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
-        source = await open_source(file, most, services.faculties)
+        source = await open_source(file, most, services.deps)
         job = AgentImporter(
             services.database,
             services.archival,
-            ToolGrants(services.faculties.tools, services.networks),
+            ToolGrants(services.deps.tools, services.networks),
         )
         options = ImportOptions(clean(name) if name else None, keep_ids)
         async with AsyncExitStack() as stack:
