@@ -26,13 +26,11 @@ def unseen(done: int, total: int) -> None: ...
 class Schedule:
     epochs: float = 1  # passes over the data
     steps: int | None = None  # at most so many optimizer steps; None leaves it to the epochs
-    seconds: float | None = (
-        None  # that this call may train; a later call goes on where it stopped. None: to the end.
-    )
+    # that this call may train; a later call goes on where it stopped. None: to the end.
+    seconds: float | None = None
     batch: int = 32  # dialogues (or pairs) in a step, over all GPUs
-    micro_batch: int | None = (
-        None  # of these, how many one GPU takes at once; None: all of its share
-    )
+    # of these, how many one GPU takes at once; None: all of its share
+    micro_batch: int | None = None
     rate: float = 1e-4  # the highest learning rate; a cosine takes it down to a tenth
     warmup: float = 0.03  # share of the steps in which it rises
     seed: int = 0  # of the order of the data, and of a new adapter's weights
@@ -66,13 +64,11 @@ class PreferencePlan:
     rank: int = 16  # of a new adapter
     loss: Loss = "sum"  # see Loss
     beta: float = 0.1  # how strongly the policy may leave the reference
-    nll: float = (
-        0.01  # weight of the chosen agent tokens' mean negative log-likelihood; 0 leaves it out
-    )
+    # weight of the chosen agent tokens' mean negative log-likelihood; 0 leaves it out
+    nll: float = 0.01
     hidden: bool = False  # put the hidden information into the prompt of policy and reference
-    held_out: Path | None = (
-        None  # a file of Pair records to measure the accuracy on, before and after
-    )
+    # a file of Pair records to measure the accuracy on, before and after
+    held_out: Path | None = None
     prompts: Path | None = None  # a folder of one's own prompts
     base_name: str = ""  # as in SftPlan
     schedule: Schedule = field(default_factory=Schedule)
@@ -91,7 +87,6 @@ class ScorePlan:
     reference_hidden: bool = True
     normalised: bool = True  # a turn's mean over its tokens; else the sum
     batch_tokens: int = 32_768  # padded tokens that go through the model at once
-    precision: Precision = (
-        "float32"  # of the base model. A difference of log-probabilities is small beside each.
-    )
+    # of the base model. A difference of log-probabilities is small beside each.
+    precision: Precision = "float32"
     prompts: Path | None = None  # a folder of one's own prompts

@@ -49,9 +49,8 @@ class Generated(_Part):
     validation: PositiveInt = 200  # tasks to tune on, of combinations that training never sees
     test: PositiveInt = 1000  # tasks to report on, of others again
     seed: NonNegativeInt = 0  # another one makes other tasks
-    spare_turns: NonNegativeInt | None = (
-        2  # messages that the agent has beyond one for each hidden constant
-    )
+    # messages that the agent has beyond one for each hidden constant
+    spare_turns: NonNegativeInt | None = 2
 
 
 class Published(_Part):
@@ -60,9 +59,8 @@ class Published(_Part):
     kind: Literal["published"]
     train: Path  # a file under the data folder
     test: Path  # another one
-    train_count: PositiveInt | None = (
-        None  # the first so many of `train`; None takes all that aren't for validation
-    )
+    # the first so many of `train`; None takes all that aren't for validation
+    train_count: PositiveInt | None = None
     validation: PositiveInt = 200  # so many from the end of `train`
     test_count: PositiveInt | None = 1000  # the first so many of `test`; None takes all
     human: str  # the name of the model that plays the human, at the endpoint that the command names
@@ -147,15 +145,13 @@ class Critic(Trajectories):
 
 class CandidatesPart(_Part):
     share: Annotated[float, Field(gt=0, le=1)] = 0.1  # of the trajectories, the first of the file
-    count: Annotated[int, Field(ge=2)] = (
-        16  # next messages that are drawn for each message of the agent
-    )
+    # next messages that are drawn for each message of the agent
+    count: Annotated[int, Field(ge=2)] = 16
 
 
 class Rank(_Part):
-    by: Literal["critic", "oracle"] = (
-        "critic"  # the critic, or the oracle of generated tasks (a ceiling)
-    )
+    # the critic, or the oracle of generated tasks (a ceiling)
+    by: Literal["critic", "oracle"] = "critic"
     reference_hidden: bool = True  # the critic's reference sees the reference code too
     normalised: bool = True  # an advantage is a mean over tokens; else their sum
     batch_tokens: PositiveInt = 32_768  # that go through the model at once
@@ -211,9 +207,8 @@ class Recipe(_Part):
     base: str  # the folder of a causal language model, or the name of an installed one
     # each is a run of its own from the collected trajectories on
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (1, 2, 3)
-    share_data: bool = (
-        True  # the warm start and what it plays are made once for all seeds; else once for each
-    )
+    # the warm start and what it plays are made once for all seeds; else once for each
+    share_data: bool = True
     rank_of_adapters: Annotated[int, Field(ge=1, le=16)] = 16  # of all LoRA adapters
     tasks: Annotated[Generated | Published, Field(discriminator="kind")] = Generated()
     sampling: SamplingPart = SamplingPart()
@@ -225,9 +220,8 @@ class Recipe(_Part):
     candidates: CandidatesPart = CandidatesPart()
     rank: Rank = Rank()
     actor: Actor = Actor()
-    rft_matched: Training | None = (
-        None  # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
-    )
+    # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
+    rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
     variants: Mapping[Name, Variant] = {}  # ablations by name
 

@@ -37,9 +37,8 @@ class TaskSet:
 @dataclass(frozen=True)
 class Surroundings:
     data: Path | None = None  # the folder with published task files
-    human: Endpoint | None = (
-        None  # the endpoint of the model that plays the human; None where no model does
-    )
+    # the endpoint of the model that plays the human; None where no model does
+    human: Endpoint | None = None
     disposable: bool = False  # the machine is thrown away afterwards, so code runs where it can't be kept from files
     prompts: Prompts = field(default_factory=Prompts)  # the texts of prompts
 

@@ -92,9 +92,8 @@ class Candidates(Record):
 
 class Ranked(Candidates):
     advantages: tuple[float, ...]  # by the critic; higher is better
-    oracle: tuple[float, ...] | None = (
-        None  # by who knows the hidden constants; None where nobody does
-    )
+    # by who knows the hidden constants; None where nobody does
+    oracle: tuple[float, ...] | None = None
 
     @model_validator(mode="after")
     def _scored(self) -> Self:

@@ -33,9 +33,8 @@ class Draws(Record):
     count: int = 8  # calls for each state, the one that was made among them
     # of the user's messages, chosen by chance; in a chosen one each call is a state, unless `execute`
     share: float = 1.0
-    execute: bool = (
-        False  # play every different call to the end, for one state of each chosen message
-    )
+    # play every different call to the end, for one state of each chosen message
+    execute: bool = False
     continuations: int = 2  # times that each is played to the end
     seed: int = 0  # of the chance
 

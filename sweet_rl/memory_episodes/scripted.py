@@ -21,9 +21,8 @@ _AFTER_NOTES = "Recall storage:"
 class Scripted(ChatModel):
     task: Task  # whose questions it knows
     counter: TokenCounter  # counts tokens as the student's tokenizer does
-    saves: bool = (
-        True  # whether it notes, when memory gets short, the sentences that will be asked for
-    )
+    # whether it notes, when memory gets short, the sentences that will be asked for
+    saves: bool = True
     name: str = "scripted"
     message_overhead: int = 16
 

@@ -58,9 +58,8 @@ class UnitProcesses:
     gpus: Sequence[
         str
     ] = ()  # as CUDA_VISIBLE_DEVICES names them, by their number here; empty where there are none
-    jobs: int = (
-        1  # units at once; each has its share of the cores, unless OMP_NUM_THREADS says otherwise
-    )
+    # units at once; each has its share of the cores, unless OMP_NUM_THREADS says otherwise
+    jobs: int = 1
 
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> UnitProcess:
         logs = self.bench.out / "logs"

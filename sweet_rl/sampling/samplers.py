@@ -15,9 +15,8 @@ from sweet_rl.trajectories import Messages
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    temperature: float = (
-        1.0  # 1 draws from the model as it is, 0 takes the likeliest token each time
-    )
+    # 1 draws from the model as it is, 0 takes the likeliest token each time
+    temperature: float = 1.0
     max_tokens: int = 256  # of one text, its end included
 
 
