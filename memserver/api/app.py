@@ -1,6 +1,6 @@
 """The ASGI application: routes, errors, and the services' lifetime."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from multiprocessing import parent_process
 
@@ -47,9 +47,30 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 
 UNUSABLE = "The database can't be used as it is; the server's log says why."
-
 MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
 """What an MCP client in a web page sends."""
+ROUTES = (
+    agent_files,
+    agents,
+    messages,
+    working_context,
+    sections,
+    timers,
+    memory,
+    archival,
+    collections,
+    documents,
+    tools,
+    mcp_servers,
+    calls,
+    keys,
+    tenants,
+    health,
+    models,
+    chat,
+    responses,
+)
+"""Modules with a `router` below /v1, in the order of the OpenAPI document."""
 
 
 def create_app(
@@ -58,9 +79,35 @@ def create_app(
 ) -> FastAPI:
     """The application; settings are the environment's and services those of the settings unless given."""
     settings = settings or Settings()
-
     mcp = McpEndpoint(settings.request_max_bytes)
+    app = DocumentedApp(
+        title="memserver",
+        version=memserver.__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(mcp, services, settings),
+        responses=errors.DOCUMENTED,
+        generate_unique_id_function=operation_id,
+        middleware=_middleware(settings),
+    )
+    errors.install(app)
+    openai_errors.install(app)
+    v1 = APIRouter(prefix="/v1")
+    for module in ROUTES:
+        v1.include_router(module.router)
+    app.include_router(v1)
+    app.include_router(pages.router)
+    app.router.routes.append(mcp.route)
+    # FastAPI would build them within the first request, and block every other one for some 300 ms.
+    list(iter_route_contexts(app.routes))
+    return app
 
+
+def _lifespan(
+    mcp: McpEndpoint, services: AbstractAsyncContextManager[Services] | None, settings: Settings
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def serving(
         app: FastAPI, made: AbstractAsyncContextManager[Services]
@@ -87,48 +134,7 @@ def create_app(
         ):
             yield
 
-    app = DocumentedApp(
-        title="memserver",
-        version=memserver.__version__,
-        description=DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        responses=errors.DOCUMENTED,
-        generate_unique_id_function=operation_id,
-        middleware=_middleware(settings),
-    )
-    errors.install(app)
-    openai_errors.install(app)
-    v1 = APIRouter(prefix="/v1")
-    for module in (
-        agent_files,
-        agents,
-        messages,
-        working_context,
-        sections,
-        timers,
-        memory,
-        archival,
-        collections,
-        documents,
-        tools,
-        mcp_servers,
-        calls,
-        keys,
-        tenants,
-        health,
-    ):
-        v1.include_router(module.router)
-    for speaking_openai in (models, chat, responses):
-        v1.include_router(speaking_openai.router)
-    app.include_router(v1)
-    app.include_router(pages.router)
-    app.router.routes.append(mcp.route)
-    # FastAPI would build them within the first request, and block every other one for some 300 ms.
-    list(iter_route_contexts(app.routes))
-    return app
+    return lifespan
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

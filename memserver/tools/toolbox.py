@@ -1,34 +1,24 @@
 """Which tools an agent has, put together from the server's, the tenant's and what the agent says."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from memserver.errors import InvalidInput
 from memserver.messages import ToolSpec
 from memserver.storage.tools import Definition, Grant
+from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import Rule, Tool, ToolRegistry, Toolset
-
-
-class RemoteTools(Protocol):
-    """Tools that run elsewhere."""
-
-    def of(self, definition: Definition) -> Tool: ...
-
-    @property
-    def configured(self) -> Mapping[str, Tool]:
-        """Those of the MCP servers of the settings that could be listed until now."""
-        ...
-
-    async def listed(self, names: Sequence[str]) -> None:
-        """Wait, not long, until the MCP servers that these tools are of have been listed."""
-        ...
+from memserver.tools.remote import remote_tool
 
 
 class Toolbox:
-    def __init__(self, registry: ToolRegistry, remote: RemoteTools) -> None:
+    """All tools there are, and each agent's choice of them."""
+
+    def __init__(self, registry: ToolRegistry, webhooks: WebhookSender, mcp: McpServers) -> None:
         self._registry = registry
-        self._remote = remote
+        self._webhooks = webhooks
+        self._mcp = mcp
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._registry.specs()
@@ -41,7 +31,7 @@ class Toolbox:
             if grant.attached and grant.definition is None and self.server_tool(grant.name) is None
         ]
         if names:
-            await self._remote.listed(names)
+            await self._mcp.wait_until_listed(names)
 
     def toolset(self, grants: Sequence[Grant]) -> Toolset:
         """The tools of an agent. One that isn't there now, as its MCP server is away, is left out."""
@@ -58,14 +48,14 @@ class Toolbox:
 
     def server_tool(self, name: str) -> Tool | None:
         """One of the server's own tools, whose tenants need not register it."""
-        return self._registry.tools.get(name) or self._remote.configured.get(name)
+        return self._registry.tools.get(name) or self._mcp.configured.get(name)
 
     def server_tools(self) -> list[Tool]:
         """The server's own tools: memory, Python, and those of the MCP servers of its settings."""
-        return [*self._registry.tools.values(), *self._remote.configured.values()]
+        return [*self._registry.tools.values(), *self._mcp.configured.values()]
 
     def tool_of(self, definition: Definition) -> Tool:
-        return self._registry.style.of(self._remote.of(definition))
+        return self._registry.style.of(remote_tool(definition, self._webhooks, self._mcp))
 
     def _server_tools(self, said: Mapping[str, Grant]) -> list[Tool]:
         chosen = []
@@ -81,7 +71,7 @@ class Toolbox:
             return self.tool_of(grant.definition)
         if grant.name in self._registry.tools:
             return None
-        configured = self._remote.configured.get(grant.name)
+        configured = self._mcp.configured.get(grant.name)
         return None if configured is None else self._registry.style.of(configured)
 
 

@@ -45,7 +45,6 @@ from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
-from memserver.tools.remote import Remote
 from memserver.tools.schedule import schedule_tool
 from memserver.tools.toolbox import Toolbox
 from memserver.watchdog import Watchdog
@@ -231,7 +230,7 @@ async def assemble(
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=Toolbox(registry, Remote(webhooks, mcp)),
+        tools=Toolbox(registry, webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=Limits(

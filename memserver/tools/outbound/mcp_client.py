@@ -30,7 +30,6 @@ from memserver.tools.outbound.mcp import (
     BadAnswer,
     HttpServer,
     ListedTool,
-    McpConnection,
     NotDelivered,
     StdioServer,
 )
@@ -49,8 +48,12 @@ _LONGEST_REASON = 300
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
-class SdkConnection(McpConnection):
-    """A connection by the SDK, which wants it opened and closed by one task."""
+class SdkConnection:
+    """A connection by the SDK, which wants it opened and closed by one task.
+
+    Attributes:
+        dead: set as soon as it is known that nothing more can be asked over it.
+    """
 
     def __init__(self, server: StdioServer | HttpServer) -> None:
         self._server = server
@@ -82,8 +85,8 @@ class SdkConnection(McpConnection):
             raise ToolError(f"The MCP server can't be reached: {failed}.")
         return self
 
-    @override
     async def tools(self) -> list[ListedTool]:
+        """Every tool that the server lists. Raises ToolError."""
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 return await self._all_pages()
@@ -110,15 +113,20 @@ class SdkConnection(McpConnection):
                 break
         return found
 
-    @override
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool; gives its answer as text.
+
+        Raises:
+            NotDelivered: the connection is dead, and the call did not reach the server.
+            ToolError: it failed otherwise.
+        """
         if self.dead.is_set():
             raise NotDelivered
         result: CallToolResult = await self._answer_to(self._live.call_tool(name, dict(arguments)))
         return result_text(result)
 
-    @override
     async def close(self) -> None:
+        """End it; one that does not end in time is cut off."""
         self._closing.set()
         if self._task is None:
             return
