@@ -64,11 +64,7 @@ class Export:
             return cls(database, tenant, await statements.read_whole(tx, agent_id), contents)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The file, piece by piece.
-
-        Raises:
-            NotFound: the agent was deleted meanwhile; the file has no end then.
-        """
+        """The file, piece by piece. Raises NotFound: the agent was deleted meanwhile; the file has no end then."""
         yield self._writer.add(MANIFEST, self._manifest())
         yield self._writer.add(AGENT, _agent(self._whole))
         for name in LISTS:

@@ -53,12 +53,7 @@ JSON_FIELDS = {"error", "arguments", "answer", "fields"}
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How an agent is taken in.
-
-    Attributes:
-        name: instead of the file's.
-        keep_ids: the agent and its passages keep their ids.
-    """
+    """`name`: instead of the file's; `keep_ids`: the agent and its passages keep their ids."""
 
     name: str | None = None
     keep_ids: bool = False
@@ -66,14 +61,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import made.
-
-    Attributes:
-        agent: the new agent.
-        counts: how many records of each list it has.
-        embedded: whether its passages were embedded again.
-        notes: what could not be carried.
-    """
+    """The new agent, how many records of each list it has, whether its passages were embedded, what was not carried."""
 
     agent: Agent
     counts: Mapping[str, int]
@@ -96,13 +84,7 @@ class AgentImporter:
     async def run(
         self, tenant: str, source: Source, options: ImportOptions, before: Before
     ) -> Imported:
-        """Make an agent of a file's records.
-
-        Args:
-            tenant: whose it will be.
-            source: the file.
-            options: how.
-            before: is called before the commit.
+        """Make an agent of a file's records; `before` is called before the commit.
 
         Raises:
             AgentFileError: the file can't be imported; nothing is left of it.

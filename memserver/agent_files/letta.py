@@ -45,11 +45,7 @@ class LettaFile:
     vectors = None
 
     def __init__(self, file: JsonObject) -> None:
-        """Read it.
-
-        Raises:
-            AgentFileCorrupt: it is no such file.
-        """
+        """Read it. Raises AgentFileCorrupt: it is no such file."""
         self.notes: list[Note] = []
         agent = self._pick(file)
         self._records: dict[str, list[Record]] = {name: [] for name in LISTS}

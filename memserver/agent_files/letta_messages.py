@@ -21,11 +21,7 @@ SUCCEEDED = {"OK", "success"}
 
 @dataclass
 class History:
-    """What the messages became.
-
-    Attributes:
-        queue_start: position of the first message that stands in the prompt.
-    """
+    """`queue_start`: position of the first message that stands in the prompt."""
 
     messages: list[MessageRecord] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)

@@ -85,9 +85,6 @@ class Memories:
     """The agents whose memories are offered.
 
     Attributes:
-        database: where they are.
-        archival: archival storage with its embedder.
-        recall: recall storage.
         whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
         models: whose windows and tokens count; None: there are none here.

@@ -54,12 +54,7 @@ MOST_VAIN_STARTS = 3
 
 @contextmanager
 def local_engine(settings: Settings, *, announced: bool = False) -> Iterator[LocalEngine]:
-    """The local engine, loading or ready, kept running; our settings and our children's point to it.
-
-    Args:
-        settings: the engine's home, its model and how that is asked.
-        announced: say how it loads, and when it is ready.
-    """
+    """The local engine, loading or ready, kept running; `announced`: say how it loads, and when it is ready."""
     local = LocalEngine(
         settings.home,
         model=settings.local_model,

@@ -29,13 +29,7 @@ OTHERS = "From other packages"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A command of ours, as the list of commands has it.
-
-    Attributes:
-        target: MODULE:NAME of a function, or of a `typer.Typer` with several commands.
-        help: its line.
-        panel: where it is listed.
-    """
+    """A command of ours; `target` is MODULE:NAME of a function, or of a `typer.Typer` with several commands."""
 
     target: str
     help: str

@@ -74,11 +74,7 @@ class RunningServer:
         tags: Sequence[str] = (),
         unique: bool = False,
     ) -> list[Outcome]:
-        """Send files and wait until each is taken in or has failed.
-
-        Raises:
-            SetupError: the server can't be reached.
-        """
+        """Send files and wait until each is taken in or has failed. Raises SetupError: the server can't be reached."""
         outcomes, documents = [], []
         with self.client() as client:
             upload = client.documents.upload_to_agent if place.is_agent else client.documents.upload

@@ -35,12 +35,7 @@ _abandoned: set["asyncio.Task[str]"] = set()
 
 
 async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
-    """What a tool returns, as text.
-
-    Args:
-        name: of the tool, for the log.
-        work: calls it.
-        seconds: how long it may take; then it is cancelled, and not waited for.
+    """What a tool returns, as text; after so many seconds it is cancelled, and not waited for.
 
     Raises:
         ToolError: it raised, hung, or returned what is no text and no JSON.
@@ -114,11 +109,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever 
 
 
 def as_text(result: object) -> str:
-    """A result as the model reads it: text as it is, all else as JSON.
-
-    Raises:
-        ToolError: it is no text and no JSON.
-    """
+    """A result as the model reads it: text as it is, all else as JSON. Raises ToolError: it is no text and no JSON."""
     if result is None:
         return ""
     if isinstance(result, str):

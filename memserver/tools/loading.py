@@ -18,11 +18,9 @@ _BROKEN = (ImportError, SyntaxError, NameError, TypeError, AttributeError, Value
 
 
 def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]:
-    """The decorated functions of installed packages that register them, and of these modules.
+    """The decorated functions of installed packages that register them, and of modules or packages by name.
 
-    Args:
-        names: modules or packages; the working directory is looked into as well.
-        taken: names of tools that there are already.
+    Names in `taken` are those of tools that there are already. The working directory is looked into as well.
 
     Raises:
         SetupError: a module can't be imported or has no tools, or a tool is wrong or named as another

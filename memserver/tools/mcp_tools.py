@@ -66,13 +66,6 @@ class McpServers:
         configured: Mapping[str, StdioServer | HttpServer],
         networks: Networks = (),
     ) -> None:
-        """Make it.
-
-        Args:
-            database: where those of the tenants are.
-            configured: those of the settings, by name.
-            networks: private ones that a tenant's may be in.
-        """
         self._database = database
         self._kept = {name: _Kept(name, server) for name, server in configured.items()}
         self._networks = networks
@@ -267,13 +260,7 @@ def _make_connection(server: StdioServer | HttpServer) -> "SdkConnection":
 
 
 def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> Listing:
-    """What a server lists, as tools of ours under its name. For a thread: schemas take time to check.
-
-    Args:
-        server: its name.
-        found: as it lists them.
-        seconds: that a call may take; None: the server's setting.
-    """
+    """What a server lists, as tools of ours under its name. For a thread: schemas take time to check."""
     made: dict[str, NewDefinition] = {}
     refused: dict[str, str] = {}
     until = thread_time() + _CHECK_SECONDS

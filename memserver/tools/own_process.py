@@ -36,13 +36,7 @@ async def run(
     facts: Mapping[str, Any],
     memory: AgentMemory,
 ) -> str:
-    """What a function returns, as text.
-
-    Args:
-        place: as `named` says it.
-        arguments: of the call.
-        facts: the fields of AgentContext that can be sent.
-        memory: of the agent.
+    """What a function, at a place as `named` says it, returns, as text.
 
     Raises:
         ToolError: it failed.

@@ -40,14 +40,7 @@ class _Schema(GenerateJsonSchema):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes.
-
-    Attributes:
-        name: of the tool.
-        description: the docstring without its sections.
-        schema: JSON schema of the arguments.
-        injected: the parameter that takes the context, if there is one.
-    """
+    """What a function takes: JSON schema of the arguments, and the parameter that takes the context, if there is one."""
 
     name: str
     description: str
@@ -85,12 +78,7 @@ def place_of(function: Callable[..., Any]) -> str:
 def read_signature(
     function: Callable[..., Any], *, name: str | None = None, context: type | None = None
 ) -> Signature:
-    """Read a function's name, docstring and typed parameters.
-
-    Args:
-        function: sync or async.
-        name: instead of the function's own.
-        context: the type of the parameter that is injected; such a one isn't part of the schema.
+    """Read a function's name, docstring and typed parameters; the one of the type `context` is injected, not in the schema.
 
     Raises:
         SetupError: it can't be a tool; the message names file and line.

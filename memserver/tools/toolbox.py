@@ -80,16 +80,7 @@ def rule_of(grant: Grant) -> Rule:
 
 
 def check_rules(grants: Sequence[Grant], tool: Tool, max_steps: int) -> None:
-    """Check an agent's rules together, after one of them was changed.
-
-    Args:
-        grants: all that the agent says.
-        tool: the one whose rule is new.
-        max_steps: of the agent's turns.
-
-    Raises:
-        InvalidInput: no turn could keep them.
-    """
+    """Check an agent's rules together, after that of a tool was changed. Raises InvalidInput: no turn could keep them."""
     changed = next((grant for grant in grants if grant.name == tool.spec.name), None)
     if changed is not None:
         _check_rule(changed, tool)

@@ -21,10 +21,7 @@ async def open_when_possible(
 ) -> AsyncIterator[None]:
     """Hold what `opening` opens: before the block if that works at once, else as soon as it does.
 
-    Args:
-        opening: called for each try.
-        report: called for each try that failed.
-        passing: errors that are waited for; another one in the first try ends the start.
+    Each failed try is reported; an error that is not `passing` ends the start, if it is the first try's.
     """
     tried, ending, is_open = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

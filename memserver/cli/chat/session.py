@@ -180,12 +180,7 @@ class _Session:
             self._aside("The call waits on. Your next message asks again.")
 
     def _show(self, stream: Stream, *, shown: int | None = None) -> None:
-        """Show a turn to its end, through all calls that wait. Raises Undecided.
-
-        Args:
-            stream: its events.
-            shown: the position of the call that they begin with, which was shown already.
-        """
+        """Show a turn to its end, through all calls that wait; the call at position `shown` was shown already. Raises Undecided."""
         following: Stream | None = stream
         while following is not None:
             paused = self._follow(following, shown)
@@ -214,11 +209,7 @@ class _Session:
     def _follow(
         self, stream: Stream, shown: int | None = None
     ) -> ActionRequired | TurnQueued | None:
-        """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
-
-        Returns:
-            What it waits for.
-        """
+        """Show a turn until it ends or the user doesn't want to wait any longer; or it waits, for what is returned."""
         steps: int | None = None
         self._display.begin()
         try:

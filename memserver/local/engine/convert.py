@@ -41,13 +41,9 @@ _CONTROL_TOKEN = 3  # of tokenizer.ggml.token_type
 
 
 def convert(source: Path, target: Path, chat_template: str, adapter: Adapter | None = None) -> None:
-    """Write the model in `source` to the directory `target`.
+    """Write the model in `source`, a GGUF of the llama architecture with SmolLM's tokenizer, to the empty directory `target`.
 
-    Args:
-        source: a GGUF of the llama architecture with a byte-level BPE tokenizer of SmolLM's kind.
-        target: an existing, empty directory.
-        chat_template: Jinja text, instead of the file's own template.
-        adapter: is merged into the weights.
+    The chat template, Jinja text, replaces the file's own; an adapter is merged into the weights.
 
     Raises:
         SetupError: the file can't be read, or is another kind of model, or the adapter is one for another.

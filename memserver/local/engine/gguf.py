@@ -58,19 +58,10 @@ class TensorInfo:
 
 
 class GGUFFile:
-    """One GGUF file, mapped into memory.
-
-    Attributes:
-        metadata: the key-value pairs; arrays are lists.
-        tensors: what tensors there are, in the file's order.
-    """
+    """One GGUF file, mapped into memory: its metadata, and its tensors in the file's order."""
 
     def __init__(self, path: Path) -> None:
-        """Read the header.
-
-        Raises:
-            SetupError: this is no GGUF file that can be read.
-        """
+        """Read the header. Raises SetupError: this is no GGUF file that can be read."""
         self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         cursor = _Cursor(self._bytes.data)
         try:

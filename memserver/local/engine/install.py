@@ -43,19 +43,11 @@ _CONVERTING = ("gguf.py", "lora.py", "convert.py", "chat_template.jinja")
 def install_engine(
     home: Path, *, say: Say, show: Say = lambda _: None, torch_index: str = TORCH_INDEX
 ) -> Path:
-    """Install what is missing of the local engine; quick when nothing is.
+    """Install what is missing of the local engine, quick when nothing is; the directory of the model that is served.
 
     Several processes may call this at once: the first one works and the others wait for it. A call
-    that was killed half-way is made good by the next one.
-
-    Args:
-        home: MEMSERVER_HOME.
-        say: takes a line of progress for a person.
-        show: takes what the running step prints, several times a second.
-        torch_index: where the CPU build of torch comes from if pip's own index lacks it.
-
-    Returns:
-        The directory of the model that is served.
+    that was killed half-way is made good by the next one. `say` takes lines for a person, `show` what the running
+    step prints, several times a second; torch comes from `torch_index` if pip's own index lacks it.
 
     Raises:
         SetupError: a step failed; the message says which one.

@@ -165,11 +165,8 @@ class LocalEngine:
     async def wait_until_ready(self, *, within: float) -> None:
         """Wait for the engine to answer.
 
-        Args:
-            within: seconds to wait at most.
-
         Raises:
-            ModelUnavailable: it failed, was never started, or is still loading then.
+            ModelUnavailable: it failed, was never started, or is still loading after so many seconds.
         """
         deadline = time.monotonic() + within
         while (state := await asyncio.to_thread(self.state)).phase is not EnginePhase.READY:

@@ -24,11 +24,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """An MCP server over streamable HTTP.
-
-    `networks` are private ones that are allowed all the same; None: any address, since an operator names
-    it.
-    """
+    """An MCP server over streamable HTTP, in the public internet or `networks`; None: anywhere, since an operator names it."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

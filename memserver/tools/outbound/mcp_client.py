@@ -189,11 +189,7 @@ async def _any_result(_name: str, _result: CallToolResult) -> None:
 
 
 def result_text(result: CallToolResult) -> str:
-    """What a tool has answered, as text.
-
-    Raises:
-        ToolError: the tool says that it failed.
-    """
+    """What a tool has answered, as text. Raises ToolError: the tool says that it failed."""
     parts = [_block_text(block) for block in result.content]
     text = "\n".join(part for part in parts if part)
     if not text and result.structured_content is not None:

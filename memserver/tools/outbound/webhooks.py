@@ -53,11 +53,6 @@ class _Answer:
 
 class WebhookSender:
     def __init__(self, networks: Networks = ()) -> None:
-        """Make it.
-
-        Args:
-            networks: private ones that are allowed all the same.
-        """
         self._networks = networks
         self._session: aiohttp.ClientSession | None = None
 
