@@ -58,10 +58,10 @@ async def _examine_models(settings: Settings) -> list[Finding]:
     with ExitStack() as stack:
         try:
             if settings.llm_base_url is None:
-                local = stack.enter_context(local_engine(settings))
+                local, settings = stack.enter_context(local_engine(settings))
                 console.print("Starting the local engine …")
                 await local.wait_until_ready(within=ENGINE_START_SECONDS)
-            models = Models(Settings())
+            models = Models(settings)
         except (SetupError, ModelError) as error:
             return [*findings, Finding("model", False, error.message, error.hint)]
         findings += [finding async for finding in examine_model(models.get(None))]

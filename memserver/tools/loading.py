@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from memserver.errors import SetupError
+from memserver.errors import IMPORT_ERRORS, SetupError
 from memserver.tools.function import MARK, FunctionTool
 from memserver.tools.registry import Tool
 
 GROUP = "memserver.tools"
 """Entry points of this group name a module that holds decorated functions."""
-_BROKEN = (ImportError, SyntaxError, NameError, TypeError, AttributeError, ValueError, OSError)
 
 
 def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]:
@@ -52,7 +51,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except SetupError:
         raise
-    except _BROKEN as error:
+    except IMPORT_ERRORS as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{frame.filename}:{frame.lineno}"
         if isinstance(error, SyntaxError):

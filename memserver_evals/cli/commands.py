@@ -265,9 +265,8 @@ def run(entry: TaskEntry, wishes: Wishes) -> None:
         needs_model = _needs_model(systems, wishes.url)
         if needs_model and settings.llm_base_url is None:
             console.print("Starting the local model …")
-            engine = stack.enter_context(local_engine(settings))
+            engine, settings = stack.enter_context(local_engine(settings))
             anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
-            settings = Settings()
         settings = _sampling(settings, wishes)
         model = ask_about_model(settings) if needs_model else {}
         options = replace(wishes.system_options, speak=_speaking(wishes.speak, settings))

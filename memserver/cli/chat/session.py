@@ -1,25 +1,27 @@
-"""The conversation: reads lines, says them to the agent, and shows what comes of it."""
+"""The command `chat`: reads lines, says them to the agent, and shows what comes of it."""
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Annotated
 from uuid import UUID
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from memserver.cli.chat import commands
 from memserver.cli.chat.commands import COMMANDS, Place, Quit
 from memserver.cli.chat.screen import (
-    Display,
     PlainDisplay,
     TerminalDisplay,
     error_text,
     fullness,
 )
 from memserver.cli.chat.waiting import Undecided, settle, waiting_call
+from memserver.cli.options import ApiKeyOption, UrlOption, server_url
 from memserver.cli.running_server import find_agent
 from memserver.client import Client
 from memserver.client.blocking import Stream
@@ -30,39 +32,34 @@ from memserver.errors import MemserverError, NotFound
 WELCOME = "/help lists the commands, Ctrl-D leaves"
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """How a conversation is wanted.
+def chat_command(
+    agent: Annotated[str, typer.Argument(help="Its name or id.")],
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="Say this, print the answer, and end.")
+    ] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
+) -> None:
+    """Talk with an agent. One that doesn't exist is made.
 
-    Attributes:
-        message: say just this instead of reading lines.
-        editor: the command that edits a file, for /edit.
+    /help lists the commands. Through a pipe each line is a message.
     """
+    with Client(server_url(url), api_key=api_key) as client:
+        _chat(client, agent, message)
 
-    message: str | None = None
-    editor: str = "vi"
 
-
-def chat(client: Client, name: str, wishes: Wishes) -> None:
-    """Talk with an agent, at a terminal or through a pipe.
-
-    Args:
-        client: of the server.
-        name: the agent's, or its id.
-        wishes: how.
-
-    Raises:
-        MemserverError: there is no agent of this id, or no server; and, without a terminal, any error.
-    """
+def _chat(client: Client, name: str, message: str | None) -> None:
+    """Talk at a terminal or through a pipe; without a terminal any error ends it."""
     console = Console(highlight=False, markup=False)
-    person = wishes.message is None and sys.stdin.isatty() and console.is_terminal
+    person = message is None and sys.stdin.isatty() and console.is_terminal
     agent = _agent(client, name)
     display = TerminalDisplay(console, agent.name) if person else None
-    session = _Session(Place(client, agent, console, display, wishes.editor))
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    session = _Session(Place(client, agent, console, display, editor))
     if person:
         session.talk()
     else:
-        session.pipe(sys.stdin if wishes.message is None else [wishes.message])
+        session.pipe(sys.stdin if message is None else [message])
 
 
 def _agent(client: Client, name: str) -> Agent:
@@ -88,7 +85,7 @@ class _Session:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._client = place.client
-        self._display: Display = place.display or PlainDisplay(place.console)
+        self._display: PlainDisplay = place.display or PlainDisplay(place.console)
         self._left: Stream | None = None
 
     def pipe(self, lines: Iterable[str]) -> None:
