@@ -26,7 +26,7 @@ from memserver.messages import Message, Passage
 from memserver.storage import collections, passages, recall
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 
 _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | re.DOTALL)
 
@@ -126,7 +126,7 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
 
 async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
     """The message at a position of what the agent has taken up. Raises NotFound."""
-    found = await recall.history_page(tx, agent_id, Cut(1, position - 1))
+    found = await recall.history_page(tx, agent_id, PageQuery(1, position - 1))
     if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")
     return found[0]
@@ -137,8 +137,8 @@ async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | 
     if until is not None and position >= until:
         raise NotFound(f"There is no message {label} yet.")
     message = await message_at(tx, agent_id, position)
-    before = await recall.history_page(tx, agent_id, Cut(1, position, descending=True))
-    after = await recall.history_page(tx, agent_id, Cut(1, position))
+    before = await recall.history_page(tx, agent_id, PageQuery(1, position, descending=True))
+    after = await recall.history_page(tx, agent_id, PageQuery(1, position))
     after = [each for each in after if until is None or each.position < until]
     labels = [message_label(each[0].position) if each else None for each in (before, after)]
     return Found(label, message, labels[0], labels[1])

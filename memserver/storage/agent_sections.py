@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.missing import no_agent
+from memserver.storage.rows import PageQuery, fetch_all, paginate
 from memserver.storage.sections import RENEW_STATISTICS
 
 
@@ -44,11 +44,12 @@ async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:
     )
     if cursor.rowcount == 0:
         raise no_agent(agent_id)
-    cursor = await tx.execute(
+    return await fetch_all(
+        tx,
+        Link,
         "SELECT name, section_id FROM agent_sections WHERE agent_id = %s ORDER BY place",
         [agent_id],
     )
-    return [Link(**row) for row in await cursor.fetchall()]
 
 
 async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
@@ -93,20 +94,26 @@ async def delete(tx: Transaction, agent_id: UUID, section_id: UUID) -> None:
         "DELETE FROM agent_sections WHERE agent_id = %s AND section_id = %s",
         [agent_id, section_id],
     )
+    await delete_unread(tx, [section_id])
+
+
+async def delete_unread(tx: Transaction, section_ids: Sequence[UUID]) -> None:
+    """Delete those of the sections that were made for an agent and that no agent has."""
     await tx.execute(
-        """DELETE FROM sections s WHERE id = %s AND name IS NULL
+        """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
-        [section_id],
+        [list(section_ids)],
     )
 
 
-async def readers_page(tx: Transaction, section_id: UUID, cut: Cut) -> list[Reader]:
+async def readers_page(tx: Transaction, section_id: UUID, page: PageQuery) -> list[Reader]:
     """A page of the agents that have a section, by their age."""
-    cursor = await tx.execute(
-        f"""SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
-            FROM agent_sections l JOIN agents a ON a.id = l.agent_id
-            WHERE l.section_id = %(id)s AND {cut.behind("l.agent_id")}
-            {cut.by("l.agent_id")}""".encode(),
-        {"id": section_id, **cut.parameters},
+    return await paginate(
+        tx,
+        Reader,
+        page,
+        """SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
+           FROM agent_sections l JOIN agents a ON a.id = l.agent_id WHERE l.section_id = %(id)s""",
+        {"id": section_id},
+        by="l.agent_id",
     )
-    return [Reader(**row) for row in await cursor.fetchall()]

@@ -27,7 +27,7 @@ from memserver.storage.database import Database
 from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
-from memserver.storage.watched import taking_its_time
+from memserver.storage.watched import allow_long_statements
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ class _Retries(BaseRetryStrategy):
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
     job = context.job
     attempt = job.attempts + 1
-    with taking_its_time():
+    with allow_long_statements():
         await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
 
 

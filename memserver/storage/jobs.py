@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
+from memserver.storage.rows import fetch_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,6 @@ async def defer(tx: Transaction, job: Job) -> int | None:
     Returns:
         Its number, or None if one of its name and key waits already.
     """
-    cursor = await tx.execute(
-        "SELECT defer_job(%s, %s, %s, %s, %s, %s) AS id",
-        [job.name, job.tenant, Jsonb(dict(job.args)), job.key, job.priority, job.due],
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    number: int | None = row["id"]
+    values = [job.name, job.tenant, Jsonb(dict(job.args)), job.key, job.priority, job.due]
+    number: int | None = await fetch_value(tx, "SELECT defer_job(%s, %s, %s, %s, %s, %s)", values)
     return number

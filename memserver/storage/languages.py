@@ -10,6 +10,7 @@ from memserver.storage import collections, jobs
 from memserver.storage.collections import AUTO, Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.rows import fetch_all, fetch_values
 
 JOB = "lex_again"
 AT_ONCE = 500
@@ -46,10 +47,8 @@ async def lexing(
     new = Counter(each for each in detected if each not in {*languages, "english", SIMPLE})
     if new:
         room = MOST_LANGUAGES - len(set(languages) - {SIMPLE})
-        cursor = await tx.execute(
-            "SELECT DISTINCT cfgname FROM pg_ts_config WHERE cfgname = ANY (%s)", [list(new)]
-        )
-        there = {row["cfgname"] for row in await cursor.fetchall()}
+        query = "SELECT DISTINCT cfgname FROM pg_ts_config WHERE cfgname = ANY (%s)"
+        there = set(await fetch_values(tx, query, [list(new)]))
         languages += [name for name, _ in new.most_common() if name in there][:room]
     lexed = [each if each in {*languages, "english"} else SIMPLE for each in detected]
     if SIMPLE in lexed and SIMPLE not in languages:
@@ -88,12 +87,9 @@ async def queue(tx: Transaction, collection: Collection) -> None:
 
 async def stale(tx: Transaction, collection: Collection) -> list[Lexed]:
     """The next passages that may be lexed in another language than their collection's; none when all are done."""
-    cursor = await tx.execute(
-        """SELECT id, number, content AS text, updated_at FROM passages
-           WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s""",
-        [collection.id, collection.relexed_to, AT_ONCE],
-    )
-    return [Lexed(**row) for row in await cursor.fetchall()]
+    query = """SELECT id, number, content AS text, updated_at FROM passages
+               WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s"""
+    return await fetch_all(tx, Lexed, query, [collection.id, collection.relexed_to, AT_ONCE])
 
 
 async def lex_again(

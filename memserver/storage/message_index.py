@@ -13,6 +13,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
 from memserver.storage.languages import lexing
+from memserver.storage.rows import fetch_value, fetch_values
 
 JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
@@ -78,7 +79,8 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
         quiet: seconds for which no turn of theirs has ended.
         at_latest: seconds after which it is due all the same.
     """
-    cursor = await tx.execute(
+    due = await fetch_value(
+        tx,
         """SELECT coalesce(bool_or(i.urgent OR i.since < now() - make_interval(secs => %(at_latest)s))
                   OR NOT coalesce(bool_or(t.finished_at > now() - make_interval(secs => %(quiet)s)), false),
                   true) AS due
@@ -87,8 +89,7 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
            WHERE i.waiting""",
         {"quiet": quiet, "at_latest": at_latest},
     )
-    row = await cursor.fetchone()
-    return row is not None and bool(row["due"])
+    return bool(due)
 
 
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
@@ -147,12 +148,12 @@ async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
     await tx.execute("SELECT count_common_words()")
     # Locked first: what has ended a turn is then seen by the second statement, and who ends one later sees
     # whether the agent still waits.
-    cursor = await tx.execute(
+    done = await fetch_values(
+        tx,
         f"""SELECT s.agent_id FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id
             WHERE i.waiting AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
-            ORDER BY s.agent_id FOR SHARE OF s"""
+            ORDER BY s.agent_id FOR SHARE OF s""",
     )
-    done = [row["agent_id"] for row in await cursor.fetchall()]
     if not done:
         return
     await tx.execute(
@@ -169,23 +170,16 @@ async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
 
 async def request(tx: Transaction, agent_id: UUID) -> None:
     """Have an agent's history indexed, however busy its tenant is; nothing if there is no such agent."""
-    await tx.execute(
-        "SELECT request_indexing(id, tenant) FROM agents WHERE id = %s",
-        [agent_id],
-    )
-    cursor = await tx.execute(
-        """UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent
-           RETURNING tenant""",
-        [agent_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
+    await tx.execute("SELECT request_indexing(id, tenant) FROM agents WHERE id = %s", [agent_id])
+    query = """UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent
+               RETURNING tenant"""
+    tenant = await fetch_value(tx, query, [agent_id])
+    if tenant is None:
         return
-    # A job for later is found by looking; a new one is told of at once.
+    # A job for later is found by looking; a new one is notified at once.
     await tx.execute(
         """DELETE FROM procrastinate_jobs
            WHERE queueing_lock = 'index_messages:' || %s AND status = 'todo' AND scheduled_at > now()""",
-        [row["tenant"]],
+        [tenant],
     )
-    tenant = str(row["tenant"])
     await defer(tx, Job(JOB, tenant, key=tenant, priority=PRIORITY))

@@ -29,7 +29,7 @@ _takes_its_time: ContextVar[bool] = ContextVar("_takes_its_time", default=False)
 
 
 @contextmanager
-def taking_its_time() -> Iterator[None]:
+def allow_long_statements() -> Iterator[None]:
     """Statements in the block may take as long as they do: an index, a deletion of a million rows."""
     token = _takes_its_time.set(True)
     try:
