@@ -63,22 +63,15 @@ class ArchivalQuery:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPage:
-    """What a search found on one page.
-
-    Attributes:
-        found: best first.
-        total: the passages that can be found. A search by words alone finds those that hold one; any
-            other finds all that the filter lets through, of which MOST_COUNTED are counted.
-        page: which page it is.
-        mode: what found them.
-        query: what was looked for.
-    """
+    """What a search found on one page."""
 
     found: tuple[FoundPassage, ...]
+    # The passages that can be found. A search by words alone finds those that hold one; any other finds all
+    # that the filter lets through, of which MOST_COUNTED are counted.
     total: int
-    page: Page
+    page: Page  # which page it is
     mode: SearchMode
-    query: str
+    query: str  # what was looked for
 
     @property
     def reachable(self) -> int:

@@ -20,17 +20,11 @@ MOST_SECTIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """How an agent has a section; None leaves a thing as it is, or as it is for a new one.
+    """How an agent has a section; None leaves a thing as it is, or as it is for a new one."""
 
-    Attributes:
-        name: the agent's for it.
-        place: in the agent's order, from 1; more than there are is the end.
-        read_only: the agent's tools can't edit it.
-    """
-
-    name: str | None = None
-    place: int | None = None
-    read_only: bool | None = None
+    name: str | None = None  # the agent's for it
+    place: int | None = None  # in the agent's order, from 1; more than there are is the end
+    read_only: bool | None = None  # the agent's tools can't edit it
 
 
 async def add(

@@ -55,17 +55,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """What a file and its passages may have.
-
-    Attributes:
-        max_bytes: of a file.
-        chunk_tokens: of a passage, within what the embedder reads.
-        chunk_overlap: tokens that a passage repeats of the one before, at most.
-    """
+    """What a file and its passages may have."""
 
     max_bytes: int
-    chunk_tokens: int
-    chunk_overlap: int
+    chunk_tokens: int  # of a passage, within what the embedder reads
+    chunk_overlap: int  # tokens that a passage repeats of the one before, at most
 
 
 class Documents:

@@ -37,19 +37,13 @@ of more than 256 tokens is no such one."""
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many tokens the prompt may have.
+    """How many tokens the prompt may have."""
 
-    Attributes:
-        window: what the model can see, prompt and output together.
-        wanted: for the output.
-        fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
-        scale: the model's tokens for each one that we counted.
-    """
-
-    window: int
+    window: int  # what the model can see, prompt and output together
     wanted: int
+    # Of the prompt's parts before the queue: instructions, tools, working context, summary
     fixed: int
-    scale: float = 1.0
+    scale: float = 1.0  # the model's tokens for each one that we counted
 
     @property
     def reserved(self) -> int:

@@ -33,19 +33,12 @@ _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message or passage with the labels of those before and after it, where there are such.
-
-    Attributes:
-        label: its own.
-        item: it itself.
-        before: the label of the one before.
-        after: the label of the one after.
-    """
+    """A message or passage with the labels of those before and after it, where there are such."""
 
     label: str
     item: Message | Passage
-    before: str | None
-    after: str | None
+    before: str | None  # the label of the one before
+    after: str | None  # the label of the one after
 
     @property
     def text(self) -> str:

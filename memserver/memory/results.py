@@ -40,21 +40,14 @@ SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The model that reads results.
+    """The model that reads results."""
 
-    Attributes:
-        window: its tokens, of prompt and output together.
-        count: counts tokens of texts.
-        scale: the model's tokens for each one that is counted.
-        room: counted tokens up to which its prompt shows a text whole; None: any.
-        can_read_on: whether it has the tool `memory_read`.
-    """
-
-    window: int
-    count: Callable[[Sequence[str]], Awaitable[list[int]]]
-    scale: float = 1.0
+    window: int  # its tokens, of prompt and output together
+    count: Callable[[Sequence[str]], Awaitable[list[int]]]  # counts tokens of texts
+    scale: float = 1.0  # the model's tokens for each one that is counted
+    # Counted tokens up to which its prompt shows a text whole; None: any
     room: Callable[[], Awaitable[int]] | None = None
-    can_read_on: bool = True
+    can_read_on: bool = True  # whether it has the tool `memory_read`
 
     def page(self, number: int) -> Page:
         """A page with as many results as are worth reading in its tokens."""
@@ -71,16 +64,11 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in a document a passage comes from.
-
-    Attributes:
-        name: the document's.
-        heading: above it.
-        pages: each with the character of the passage at which it begins; where that isn't known, all at 0.
-    """
+    """Where in a document a passage comes from."""
 
     name: str = ""
     heading: str = ""
+    # Each with the character of the passage at which it begins; where that isn't known, all at 0
     pages: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -128,25 +116,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result.
+    """One result."""
 
-    Attributes:
-        label: by which it can be read whole.
-        text: of it.
-        at: its time, in the reader's zone.
-        speaker: who said it, where it was said.
-        origin: where it comes from.
-        found_by: how it was found, where that is worth saying.
-        part: what of the text was found, where that is known.
-    """
-
-    label: str
+    label: str  # by which it can be read whole
     text: str
-    at: str
-    speaker: str = ""
-    origin: Origin = field(default_factory=Origin)
-    found_by: Sequence[str] = ()
-    part: slice | None = None
+    at: str  # its time, in the reader's zone
+    speaker: str = ""  # who said it, where it was said
+    origin: Origin = field(default_factory=Origin)  # where it comes from
+    found_by: Sequence[str] = ()  # how it was found, where that is worth saying
+    part: slice | None = None  # what of the text was found, where that is known
 
     def matched(self, query: Query) -> Matched:
         """What a query matched of it."""

@@ -15,16 +15,12 @@ from memserver.storage.sections import RENEW_STATISTICS
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A section as an agent has it."""
-
     name: str
     section_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An agent that has a section, and under which name."""
-
     agent_id: UUID
     agent_name: str
     section: str
@@ -35,9 +31,6 @@ async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:
     """The agent's sections in their order; until the transaction ends nobody else changes which.
 
     Its memory statistics are renewed, as with any edit.
-
-    Raises:
-        NotFound: no such agent.
     """
     cursor = await tx.execute(
         f"UPDATE agent_state s SET {RENEW_STATISTICS} WHERE agent_id = %s", [agent_id]
@@ -70,7 +63,6 @@ async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool
 
 
 async def update(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
-    """Rename an agent's section, and say whether its tools may edit it."""
     await tx.execute(
         """UPDATE agent_sections SET name = %s, read_only = %s
            WHERE agent_id = %s AND section_id = %s""",
@@ -79,7 +71,6 @@ async def update(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool
 
 
 async def arrange(tx: Transaction, agent_id: UUID, names: Sequence[str]) -> None:
-    """Put an agent's sections, all of them, in this order."""
     await tx.execute(
         """UPDATE agent_sections l SET place = o.place
            FROM unnest(%s::text[]) WITH ORDINALITY AS o (name, place)
@@ -107,7 +98,6 @@ async def delete_unread(tx: Transaction, section_ids: Sequence[UUID]) -> None:
 
 
 async def readers_page(tx: Transaction, section_id: UUID, page: PageQuery) -> list[Reader]:
-    """A page of the agents that have a section, by their age."""
     return await paginate(
         tx,
         Reader,

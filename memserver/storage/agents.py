@@ -44,8 +44,6 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class NewAgent:
-    """What an agent is created from."""
-
     name: str
     sections: Sequence[Section]
     embedding_model: str
@@ -93,12 +91,7 @@ SELECT * FROM agent
 
 
 async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
-    """Create an agent with its own collection and sections.
-
-    Raises:
-        Conflict: the tenant has an agent of this name.
-        InvalidInput: the database has no text search configuration of its language.
-    """
+    """Create an agent with its own collection and sections. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await collections.check_language(tx, new.language)
     sections = list(new.sections)
@@ -126,13 +119,11 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
 
 
 async def get(tx: Transaction, agent_id: UUID) -> Agent:
-    """Fetch one agent. Raises NotFound."""
     query = f"SELECT {_COLUMNS} FROM agents WHERE id = %s"
     return await fetch_one(tx, Agent, query, [agent_id], no_agent(agent_id))
 
 
 async def id_of(tx: Transaction, name: str) -> UUID:
-    """The id of the agent of this name. Raises NotFound."""
     found: UUID | None = await fetch_value(tx, "SELECT id FROM agents WHERE name = %s", [name])
     if found is None:
         raise no_agent(name)
@@ -140,7 +131,7 @@ async def id_of(tx: Transaction, name: str) -> UUID:
 
 
 async def find(tx: Transaction, named: str) -> Agent:
-    """The agent of this id or name; the id counts where both fit. Raises NotFound."""
+    """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
     query = f"SELECT {_COLUMNS} FROM agents WHERE name = %s"
@@ -148,18 +139,12 @@ async def find(tx: Transaction, named: str) -> Agent:
 
 
 async def list_page(tx: Transaction, page: PageQuery, *, name: str | None = None) -> list[Agent]:
-    """A page of agents in the order of their creation (ids sort by time)."""
     query = f"SELECT {_COLUMNS} FROM agents WHERE (%(name)s::text IS NULL OR name = %(name)s)"
     return await paginate(tx, Agent, page, query, {"name": name}, by="id")
 
 
 async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
-    """Change name, model, system_prompt, options or metadata; absent keys stay.
-
-    Raises:
-        NotFound: no such agent.
-        Conflict: the new name is taken.
-    """
+    """Change name, model, system_prompt, options or metadata; absent keys stay."""
     jsonb = {"options", "metadata"}
     values = {key: Jsonb(value) if key in jsonb else value for key, value in changes.items()}
     assignments = "".join(f"{key} = %({key})s, " for key in values)
@@ -175,9 +160,6 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
 
     A collection that other agents read stays, as a shared one. What others may be writing to is locked
     first, in the order in which they lock it.
-
-    Raises:
-        NotFound: no such agent.
     """
     sections = await fetch_values(
         tx,

@@ -60,8 +60,6 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What a key is created from."""
-
     name: str
     scopes: Sequence[Scope]
     expires_at: datetime | None = None
@@ -69,8 +67,6 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """What a request needs to know of its key."""
-
     id: UUID
     tenant: str
     scopes: Sequence[Scope]
@@ -80,8 +76,6 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant, by its name."""
-
     tenant: str
     created_at: datetime
 
@@ -100,16 +94,11 @@ def is_secret(text: str) -> bool:
 
 
 def digest_of(secret: str) -> bytes:
-    """What a secret is found by."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str]:
-    """Create a key, and return it with its secret, which is stored nowhere.
-
-    Raises:
-        NotFound: there is no such tenant.
-    """
+    """The new key with its secret, which is stored nowhere. Raises NotFound: no such tenant."""
     secret = new_secret()
     query = f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at)
                 VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
@@ -122,19 +111,17 @@ async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str
 
 
 async def get(tx: Transaction, key_id: UUID) -> ApiKey:
-    """Fetch one key. Raises NotFound."""
     query = f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s"
     return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
 
 
 async def list_page(tx: Transaction, page: PageQuery) -> list[ApiKey]:
-    """A page of keys in the order of their creation (ids sort by time), the revoked ones too."""
     query = f"SELECT {_COLUMNS} FROM api_keys WHERE true"
     return await paginate(tx, ApiKey, page, query, {}, by="id")
 
 
 async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
-    """Revoke a key for good; one that is revoked stays so, with its first time. Raises NotFound."""
+    """Revoke a key for good; one that is revoked stays so, with its first time."""
     query = f"""UPDATE api_keys SET revoked_at = coalesce(revoked_at, now())
                 WHERE id = %s RETURNING {_COLUMNS}"""
     return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
@@ -161,14 +148,13 @@ def exist_in(url: str) -> bool:
 
 
 async def create_tenant(tx: Transaction, tenant: str) -> Tenant:
-    """Create a tenant; the transaction is in its scope. Raises Conflict if there is one of the name."""
+    """Create a tenant; the transaction is in its scope. Raises Conflict."""
     query = "INSERT INTO tenants (tenant) VALUES (%s) ON CONFLICT DO NOTHING RETURNING *"
     taken = Conflict(f"There is a tenant {tenant!r} already.")
     return await fetch_one(tx, Tenant, query, [tenant], taken)
 
 
 async def get_tenant(tx: Transaction, tenant: str) -> Tenant:
-    """Fetch one tenant; the transaction is in its scope. Raises NotFound."""
     query = "SELECT * FROM tenants WHERE tenant = %s"
     return await fetch_one(tx, Tenant, query, [tenant], no_tenant(tenant))
 

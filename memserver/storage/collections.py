@@ -36,14 +36,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as it is stored; `own` is that of an agent.
-
-    Attributes:
-        language: a text search configuration, or AUTO.
-        languages: other ones that passages were lexed in.
-        last_number: how many passages were ever inserted.
-        relexed_to: up to which number passages are lexed in a new language; None when all are.
-    """
+    """A collection as it is stored; `own` is that of an agent."""
 
     id: UUID
     tenant: str
@@ -51,13 +44,14 @@ class Collection:
     own: bool
     description: str
     metadata: JsonObject
-    language: str
-    languages: list[str]
+    language: str  # a text search configuration, or AUTO
+    languages: list[str]  # other ones that passages were lexed in
     embedding_model: str
     dimension: int
     vectors_table: str
     passage_count: int
-    last_number: int
+    last_number: int  # how many passages were ever inserted
+    # Up to which number passages are lexed in a new language; None when all are
     relexed_to: int | None
     words_counted: int
     created_at: datetime
@@ -71,8 +65,6 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class NewCollection:
-    """What a shared collection is created from."""
-
     name: str
     embedding_model: str
     dimension: int
@@ -96,12 +88,7 @@ _OF_C = ", ".join(f"c.{name}" for name in _NAMES)
 
 
 async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection:
-    """Create a shared collection.
-
-    Raises:
-        Conflict: the tenant has a shared collection of this name.
-        InvalidInput: the database has no text search configuration of this language.
-    """
+    """Create a shared collection. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await check_language(tx, new.language)
     with refuse_taken_name("a collection", new.name):
@@ -138,13 +125,12 @@ async def check_language(tx: Transaction, language: str) -> None:
 
 
 async def get(tx: Transaction, collection_id: UUID) -> Collection:
-    """Fetch one collection. Raises NotFound."""
     query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s"
     return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
 
 
 async def id_of(tx: Transaction, name: str) -> UUID:
-    """The id of the shared collection of this name. Raises NotFound."""
+    """The id of the shared collection of this name."""
     query = "SELECT id FROM collections WHERE name = %s AND NOT own"
     found: UUID | None = await fetch_value(tx, query, [name])
     if found is None:
@@ -153,22 +139,13 @@ async def id_of(tx: Transaction, name: str) -> UUID:
 
 
 async def lock(tx: Transaction, collection_id: UUID) -> Collection:
-    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends.
-
-    Raises:
-        NotFound: no such collection.
-    """
+    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends."""
     query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE"
     return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
 
 
 async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> Collection:
-    """Change name, description or metadata; absent keys stay.
-
-    Raises:
-        NotFound: no such collection.
-        Conflict: the new name is taken, or the collection is an agent's own and named as the agent.
-    """
+    """Change name, description or metadata; absent keys stay."""
     collection = await lock(tx, collection_id)
     if collection.own and "name" in changes:
         raise Conflict("An agent's own collection has no name of its own.")
@@ -195,14 +172,13 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
 async def list_page(
     tx: Transaction, page: PageQuery, *, name: str | None = None
 ) -> list[Collection]:
-    """A page of the shared collections in the order of their creation (ids sort by time)."""
+    """A page of the shared collections."""
     query = f"""SELECT {_COLUMNS} FROM collections
                 WHERE NOT own AND (%(name)s::text IS NULL OR name = %(name)s)"""
     return await paginate(tx, Collection, page, query, {"name": name}, by="id")
 
 
 async def own_of(tx: Transaction, agent_id: UUID) -> Collection:
-    """The agent's own collection. Raises NotFound."""
     query = f"""SELECT {_OF_C} FROM collections c JOIN agents a ON a.collection_id = c.id
                 WHERE a.id = %s"""
     return await fetch_one(tx, Collection, query, [agent_id], no_agent(agent_id))
@@ -219,7 +195,7 @@ async def readable_by(tx: Transaction, agent_id: UUID) -> list[Collection]:
 
 
 async def attach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
-    """Let an agent search a collection; does nothing if it does already. Raises NotFound."""
+    """Let an agent search a collection; does nothing if it does already."""
     collection = await get(tx, collection_id)
     own = await own_of(tx, agent_id)
     if own.id == collection.id:
@@ -233,12 +209,6 @@ async def attach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
 
 
 async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
-    """Take a collection from an agent.
-
-    Raises:
-        NotFound: there is no such agent, or the collection is not attached to it.
-        Conflict: it is the agent's own.
-    """
     if (await own_of(tx, agent_id)).id == collection_id:
         raise Conflict("An agent's own collection can't be detached.")
     await _renew_statistics(tx, agent_id)
@@ -254,18 +224,11 @@ async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
 
 
 async def of_other_models(tx: Transaction, model: str, dimension: int) -> list[Outdated]:
-    """Every tenant's collections whose vectors are of another model than this one."""
     query = "SELECT * FROM collections_of_other_models(%s, %s)"
     return await fetch_all(tx, Outdated, query, [model, dimension])
 
 
 async def delete(tx: Transaction, collection_id: UUID) -> None:
-    """Delete a shared collection with its passages; agents that read it no longer do.
-
-    Raises:
-        NotFound: no such collection.
-        Conflict: it is an agent's own.
-    """
     if (await lock(tx, collection_id)).own:
         raise Conflict(
             "The collection is an agent's own.", hint="It goes when the agent is deleted."

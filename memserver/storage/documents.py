@@ -82,7 +82,6 @@ _OF_D = ", ".join(f"d.{name}" for name in _NAMES)
 
 
 async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
-    """Store a document with its file, waiting."""
     return await fetch_one(
         tx,
         Document,
@@ -119,7 +118,6 @@ async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> D
 
 
 async def get(tx: Transaction, document_id: UUID) -> Document:
-    """Fetch one document. Raises NotFound."""
     query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s"
     return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
 
@@ -132,13 +130,11 @@ async def lock(tx: Transaction, document_id: UUID) -> Document:
 
 
 async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[Document]:
-    """A page of a collection's documents in the order in which they came (ids sort by time)."""
     query = f"SELECT {_COLUMNS} FROM documents WHERE collection_id = %(collection)s"
     return await paginate(tx, Document, page, query, {"collection": collection_id}, by="id")
 
 
 async def file(tx: Transaction, document_id: UUID) -> bytes:
-    """The file as it came. Raises NotFound."""
     query = "SELECT content FROM document_files WHERE document_id = %s"
     content = await fetch_value(tx, query, [document_id])
     if content is None:
@@ -160,11 +156,7 @@ async def store_text(
     pages: int | None,
     warnings: Sequence[str],
 ) -> Document:
-    """Keep what was read, once; what another process stored before stays.
-
-    Raises:
-        NotFound: the document is gone.
-    """
+    """Keep what was read, once; what another process stored before stays."""
     document = await lock(tx, document_id)
     await tx.execute(
         """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
@@ -194,8 +186,7 @@ async def start(tx: Transaction, document_id: UUID) -> Document | None:
 async def advance(tx: Transaction, document: Document, *, done: int, to: int) -> bool:
     """Count chunks as done, in the transaction that stores their passages.
 
-    Returns:
-        Whether the document stands as it was seen, so that they may be stored.
+    Returns whether the document stands as it was seen, so that they may be stored.
     """
     await collections.lock(tx, document.collection_id)
     cursor = await tx.execute(
@@ -223,24 +214,14 @@ async def note_error(
 
 
 async def cancel(tx: Transaction, document_id: UUID) -> Document:
-    """Stop the work on a document; the passages that are stored stay.
-
-    Raises:
-        NotFound: no such document.
-        Conflict: there is no work left.
-    """
+    """Stop the work on a document; the passages that are stored stay. Raises Conflict: no work is left."""
     if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
         raise Conflict("The document is not being taken in any more.")
     return await _set_state(tx, document_id, "cancelled")
 
 
 async def resume(tx: Transaction, document_id: UUID) -> Document:
-    """Have a failed or cancelled document go on where it stood.
-
-    Raises:
-        NotFound: no such document.
-        Conflict: it is done.
-    """
+    """Continue a failed or cancelled document where it stood. Raises Conflict: it is done."""
     document = await lock(tx, document_id)
     if document.state == "done":
         raise Conflict("The document is taken in.")
@@ -248,7 +229,6 @@ async def resume(tx: Transaction, document_id: UUID) -> Document:
 
 
 async def delete(tx: Transaction, document_id: UUID) -> None:
-    """Delete a document with its passages. Raises NotFound."""
     document = await lock(tx, document_id)
     ids = [nth_id(document_id, number) for number in range(document.chunks_done)]
     await passages.delete_many(tx, document.collection_id, ids)

@@ -43,8 +43,6 @@ _READ = """SELECT fingerprint, status, content_type, body FROM idempotency_keys
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """An answer as it was first given."""
-
     status: int
     content_type: str
     body: bytes
@@ -68,16 +66,8 @@ class Claim:
 
 
 class IdempotencyKeys:
-    """The requests that came with a key."""
-
     def __init__(self, database: Database, *, lease_seconds: float, lifetime: float) -> None:
-        """Make it.
-
-        Args:
-            database: where they are.
-            lease_seconds: how long a dead process keeps a request to itself.
-            lifetime: seconds after which a key is forgotten.
-        """
+        """Keys of a dead process are free after `lease_seconds`, all after `lifetime` seconds."""
         self._database = database
         self._lease_seconds = lease_seconds
         self._lifetime = lifetime
@@ -146,7 +136,7 @@ class IdempotencyKeys:
             )
 
     async def forget_expired(self) -> int:
-        """Delete the answers whose time is over, of all tenants; how many those were."""
+        """Delete the answers whose time is over, of all tenants; returns how many."""
         total = 0
         while True:
             async with self._database.across_tenants() as tx:

@@ -42,8 +42,6 @@ HOURLY = "7 * * * *"
 
 
 class JobRunner:
-    """Runs queued jobs by their handlers."""
-
     def __init__(
         self,
         database: Database,
@@ -52,11 +50,9 @@ class JobRunner:
         at_once: int,
         lease_seconds: float,
     ) -> None:
-        """Make it.
+        """Run jobs by the handlers of their names.
 
         Args:
-            database: where the queue is.
-            handlers: what does the jobs of a name.
             at_once: jobs that run here at the same time; with 0 none do, and others run them.
             lease_seconds: how long a dead worker's jobs wait before another one takes them over.
         """

@@ -22,8 +22,6 @@ SIMPLE = "simple"
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
-    """A passage that is to be lexed again, as it was read."""
-
     id: UUID
     number: int
     text: str
@@ -57,13 +55,9 @@ async def lexing(
 
 
 async def change(tx: Transaction, collection_id: UUID, language: str) -> Collection:
-    """Say what language a collection is in; a job lexes its passages again.
+    """Change a collection's language; a job lexes its passages again.
 
     Until that is done a query is lexed in the old one, too.
-
-    Raises:
-        NotFound: no such collection.
-        InvalidInput: the database has no text search configuration of this language.
     """
     collection = await collections.lock(tx, collection_id)
     if language == collection.language:
@@ -95,11 +89,7 @@ async def stale(tx: Transaction, collection: Collection) -> list[Lexed]:
 async def lex_again(
     tx: Transaction, seen: Collection, passages: Sequence[Lexed], detected: Sequence[str]
 ) -> None:
-    """Lex passages in the languages that they are in, if the collection stands where it was seen.
-
-    Raises:
-        NotFound: the collection was deleted.
-    """
+    """Lex passages in the languages that they are in, if the collection stands where it was seen."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return
@@ -126,11 +116,7 @@ async def lex_again(
 
 
 async def end(tx: Transaction, seen: Collection) -> None:
-    """All passages are lexed in their collection's language: the old ones no longer count, nor do its common words.
-
-    Raises:
-        NotFound: the collection was deleted.
-    """
+    """All passages are lexed in their collection's language: the old ones no longer count, nor do its common words."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return

@@ -25,27 +25,17 @@ DETECTED_BY = 1_000
 
 @dataclass(slots=True)
 class Pending:
-    """The next messages of an agent that aren't indexed, in order.
-
-    Attributes:
-        agent_id: whose.
-        reached: how far the index goes: positions before it are in.
-        settled: before this position nothing more will come.
-        languages: that occur in what is indexed.
-        language: of the agent's own collection, and so of its messages; auto: each has its own.
-        positions: of the messages.
-        texts: of the messages.
-        until: up to which position these are all.
-    """
+    """The next messages of an agent that aren't indexed, in order."""
 
     agent_id: UUID
-    reached: int
-    settled: int
-    languages: Sequence[str] = ()
+    reached: int  # how far the index goes: positions before it are in
+    settled: int  # before this position nothing more will come
+    languages: Sequence[str] = ()  # that occur in what is indexed
+    # Of the agent's own collection, and so of its messages; auto: each has its own
     language: str = AUTO
     positions: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    until: int = 0
+    until: int = 0  # up to which position these are all
 
 
 PENDING = f"""
@@ -72,12 +62,9 @@ _OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
 
 
 async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
-    """Whether what the tenant's agents said is to be indexed now: it is quiet, or somebody waits.
+    """Whether what the tenant's agents said is to be indexed now.
 
-    Args:
-        tx: in the tenant's scope.
-        quiet: seconds for which no turn of theirs has ended.
-        at_latest: seconds after which it is due all the same.
+    It is after `quiet` seconds without a turn's end, at the latest after `at_latest`, or when somebody waits.
     """
     due = await fetch_value(
         tx,
@@ -123,10 +110,7 @@ def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
 async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:
     """Index the texts and words of an agent's next messages, unless another one has meanwhile.
 
-    Args:
-        tx: in the tenant's scope.
-        pending: the messages.
-        detected: the language that each seems to be in, as Postgres names its text search configurations.
+    `detected`: the language of each, as Postgres names its text search configurations.
     """
     lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
@@ -140,10 +124,7 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
     """Note which of the tenant's agents are indexed to the end of what was said.
 
-    Args:
-        tx: in the tenant's scope.
-        model: the embedding model whose vectors belong to it; None: none.
-        dimension: length of the model's vectors.
+    `model`: the embedding model whose vectors belong to it; None: none.
     """
     await tx.execute("SELECT count_common_words()")
     # Locked first: what has ended a turn is then seen by the second statement, and who ends one later sees

@@ -30,28 +30,19 @@ _WIDEST = 400
 
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
-    """Which passages a search or a list may give; what is left empty lets all through.
+    """Which passages a search or a list may give; what is left empty lets all through."""
 
-    Attributes:
-        any_tags: with one of these tags at least.
-        all_tags: with every one of these.
-        metadata: whose metadata contains this, as Postgres' jsonb `@>`.
-        since: created then or later.
-        until: created before then.
-    """
-
-    any_tags: Sequence[str] = ()
-    all_tags: Sequence[str] = ()
+    any_tags: Sequence[str] = ()  # with one of these tags at least
+    all_tags: Sequence[str] = ()  # with every one of these
+    # Whose metadata contains this, as Postgres' jsonb `@>`
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    since: datetime | None = None
+    since: datetime | None = None  # created then or later
     until: datetime | None = None
 
     def __bool__(self) -> bool:
-        """Whether it keeps anything back."""
         return any((self.any_tags, self.all_tags, self.metadata, self.since, self.until))
 
     def to_json(self) -> Jsonb:
-        """As the database's functions take it."""
         given: dict[str, Any] = {
             "any_tags": list(self.any_tags),
             "all_tags": list(self.all_tags),
@@ -83,19 +74,9 @@ async def nearest(
     *,
     at_most: int,
 ) -> list[Ranked]:
-    """The passages nearest to a vector by cosine similarity, best first.
+    """The passages nearest to a vector by cosine similarity, best first; the collections are of one model.
 
     Exact where the collection is small or the filter lets few through, else by its HNSW index.
-
-    Args:
-        tx: a transaction of the tenant.
-        searched: collections of one embedding model.
-        embedding: the query's vector, of that model.
-        wanted: which passages may be found.
-        at_most: how many.
-
-    Raises:
-        EmbeddingError: the vector has another dimension than a collection.
     """
     found: list[Ranked] = []
     together: dict[str, list[UUID]] = {}
@@ -158,7 +139,6 @@ async def count(
 async def list_page(
     tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageFilter = EVERYTHING
 ) -> list[Passage]:
-    """A page of passages in the order of their insertion (ids sort by time)."""
     return await fetch_all(
         tx,
         read_passage,

@@ -97,10 +97,6 @@ async def insert(
 
     Returns:
         Those that were stored, and counted, now.
-
-    Raises:
-        NotFound: no such collection.
-        EmbeddingError: the vectors are not of the collection's model and dimension.
     """
     collection = await collections.lock(tx, collection_id)
     for passage in passages:
@@ -189,13 +185,12 @@ def needs_upkeep(collection: Collection, count: int) -> bool:
 
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
-    """Delete one passage with its vectors. Raises NotFound."""
     if not await delete_many(tx, collection_id, [passage_id]):
         raise no_passage(passage_id)
 
 
 async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequence[UUID]) -> int:
-    """Delete passages with their vectors; returns how many of them there were. Raises NotFound."""
+    """Delete passages with their vectors; returns how many of them there were."""
     collection = await collections.lock(tx, collection_id)
     gone = await fetch_values(
         tx,
@@ -240,12 +235,7 @@ async def update(
     model: str,
     next_model: str | None = None,
 ) -> Passage:
-    """Change a passage; its vectors follow its text.
-
-    Raises:
-        NotFound: no such collection or passage.
-        EmbeddingError: the vector is not of the collection's model and dimension.
-    """
+    """Change a passage; its vectors follow its text. Raises EmbeddingError: the vector is of another model."""
     collection = await collections.lock(tx, collection_id)
     [lexed_in], spoken = await languages.lexing(
         tx, collection.language, collection.languages, [change.language]
@@ -292,7 +282,6 @@ async def update(
 
 
 async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage:
-    """Fetch one passage. Raises NotFound."""
     query = f"SELECT {COLUMNS} FROM passages p WHERE collection_id = %s AND id = %s"
     missing = no_passage(passage_id)
     return await fetch_one(tx, read_passage, query, [collection_id, passage_id], missing)
@@ -340,5 +329,4 @@ def check_vector(collection: Collection, model: str, embedding: Sequence[float])
 
 
 def read_passage(tags: Sequence[str], **columns: Any) -> Passage:  # noqa: ANN401 - of the row
-    """A passage of the row's COLUMNS."""
     return Passage(tags=tuple(tags), **columns)

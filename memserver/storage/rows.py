@@ -17,7 +17,6 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 async def fetch_all(
     tx: Transaction, kind: Callable[..., T], query: Query, parameters: Parameters = ()
 ) -> list[T]:
-    """All rows of a query."""
     cursor = tx.cursor(row_factory=kwargs_row(kind))
     await cursor.execute(_encode(query), parameters)
     return await cursor.fetchall()
@@ -62,17 +61,12 @@ async def fetch_values(tx: Transaction, query: Query, parameters: Parameters = (
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """Which page of a list is wanted.
-
-    Attributes:
-        limit: items at most.
-        after: what the last item before them is ordered by; None: from the list's beginning.
-        descending: from its end to its beginning.
-    """
+    """Which page of a list is wanted."""
 
     limit: int
+    # What the last item before them is ordered by; None: from the list's beginning
     after: Any = None
-    descending: bool = False
+    descending: bool = False  # from its end to its beginning
 
 
 async def paginate(

@@ -28,36 +28,23 @@ Actor = Literal["tool", "api", "import"]
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Who makes an edit.
+    """Who makes an edit."""
 
-    Attributes:
-        actor: by which way it comes.
-        agent_id: whose tool it is, or through which agent the API was asked; None is no agent's.
-        position: of the tool's call in the agent's history.
-    """
-
-    actor: Actor
+    actor: Actor  # by which way it comes
+    # Whose tool it is, or through which agent the API was asked; None is no agent's
     agent_id: UUID | None = None
-    position: int | None = None
+    position: int | None = None  # of the tool's call in the agent's history
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSection:
-    """A section with what identifies it, as an agent has it or as it is by itself.
+    """A section with what identifies it, as an agent has it or as it is by itself."""
 
-    Attributes:
-        id: the same for all agents that have it.
-        section: its name is the agent's for it, or its own; empty if it has none of its own.
-        version: of the text; 1 is the first.
-        readers: how many agents have it.
-        updated_at: when it last changed.
-    """
-
-    id: UUID
-    section: Section
-    version: int
-    readers: int
-    updated_at: datetime
+    id: UUID  # the same for all agents that have it
+    section: Section  # its name is the agent's for it, or its own; empty if it has none of its own
+    version: int  # of the text; 1 is the first
+    readers: int  # how many agents have it
+    updated_at: datetime  # when it last changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +69,11 @@ _BY_ITSELF = f"SELECT {_COLUMNS}, coalesce(x.name, '') AS name, false AS read_on
 
 
 async def read_all(tx: Transaction, agent_id: UUID) -> list[StoredSection]:
-    """An agent's sections in their order."""
     return await fetch_all(tx, _stored, _OF_AGENT + " ORDER BY l.place", [agent_id])
 
 
 async def read_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    """The section that an agent has under this name.
-
-    Raises:
-        NotFound: it has none; the message lists those it has.
-    """
+    """The section that an agent has under this name. Raises NotFound, which lists those it has."""
     found = await fetch_optional(tx, _stored, _OF_AGENT + " AND l.name = %s", [agent_id, name])
     if found is None:
         raise await _unknown(tx, agent_id, name)
@@ -99,17 +81,12 @@ async def read_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
 
 
 async def read(tx: Transaction, section_id: UUID) -> StoredSection:
-    """A section by itself. Raises NotFound."""
     missing = NotFound(f"There is no section {section_id}.", hint="GET /v1/sections lists yours.")
     return await fetch_one(tx, _stored, _BY_ITSELF + " WHERE x.id = %s", [section_id], missing)
 
 
 async def lock_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    """Read an agent's section for an edit; until the transaction ends nobody else edits it.
-
-    Raises:
-        NotFound: the agent has no section of that name; the message lists those it has.
-    """
+    """Read an agent's section for an edit; until the transaction ends nobody else edits it."""
     query = """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
                WHERE l.agent_id = %s AND l.name = %s FOR NO KEY UPDATE OF x"""
     locked = await fetch_value(tx, query, [agent_id, name])
@@ -121,11 +98,7 @@ async def lock_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
 
 
 async def lock(tx: Transaction, section_id: UUID) -> StoredSection:
-    """Read a section by itself for an edit; until the transaction ends nobody else edits it.
-
-    Raises:
-        NotFound: there is no such section.
-    """
+    """Read a section by itself for an edit; until the transaction ends nobody else edits it."""
     await tx.execute("SELECT 1 FROM sections WHERE id = %s FOR NO KEY UPDATE", [section_id])
     return await read(tx, section_id)
 
@@ -183,12 +156,7 @@ async def insert(
 ) -> UUID:
     """Store a new section with the first entry of its history; no agent has it yet.
 
-    Args:
-        tx: where.
-        tenant: whose it is.
-        section: what it holds.
-        editor: who makes it.
-        by_itself: it keeps its name, and stays until it is deleted.
+    A section `by_itself` keeps its name, and stays until it is deleted.
     """
     made = new_id()
     await tx.execute(
@@ -228,21 +196,19 @@ async def delete(tx: Transaction, section_id: UUID) -> None:
 async def list_page(
     tx: Transaction, page: PageQuery, *, name: str | None = None
 ) -> list[StoredSection]:
-    """A page of the sections with a name of their own, in the order of their making."""
+    """A page of the sections with a name of their own."""
     query = f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
                 AND (%(name)s::text IS NULL OR x.name = %(name)s)"""
     return await paginate(tx, _stored, page, query, {"name": name}, by="x.id")
 
 
 async def history_page(tx: Transaction, section_id: UUID, page: PageQuery) -> list[Edit]:
-    """A page of a section's versions, by their numbers."""
     query = """SELECT version, content AS text, actor, agent_id, position, restores, created_at
                FROM section_edits WHERE section_id = %(id)s"""
     return await paginate(tx, _edit, page, query, {"id": section_id}, by="version")
 
 
 async def version(tx: Transaction, section_id: UUID, number: int) -> Edit:
-    """One version of a section. Raises NotFound."""
     found = await history_page(tx, section_id, PageQuery(1, number - 1))
     if not found or found[0].version != number:
         raise NotFound(

@@ -17,7 +17,7 @@ from memserver.storage.rows import (
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """One that has not gone off yet."""
+    """A timer that has not gone off yet."""
 
     id: UUID
     agent_id: UUID
@@ -30,14 +30,12 @@ _COLUMNS = "id, agent_id, text, due, created_at"
 
 
 async def add(tx: Transaction, tenant: str, agent_id: UUID, text: str, due: datetime) -> Timer:
-    """Store one; the agent is there."""
     query = f"""INSERT INTO timers (id, agent_id, tenant, text, due) VALUES (%s, %s, %s, %s, %s)
                 RETURNING {_COLUMNS}"""
     return await fetch_one(tx, Timer, query, [new_id(), agent_id, tenant, text, due])
 
 
 async def count(tx: Transaction, agent_id: UUID) -> int:
-    """How many an agent has."""
     query = "SELECT count(*) FROM timers WHERE agent_id = %s"
     return int(await fetch_value(tx, query, [agent_id]))
 
@@ -49,11 +47,9 @@ async def find(tx: Transaction, timer_id: UUID, agent_id: UUID | None = None) ->
 
 
 async def list_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Timer]:
-    """A page of an agent's timers, in the order in which they were set."""
     query = f"SELECT {_COLUMNS} FROM timers WHERE agent_id = %(agent_id)s"
     return await paginate(tx, Timer, page, query, {"agent_id": agent_id}, by="id")
 
 
 async def remove(tx: Transaction, timer_id: UUID) -> None:
-    """Remove one: it doesn't go off any more."""
     await tx.execute("DELETE FROM timers WHERE id = %s", [timer_id])

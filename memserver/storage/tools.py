@@ -40,8 +40,6 @@ class NewDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(NewDefinition):
-    """A tool that a tenant has registered."""
-
     id: UUID
     tenant: str
     created_at: datetime
@@ -67,8 +65,6 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class NewMcpServer:
-    """What an MCP server is registered from."""
-
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -103,7 +99,6 @@ GRANTS_COLUMN = """
 
 
 async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition:
-    """Register a tool. Raises Conflict: the tenant has one of this name."""
     query = f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
                     secret, retries, server_id, remote_name)
                 VALUES (%(id)s, %(tenant)s, %(name)s, %(kind)s, %(description)s, %(parameters)s,
@@ -114,7 +109,6 @@ async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition
 
 
 async def get(tx: Transaction, name: str) -> Definition:
-    """A tenant's tool by its name. Raises NotFound."""
     query = f"SELECT {_FIELDS} FROM tools WHERE name = %s"
     return await fetch_one(tx, Definition, query, [name], no_tool(name))
 
@@ -126,11 +120,7 @@ async def list_page(tx: Transaction, page: PageQuery) -> list[Definition]:
 
 
 async def update(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Definition:
-    """Change description, parameters, timeout, url, secret or retries; absent keys stay.
-
-    Raises:
-        NotFound: no such tool.
-    """
+    """Change description, parameters, timeout, url, secret or retries; absent keys stay."""
     values = {key: Json(value) if key == "parameters" else value for key, value in changes.items()}
     assignments = "".join(f"{key} = %({key})s, " for key in values)
     query = f"""UPDATE tools SET {assignments} updated_at = now() WHERE name = %(tool)s
@@ -139,7 +129,6 @@ async def update(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Defi
 
 
 async def delete(tx: Transaction, name: str) -> None:
-    """Delete a tool; agents that had it have it no more. Raises NotFound."""
     cursor = await tx.execute("DELETE FROM tools WHERE name = %s", [name])
     if cursor.rowcount == 0:
         raise no_tool(name)
@@ -173,11 +162,7 @@ async def forget(tx: Transaction, agent_id: UUID, name: str) -> bool:
 
 
 async def lock_grants(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
-    """What an agent has said of its tools; until the transaction ends nobody else changes it.
-
-    Raises:
-        NotFound: no such agent.
-    """
+    """What an agent has said of its tools; until the transaction ends nobody else changes it."""
     query = "SELECT id FROM agents WHERE id = %s FOR NO KEY UPDATE"
     if await fetch_value(tx, query, [agent_id]) is None:
         raise no_agent(agent_id)
@@ -185,13 +170,11 @@ async def lock_grants(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
 
 
 async def grants_of(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
-    """What an agent has said of its tools."""
     query = f"SELECT {GRANTS_COLUMN} FROM agent_state s WHERE s.agent_id = %s"
     return grants_from_row({"grants": await fetch_value(tx, query, [agent_id])})
 
 
 def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
-    """Read GRANTS_COLUMN."""
     return tuple(
         Grant(**{**given, "definition": _from_json(given["definition"])})
         for given in row["grants"] or ()
@@ -199,7 +182,6 @@ def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
 
 
 async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServer:
-    """Register an MCP server. Raises Conflict: the tenant has one of this name."""
     query = f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
                 VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVER}"""
     values = [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout]
@@ -208,19 +190,16 @@ async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpS
 
 
 async def get_server(tx: Transaction, server_id: UUID) -> McpServer:
-    """One MCP server. Raises NotFound."""
     query = f"SELECT {_SERVER} FROM mcp_servers WHERE id = %s"
     return await fetch_one(tx, McpServer, query, [server_id], no_server(server_id))
 
 
 async def list_servers(tx: Transaction, page: PageQuery) -> list[McpServer]:
-    """A page of a tenant's MCP servers in the order of their creation (ids sort by time)."""
     query = f"SELECT {_SERVER} FROM mcp_servers WHERE true"
     return await paginate(tx, McpServer, page, query, {}, by="id")
 
 
 async def delete_server(tx: Transaction, server_id: UUID) -> None:
-    """Delete an MCP server with its tools. Raises NotFound."""
     cursor = await tx.execute("DELETE FROM mcp_servers WHERE id = %s", [server_id])
     if cursor.rowcount == 0:
         raise no_server(server_id)
@@ -238,7 +217,6 @@ async def relist(
     """Store what an MCP server lists now: new tools, changed ones; those that are gone go.
 
     Raises:
-        NotFound: no such server.
         Conflict: the tenant has another tool of one of these names.
     """
     cursor = await tx.execute(

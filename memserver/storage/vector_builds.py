@@ -47,8 +47,6 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Unembedded:
-    """A passage that a build has no vector of."""
-
     id: UUID
     text: str
     updated_at: datetime
@@ -58,20 +56,14 @@ _COLUMNS = ", ".join(Build.__dataclass_fields__)
 
 
 async def find(tx: Transaction, collection_id: UUID) -> Build | None:
-    """A collection's build, if one is under way."""
     query = f"SELECT {_COLUMNS} FROM vector_builds WHERE collection_id = %s"
     return await fetch_optional(tx, Build, query, [collection_id])
 
 
 async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int) -> Build | None:
-    """Begin a build of this model, or go on with it; one of another model is given up.
+    """Begin a build of this model, or continue it; one of another model is given up.
 
-    Returns:
-        None where the collection has nothing to gain: its vectors are of that model, and where they lie
-        suits its size.
-
-    Raises:
-        NotFound: no such collection.
+    None: the collection has nothing to gain. Its vectors are of that model, and where they lie suits its size.
     """
     collection = await collections.lock(tx, collection_id)
     large = collection.passage_count > passages.MOST_TOGETHER

@@ -39,12 +39,9 @@ def allow_long_statements() -> Iterator[None]:
 
 
 class WatchedConnection(AsyncConnection[DictRow]):
-    """A connection whose statements are given up when the server answers nobody.
+    """A connection whose statements are given up when the server answers nobody."""
 
-    Attributes:
-        answers: asks the server over another connection; None: whatever takes long is given up.
-    """
-
+    # Asks the server over another connection; None: whatever takes long is given up
     answers: Callable[[], Awaitable[bool]] | None = None
 
     @override
@@ -81,7 +78,6 @@ class Pulse:
         self._asked: asyncio.Task[bool] | None = None
 
     async def beats(self) -> bool:
-        """Ask it."""
         if self._asked is None or self._asked.done():
             self._asked = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asked)
