@@ -50,11 +50,7 @@ class Found:
         return f"{record.call.name} {arguments}\n{record.result or ''}".rstrip()
 
     async def describe(self, start: int, zone: tzinfo, reader: Reader) -> str:
-        """As much as a reader has room for, from a character on, and how to read on.
-
-        Raises:
-            InvalidInput: the text has no such character.
-        """
+        """As much as a reader has room for, from a character on, and how to read on."""
         text = self.text
         if not 1 <= start <= max(1, len(text)):
             raise InvalidInput(f"start: {self.label} has the characters 1 to {len(text)}.")
@@ -93,18 +89,7 @@ class Found:
 
 
 async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None = None) -> Found:
-    """What an agent's label names.
-
-    Args:
-        tx: in the tenant's scope.
-        agent_id: whose label it is.
-        label: as results show it.
-        until: position in the history from which on nothing is found.
-
-    Raises:
-        InvalidInput: it is no label.
-        NotFound: no such agent, message or passage.
-    """
+    """What an agent's label names, before the position `until`. Raises InvalidInput: it is no label."""
     parts = _LABEL.fullmatch(label.strip())
     if parts is None:
         raise InvalidInput(
@@ -118,7 +103,6 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
 
 
 async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
-    """The message at a position of what the agent has taken up. Raises NotFound."""
     found = await recall.history_page(tx, agent_id, PageQuery(1, position - 1))
     if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")

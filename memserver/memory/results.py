@@ -55,7 +55,6 @@ class Reader:
         return Page(number, max(1, min(PAGE_SIZE, size)))
 
     async def limit(self) -> int:
-        """Tokens of a page, as they are counted."""
         counted = int(self.window // SHARE / self.scale)
         if self.room is not None:
             counted = min(counted, await self.room())
@@ -73,7 +72,6 @@ class Origin:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "Origin":
-        """From a passage's metadata, which may be anybody's."""
         starts = metadata.get("page_starts")
         if not isinstance(starts, list):
             starts = [[metadata.get("page_end"), 0]]
@@ -116,8 +114,6 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result."""
-
     label: str  # by which it can be read whole
     text: str
     at: str  # its time, in the reader's zone
@@ -127,7 +123,6 @@ class Result:
     part: slice | None = None  # what of the text was found, where that is known
 
     def matched(self, query: Query) -> Matched:
-        """What a query matched of it."""
         by_part = not {"exact", "words"}.intersection(self.found_by)
         return Matched(self.text, query, self.part, by_part=by_part)
 
@@ -142,7 +137,6 @@ class Result:
 def message_result(
     message: Message, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
 ) -> Result:
-    """A message that was found."""
     at = stamp(message.created_at, zone)
     return Result(
         message_label(message.position), message.text, at, message.role, Origin(), found_by, part
@@ -150,7 +144,6 @@ def message_result(
 
 
 def passage_result(passage: Passage, label: str, zone: tzinfo) -> Result:
-    """A passage that was found."""
     at = stamp(passage.created_at, zone)
     return Result(label, passage.text, at, origin=Origin.of(passage.metadata))
 
@@ -167,8 +160,6 @@ def passage_label(number: int, collection: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A result with what matched of it."""
-
     head: str
     tail: str
     matched: Matched
@@ -185,14 +176,7 @@ class _Line:
 
 
 async def describe(head: str, results: Sequence[Result], query: str, reader: Reader) -> str:
-    """The answer of a search tool, each result on a line.
-
-    Args:
-        head: its first line.
-        results: of the page.
-        query: what was looked for; empty where it was no text.
-        reader: for whom.
-    """
+    """The answer of a search tool, each result on a line after the `head`; an empty query was no text."""
     if not results:
         return head
     wanted = Query(query)
@@ -212,7 +196,6 @@ class Excerpt:
 
 
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
-    """An excerpt of each result."""
     wanted = Query(query)
 
     def find() -> list[Excerpt]:

@@ -50,11 +50,9 @@ class JobRunner:
         at_once: int,
         lease_seconds: float,
     ) -> None:
-        """Run jobs by the handlers of their names.
+        """Run jobs by the handlers of their names, `at_once` at the same time; with 0 others run them.
 
-        Args:
-            at_once: jobs that run here at the same time; with 0 none do, and others run them.
-            lease_seconds: how long a dead worker's jobs wait before another one takes them over.
+        A dead worker's jobs wait for `lease_seconds` before another one takes them over.
         """
         self._database = database
         self._at_once = at_once
