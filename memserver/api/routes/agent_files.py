@@ -22,9 +22,9 @@ from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
-from memserver.memory.text import clean
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
@@ -111,11 +111,11 @@ async def import_agent(
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
-        source = await open_source(file, most, services.faculties)
+        source = await open_source(file, most, services.deps)
         job = TakeIn(
             services.database,
             services.archival,
-            Granting(services.faculties.tools, services.networks),
+            Granting(services.deps.tools, services.networks),
         )
         wishes = Wishes(clean(name) if name else None, keep_ids)
         async with AsyncExitStack() as stack:
