@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.wire import NOTICE_MARK
 from memserver.messages import PromptMessage, ToolCall, ToolSpec

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.errors import ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.profile import ProfileReport
