@@ -112,7 +112,7 @@ class Listing:
     def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
         return cls(PageQuery(limit + 1, after, order == "desc"))
 
-    def is_behind(self, name: str) -> bool:
+    def is_after(self, name: str) -> bool:
         """Whether a name comes after `after`."""
         if self.query.after is None:
             return True

@@ -96,8 +96,8 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Make a tool of a function, sync or async.
 
-    The model is shown its name, its docstring, its typed parameters, and what a Google-style docstring
-    says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
+    The model is shown its name, its docstring, its typed parameters, and what a docstring in the style of
+    Google, NumPy or Sphinx says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
     is a failed call, whose message the model reads.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from docstring_parser import Docstring, DocstringStyle, ParseError, parse
+from docstring_parser import Docstring, ParseError, parse
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -159,7 +159,8 @@ def _field(parameter: inspect.Parameter, descriptions: Mapping[str, str]) -> Any
 
 
 def _docstring(function: Callable[..., Any]) -> Docstring:
+    """Of whichever style (Google, NumPy, Sphinx) finds most in it."""
     try:
-        return parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
+        return parse(inspect.getdoc(function) or "")
     except ParseError:
-        return Docstring(DocstringStyle.GOOGLE)
+        return Docstring()

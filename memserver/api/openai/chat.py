@@ -20,7 +20,6 @@ from memserver.api.openai.requests import (
     has_instructions,
 )
 from memserver.api.openai.turns import (
-    Asker,
     Key,
     Repetitions,
     begin,
@@ -136,7 +135,7 @@ async def create_completion(
     check_chat(request)
     transcript = chat_transcript(request)
     agent = await find_agent(services, tenant, request.model)
-    turn = await begin(Asker(services, tenant, key, repetitions > 0), agent, transcript)
+    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:

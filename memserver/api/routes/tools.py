@@ -70,7 +70,7 @@ async def list_tools(
         own = await tools.list_page(tx, listing.query)
     of_server = map(ToolOut.of_server, services.deps.tools.server_tools())
     found = sorted(
-        [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
+        [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_after(tool.name))],
         key=lambda tool: tool.name,
         reverse=listing.query.descending,
     )

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -168,7 +167,7 @@ class SdkConnection:
     async def _hold(self) -> None:
         info = Implementation(name="memserver", version=memserver.__version__)
         async with Client(
-            _Watched(_transport(self._server), self.dead),
+            _watched(_transport(self._server), self.dead),
             client_info=info,
             read_timeout_seconds=_STREAM_SECONDS,
         ) as client:
@@ -199,24 +198,13 @@ def result_text(result: CallToolResult) -> str:
     return text
 
 
-class _Watched(AbstractAsyncContextManager[Any]):
-    def __init__(self, transport: AbstractAsyncContextManager[Any], dead: asyncio.Event) -> None:
-        self._transport = transport
-        self._dead = dead
-
-    @override
-    async def __aenter__(self) -> Any:
-        read, write = await self._transport.__aenter__()
-        return _WatchedRead(read, self._dead), write
-
-    @override
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, trace)
+@asynccontextmanager
+async def _watched(
+    transport: AbstractAsyncContextManager[Any], dead: asyncio.Event
+) -> AsyncIterator[Any]:
+    """A transport that sets an event when the server has closed its end."""
+    async with transport as (read, write):
+        yield _WatchedRead(read, dead), write
 
 
 class _WatchedRead:
