@@ -120,7 +120,7 @@ class OtherEmbedders:
         return OpenAICompatibleEmbedder(
             settings.embedding_base_url,
             model,
-            api_key=_embedding_key(settings),
+            api_key=_key(settings.embedding_api_key),
             dimension=dimension,
             batch_size=settings.embedding_batch,
             additions=Additions(settings.embedding_body, settings.embedding_query_body),
@@ -135,10 +135,9 @@ def model_endpoint(settings: Settings) -> Endpoint:
             hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
             "local engine.",
         )
-    key = settings.llm_api_key
     endpoint = Endpoint(
         settings.llm_base_url,
-        key.get_secret_value() if key else "",
+        _key(settings.llm_api_key),
         settings.llm_timeout,
         settings.llm_retries,
         connections=0,  # the gate bounds them, and is fair
@@ -157,10 +156,9 @@ def check_addresses(settings: Settings) -> None:
     if settings.llm_base_url is not None:
         model_endpoint(settings)
     if settings.embedding_base_url is not None:
-        key = settings.embedding_api_key
         Endpoint(
             settings.embedding_base_url,
-            key.get_secret_value() if key else "",
+            _key(settings.embedding_api_key),
             title="embedding endpoint",
             variables="MEMSERVER_EMBEDDING",
         ).address()
@@ -211,7 +209,7 @@ def _endpoint_embedder(
     return OpenAICompatibleEmbedder(
         base_url,
         embedding_model(settings),
-        api_key=_embedding_key(settings),
+        api_key=_key(settings.embedding_api_key),
         dimension=settings.embedding_dimension,
         window=settings.embedding_window,
         tokenizer=settings.embedding_tokenizer,
