@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 
+from pydantic import SecretStr
 from typing_extensions import override
 
 from memserver.agent.dependencies import ModelSource
@@ -225,9 +226,8 @@ def _endpoint_embedder(
     )
 
 
-def _embedding_key(settings: Settings) -> str:
-    key = settings.embedding_api_key
-    return key.get_secret_value() if key else ""
+def _key(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret else ""
 
 
 def embedding_model(settings: Settings) -> str:
