@@ -1,8 +1,11 @@
 """The ASGI application: routes, errors, and the services' lifetime."""
 
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from multiprocessing import parent_process
+from threading import Thread
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
@@ -103,6 +106,20 @@ def create_app(
     # FastAPI would build them within the first request, and block every other one for some 300 ms.
     list(iter_route_contexts(app.routes))
     return app
+
+
+def create_worker_app(settings: Settings) -> FastAPI:
+    """That of one of several processes: without the main process it would hold the port, and nobody would stop it."""
+    if parent_process() is not None:
+        Thread(target=_end_with_parent, daemon=True).start()
+    return create_app(settings=settings)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _lifespan(

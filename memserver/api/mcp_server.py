@@ -13,11 +13,14 @@ from uuid import UUID
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
 
 import memserver
 from memserver.agent.dependencies import ModelSource
 from memserver.agent.options import AgentOptions
+from memserver.api.middleware.access import Caller
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
 from memserver.llm.model_facts import DEFAULT_WINDOW
 from memserver.llm.tokens import Estimated
@@ -31,6 +34,7 @@ from memserver.storage.recall import context_row
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
+from memserver.wiring.services import Services
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
 that it always sees), recall storage (every message of its conversations) and archival storage (passages,
@@ -258,6 +262,35 @@ def make_server(memories: Memories) -> MCPServer[Any]:
     for function in offered:
         server.add_tool(function)
     return server
+
+
+def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
+    """What answers the requests; whose memories it uses, each request's key says."""
+    deps = services.deps
+    server = make_server(
+        Memories(
+            services.database,
+            services.archival,
+            deps.recall,
+            _asker,
+            models=deps.models,
+        )
+    )
+    server.streamable_http_app(
+        json_response=True,
+        stateless_http=True,
+        # Host and Origin are looked at by `access`, which knows whether there are keys.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        max_request_body_size=most_bytes,
+    )
+    return server.session_manager
+
+
+def _asker(call: ToolCall) -> Asker:
+    request = call.request_context.request
+    assert request is not None, "over HTTP there is one"
+    caller: Caller = request.state.caller
+    return Asker(caller.tenant, caller.may("write"))
 
 
 @asynccontextmanager

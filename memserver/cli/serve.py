@@ -15,8 +15,8 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from memserver import __version__
+from memserver.api.app import create_worker_app
 from memserver.api.bounded_http import BoundedHttp
-from memserver.api.worker_process import create_worker_app
 from memserver.cli.console import console
 from memserver.cli.keys import check_keys
 from memserver.cli.local_engine import local_engine

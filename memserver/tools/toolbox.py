@@ -1,15 +1,23 @@
 """Which tools an agent has, put together from the server's, the tenant's and what the agent says."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, ToolError
 from memserver.messages import ToolSpec
 from memserver.storage.tools import Definition, Grant
 from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.outbound.webhooks import WebhookSender
-from memserver.tools.registry import Rule, Tool, ToolRegistry, Toolset
-from memserver.tools.remote import remote_tool
+from memserver.tools.outbound.webhooks import Delivery, WebhookSender
+from memserver.tools.registry import (
+    Rule,
+    Tool,
+    ToolContext,
+    ToolRegistry,
+    Toolset,
+    call_schema,
+)
 
 
 class Toolbox:
@@ -55,7 +63,7 @@ class Toolbox:
         return [*self._registry.tools.values(), *self._mcp.configured.values()]
 
     def tool_of(self, definition: Definition) -> Tool:
-        return self._registry.style.of(remote_tool(definition, self._webhooks, self._mcp))
+        return self._registry.style.of(_remote_tool(definition, self._webhooks, self._mcp))
 
     def _server_tools(self, said: Mapping[str, Grant]) -> list[Tool]:
         chosen = []
@@ -118,3 +126,42 @@ def _check_rule(grant: Grant, tool: Tool) -> None:
                 )
     if grant.approval and tool.kind == "client":
         raise InvalidInput("approval: the caller runs this tool, and can ask for approval itself.")
+
+
+def _remote_tool(definition: Definition, webhooks: WebhookSender, mcp: McpServers) -> Tool:
+    """The tool that a tenant has registered."""
+
+    async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON
+        if definition.kind == "webhook":
+            return await webhooks.deliver(_delivery(definition, context, arguments))
+        if definition.kind == "mcp":
+            assert definition.server_id is not None
+            assert definition.remote_name is not None
+            return await mcp.call(
+                context.tenant, definition.server_id, definition.remote_name, arguments
+            )
+        raise ToolError("This tool is run by the caller.")
+
+    spec = ToolSpec(definition.name, definition.description, call_schema(definition.parameters))
+    return Tool(spec, run, kind=definition.kind, attached=False, timeout=definition.timeout)
+
+
+def _delivery(
+    definition: Definition, context: ToolContext, arguments: Mapping[str, Any]
+) -> Delivery:
+    assert definition.url is not None
+    assert definition.secret is not None
+    body = {
+        "tool": definition.name,
+        "arguments": arguments,
+        "agent_id": str(context.agent_id),
+        "turn": context.turn,
+        "call_id": context.call_id,
+    }
+    return Delivery(
+        id=f"{context.agent_id}:{context.call_id}",
+        url=definition.url,
+        secret=definition.secret,
+        body=json.dumps(body, ensure_ascii=False).encode(errors="replace"),
+        retries=definition.retries,
+    )
