@@ -64,7 +64,10 @@ def install_engine(
             f"The engine can't be installed under {home}: {error}",
             hint="Make the directory writable, or set MEMSERVER_HOME to another one.",
         ) from error
-    with _lock(paths.root / "install.lock", say) as lock, _log(paths) as log:
+    with (
+        _lock(paths.root / "install.lock", say) as lock,
+        (paths.root / "install.log").open("w", encoding="utf-8") as log,
+    ):
         steps = _Steps(paths, say, show, lock, log)
         if not _is_stamped(paths.venv, _environment_stamp()):
             steps.build_environment(torch_index)
@@ -237,12 +240,6 @@ def _lock(path: Path, say: Say) -> Iterator[IO[str]]:
             say("Another process is installing the local engine; waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
-
-
-@contextmanager
-def _log(paths: EnginePaths) -> Iterator[IO[str]]:
-    with (paths.root / "install.log").open("w", encoding="utf-8") as log:
-        yield log
 
 
 def _constraints() -> Path:
