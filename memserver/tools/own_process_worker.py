@@ -62,7 +62,7 @@ def main() -> None:
     place, arguments, facts = _receive(pipes[0])
     memory = RemoteMemory(facts["agent_id"], pipes)
     answer = asyncio.run(_run(place, arguments, facts, memory))
-    sys.stdout.flush()  # the answer is the end: who has it ends this process
+    sys.stdout.flush()  # the answer is the end: the server, which has it, ends this process
     _send(pipes[1], answer)
     os._exit(0)  # a thread of the function's may run still
 
