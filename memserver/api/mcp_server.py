@@ -53,19 +53,19 @@ ToolCall = Context[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class McpCaller:
     """Who calls a tool: whose agents it may use, and whether it may change them."""
 
     tenant: str
     may_write: bool = True
 
 
-Whose = Callable[[ToolCall], Asker]
+Whose = Callable[[ToolCall], McpCaller]
 """Finds out who calls, by the call's context."""
 
 
 def always(tenant: str) -> Whose:
-    return lambda _: Asker(tenant)
+    return lambda _: McpCaller(tenant)
 
 
 class AgentInfo(BaseModel):
@@ -201,11 +201,11 @@ class Memories:
     async def _memory(
         self, context: ToolCall, name: str | None, *, write: bool = False
     ) -> AgentMemory:
-        asker = self.whose(context)
-        if write and not asker.may_write:
+        caller = self.whose(context)
+        if write and not caller.may_write:
             raise Forbidden("The API key has not the scope write.", scope="write")
-        agent = await self._meant(asker.tenant, name)
-        return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
+        agent = await self._meant(caller.tenant, name)
+        return AgentMemory(agent.id, caller.tenant, self.database, self.archival, self.recall)
 
     async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
         tenant = self.whose(context).tenant
@@ -272,7 +272,7 @@ def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionMa
             services.database,
             services.archival,
             deps.recall,
-            _asker,
+            _caller_of,
             models=deps.models,
         )
     )
@@ -286,11 +286,11 @@ def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionMa
     return server.session_manager
 
 
-def _asker(call: ToolCall) -> Asker:
+def _caller_of(call: ToolCall) -> McpCaller:
     request = call.request_context.request
     assert request is not None, "over HTTP there is one"
     caller: Caller = request.state.caller
-    return Asker(caller.tenant, caller.may("write"))
+    return McpCaller(caller.tenant, caller.may("write"))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from memserver.api import passages as common
 from memserver.api.dependencies import AgentId, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.passages import FiltersDep, SearchDep
 from memserver.api.schemas.archival import (
     ArchivalResults,
     CollectionOut,
@@ -67,7 +67,7 @@ async def search_archival(
     agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
-    asked: AskedDep,
+    asked: SearchDep,
     filters: FiltersDep,
 ) -> ArchivalResults:
     """Search the agent's own collection and those attached to it, best first."""

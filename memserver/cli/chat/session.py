@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memserver.cli.chat import commands
-from memserver.cli.chat.commands import COMMANDS, Place, Quit
+from memserver.cli.chat.commands import COMMANDS, ChatContext, Quit
 from memserver.cli.chat.screen import (
     PlainDisplay,
     TerminalDisplay,
@@ -45,17 +45,17 @@ def chat_command(
     /help lists the commands. Through a pipe each line is a message.
     """
     with Client(server_url(url), api_key=api_key) as client:
-        _chat(client, agent, message)
+        _talk(client, agent, message)
 
 
-def _chat(client: Client, name: str, message: str | None) -> None:
+def _talk(client: Client, name: str, message: str | None) -> None:
     """Talk at a terminal or through a pipe; without a terminal any error ends it."""
     console = Console(highlight=False, markup=False)
     person = message is None and sys.stdin.isatty() and console.is_terminal
     agent = _agent(client, name)
     display = TerminalDisplay(console, agent.name) if person else None
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    session = _Session(Place(client, agent, console, display, editor))
+    session = _Session(ChatContext(client, agent, console, display, editor))
     if person:
         session.talk()
     else:
@@ -82,10 +82,10 @@ def _is_id(name: str) -> bool:
 
 
 class _Session:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._client = place.client
-        self._display: PlainDisplay = place.display or PlainDisplay(place.console)
+    def __init__(self, chat: ChatContext) -> None:
+        self._chat = chat
+        self._client = chat.client
+        self._display: PlainDisplay = chat.display or PlainDisplay(chat.console)
         self._left: Stream | None = None
 
     def pipe(self, lines: Iterable[str]) -> None:
@@ -134,14 +134,14 @@ class _Session:
 
     @property
     def _console(self) -> Console:
-        return self._place.console
+        return self._chat.console
 
     def _take(self, line: str) -> None:
         text = line.strip()
         if not text:
             return
         if text.startswith("/") and not text.startswith("//"):
-            commands.run(self._place, text)
+            commands.run(self._chat, text)
             return
         try:
             self._read_on()
@@ -151,7 +151,7 @@ class _Session:
                 "The call waits on, and your message was not sent. The next one asks again."
             )
             return
-        self._converse(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
+        self._converse(self._client.messages.stream(self._chat.agent.id, text.removeprefix("/")))
 
     def _read_on(self) -> None:
         """Show what came of a message that was not waited for. Raises Undecided."""
@@ -164,9 +164,9 @@ class _Session:
 
     def _settle(self) -> None:
         """Settle a call that waits, since after it every message would wait. Raises Undecided."""
-        call = waiting_call(self._place)
+        call = waiting_call(self._chat)
         if call is not None:
-            following = settle(self._place, call)
+            following = settle(self._chat, call)
             if following is not None:
                 self._show(following, shown=call.position)
 
@@ -186,13 +186,13 @@ class _Session:
             if isinstance(paused, TurnQueued):
                 following = self._after(following)
                 continue
-            call = waiting_call(self._place)
+            call = waiting_call(self._chat)
             if call is None:  # somebody else was quicker
                 following = self._client.turns.events(
-                    self._place.agent.id, paused.turn, after=paused.position - 1
+                    self._chat.agent.id, paused.turn, after=paused.position - 1
                 )
             else:
-                following = settle(self._place, call)
+                following = settle(self._chat, call)
             shown = paused.position
 
     def _after(self, queued: Stream) -> Stream:
@@ -220,11 +220,11 @@ class _Session:
                         steps = event.steps
         except KeyboardInterrupt:
             self._display.end()
-            if self._place.display is None:
+            if self._chat.display is None:
                 raise
             self._left = stream
             self._aside(
-                f"Not waiting any longer. {self._place.agent.name} goes on, and the answer is shown with "
+                f"Not waiting any longer. {self._chat.agent.name} goes on, and the answer is shown with "
                 "the next one."
             )
             return None
@@ -234,16 +234,16 @@ class _Session:
         return None
 
     def _show_fullness(self, steps: int | None) -> None:
-        if self._place.display is None:
+        if self._chat.display is None:
             return
         try:
-            self._console.print(fullness(self._client.agents.context(self._place.agent.id), steps))
+            self._console.print(fullness(self._client.agents.context(self._chat.agent.id), steps))
         except MemserverError as error:
             self._aside(f"How full the context is can't be said: {error.message}")
         self._console.print()
 
     def _greet(self) -> None:
-        agent = self._place.agent
+        agent = self._chat.agent
         self._console.print(Text(agent.name, style="bold green"), end=" ")
         model = agent.model or "the server's model"
         self._aside(f"({model}) · {WELCOME}")
