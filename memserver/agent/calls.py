@@ -6,7 +6,7 @@ from typing import Literal
 
 from memserver.errors import EmbeddingError, InvalidInput, NotFound, ToolError
 from memserver.messages import RESERVED, ToolCall
-from memserver.tools.foreign import contained, cut
+from memserver.tools.foreign import cut, run_contained
 from memserver.tools.registry import Tool, ToolContext
 
 REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
@@ -39,7 +39,7 @@ async def run_call(
         if tool.transactional:
             return "done", str(await tool.run(context, **arguments))
         work = partial(tool.run, context, **arguments)
-        result = await contained(tool.spec.name, work, tool.timeout or limits.seconds)
+        result = await run_contained(tool.spec.name, work, tool.timeout or limits.seconds)
         return "done", cut(result, limits.characters)
     except REFUSALS as error:
         await context.transaction.roll_back()

@@ -23,7 +23,7 @@ SHOWN_EVERY = 20
 
 
 @contextmanager
-def showing() -> Iterator[Callable[[str], None]]:
+def show_progress() -> Iterator[Callable[[str], None]]:
     """Takes what something does, as often as one likes: a live line in a terminal, else a line now and then."""
     begun = shown = time.monotonic()
     status = Status("", console=console, refresh_per_second=4)

@@ -164,7 +164,7 @@ async def _call(
     facts: dict[str, Any] = {
         name: getattr(context, name) for name in ("agent_id", "tenant", "turn", "call_id", "now")
     }
-    place = own_process.named(function) if context.alone else None
+    place = own_process.importable_name(function) if context.alone else None
     if place is not None:
         return await own_process.run(place, arguments, facts, memory)
     here: dict[str, Any] = {"_loop": asyncio.get_running_loop(), "_thread": threading.get_ident()}

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from memserver.errors import ToolError
 from memserver.tools.agent_memory import AgentMemory
-from memserver.tools.foreign import contained
+from memserver.tools.foreign import run_contained
 from memserver.tools.function import MARK, AgentContext, FunctionTool, call
 from memserver.tools.own_process import LENGTH
 
@@ -85,7 +85,7 @@ async def _run(
         return await call(found, made.signature, arguments, context)
 
     try:
-        return "done", await contained(place[1], work, _LONGEST)
+        return "done", await run_contained(place[1], work, _LONGEST)
     except ToolError as error:
         return "failed", error.message
 

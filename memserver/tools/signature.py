@@ -116,7 +116,7 @@ def read_signature(
         model = create_model(
             tool, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
         )
-        schema: JsonObject = without_titles(
+        schema: JsonObject = drop_titles(
             model.model_json_schema(by_alias=True, schema_generator=_Schema)
         )
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
@@ -124,16 +124,16 @@ def read_signature(
     return Signature(tool, described.description.strip(), schema, injected, model)
 
 
-def without_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON
+def drop_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON
     """The schema without the titles that pydantic makes of names, which tell a model nothing."""
     if isinstance(schema, dict):
         return {
-            key: without_titles(value)
+            key: drop_titles(value)
             for key, value in schema.items()
             if not (key == "title" and isinstance(value, str))
         }
     if isinstance(schema, list):
-        return [without_titles(item) for item in schema]
+        return [drop_titles(item) for item in schema]
     return schema
 
 

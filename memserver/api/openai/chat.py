@@ -25,8 +25,8 @@ from memserver.api.openai.turns import (
     begin,
     find_agent,
     finish_reason,
-    finished,
-    started,
+    finish_turn,
+    start_turn,
     text_of,
     turn_id,
 )
@@ -139,14 +139,14 @@ async def create_completion(
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:
-        pieces = await started(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn)
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(turn, request.model, extra, counted=counted)
         return StreamingResponse(
             chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await finished(services, tenant, turn)
+    result = await finish_turn(services, tenant, turn)
     message = CompletionMessage(content=text_of(result.messages))
     completion = Completion(
         id=turn_id("chatcmpl-", turn),

@@ -26,8 +26,8 @@ from memserver.api.openai.turns import (
     begin,
     find_agent,
     find_turn,
-    finished,
-    started,
+    finish_turn,
+    start_turn,
     text_of,
     turn_id,
 )
@@ -153,11 +153,11 @@ async def create_response(
     answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
     answer.previous = request.previous_response_id
     if request.stream:
-        pieces = await started(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn)
         return StreamingResponse(
             _Writer(answer).of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await finished(services, tenant, turn)
+    result = await finish_turn(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 

@@ -129,7 +129,7 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finished(services: Services, tenant: str, turn: Turn) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
@@ -143,7 +143,7 @@ def _check(end: End) -> None:
         raise queued(end)
 
 
-async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
+async def start_turn(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:

@@ -99,7 +99,7 @@ class EmbeddedPostgres:
             undo.pop_all()
 
     @contextmanager
-    def kept_running(self) -> Iterator[None]:
+    def keep_running(self) -> Iterator[None]:
         """Start the server again whenever it dies while the block runs; whichever process sees it first does."""
         ending = Event()
         keeper = Thread(target=self._keep_running, args=[ending], daemon=True)

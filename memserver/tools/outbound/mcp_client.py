@@ -33,7 +33,7 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.outbound.mcp_bounds import Limited, bound_message
-from memserver.tools.outbound.reasons import for_log, reason, without_urls
+from memserver.tools.outbound.reasons import drop_urls, for_log, reason
 
 logger = logging.getLogger(__name__)
 # The SDK writes down whole URLs, those of redirects too, which may hold secrets. What failed is said here.
@@ -148,7 +148,7 @@ class SdkConnection:
                 self.dead.set()  # the server has forgotten the session: it has started again
                 raise NotDelivered from error
             if error.code != CONNECTION_CLOSED:
-                said = without_urls(error.message)[:_LONGEST_REASON]
+                said = drop_urls(error.message)[:_LONGEST_REASON]
                 raise ToolError(f"The MCP server answered: {said}") from error
         except ValidationError as error:
             raise BadAnswer(
@@ -327,7 +327,7 @@ def _reason(task: "asyncio.Task[None]") -> str:
         case httpx2.HTTPStatusError(response=response):  # its text has the whole URL
             return f"it answered {response.status_code}"
         case MCPError() as error:
-            return without_urls(str(error))[:_LONGEST_REASON].strip(". ")
+            return drop_urls(str(error))[:_LONGEST_REASON].strip(". ")
         case ValidationError() as error:
             return f"its answer is no valid MCP: {error.error_count()} faults in a {error.title}"
         case httpx2.TransportError(__cause__=None) as error:  # ours
