@@ -37,7 +37,7 @@ _PACKAGE = _HERE.parents[1]
 ADAPTER = _HERE / "adapter"
 """What the warm start taught the base: a LoRA adapter with its model card."""
 MODELS = (BASE_NAME, MODEL_NAME)
-_CONVERTING = ("gguf.py", "lora.py", "convert.py", "chat_template.jinja")
+_CONVERTING = ("gguf.py", "lora.py", "convert.py", "tokenizer_template.json", "chat_template.jinja")
 
 
 def install_engine(
