@@ -4,10 +4,11 @@ Owns the tools that it offers and how an agent is named in them. Leaves the memo
 `memserver.tools.agent_memory`, the protocol to the SDK, and who asks to whoever serves it.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
+from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -109,7 +110,7 @@ class Memories:
     async def list_agents(self, context: ToolCall) -> list[AgentInfo]:
         """List the agents whose memories can be used."""
         tenant = self.whose(context).tenant
-        async with _reporting_errors(), self.database.tenant(tenant) as tx:
+        async with self.database.tenant(tenant) as tx:
             if self.only is not None:
                 found = [await self._agent(tenant, self.only)]
             else:
@@ -120,8 +121,7 @@ class Memories:
         self, context: ToolCall, agent: AgentName = None
     ) -> list[SectionInfo]:
         """Read an agent's working context: what it always sees."""
-        async with _reporting_errors():
-            sections = await (await self._memory(context, agent)).sections()
+        sections = await (await self._memory(context, agent)).sections()
         return [
             SectionInfo(
                 name=each.name, text=each.text, limit=each.limit, description=each.description
@@ -133,9 +133,8 @@ class Memories:
         self, context: ToolCall, section: str, content: str, agent: AgentName = None
     ) -> str:
         """Add a line to a section of an agent's working context; gives the section's new text."""
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            return await memory.append(section, content)
+        memory = await self._memory(context, agent, write=True)
+        return await memory.append(section, content)
 
     async def working_context_replace(
         self,
@@ -149,29 +148,26 @@ class Memories:
 
         old_content must match exactly. Gives the section's new text.
         """
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            return await memory.replace(section, old_content, new_content)
+        memory = await self._memory(context, agent, write=True)
+        return await memory.replace(section, old_content, new_content)
 
     async def recall_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            size = reader.page(page).size
-            found = await memory.search_recall(_words(query), page=page, size=size)
-            return await found.describe(UTC, reader)
+        memory, reader = await self._read(context, agent)
+        size = reader.page(page).size
+        found = await memory.search_recall(_words(query), page=page, size=size)
+        return await found.describe(UTC, reader)
 
     async def archival_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's archival storage by meaning and by words."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            size = reader.page(page).size
-            found = await memory.search_archival(query, page=page, size=size)
-            return await found.describe(UTC, reader)
+        memory, reader = await self._read(context, agent)
+        size = reader.page(page).size
+        found = await memory.search_archival(query, page=page, size=size)
+        return await found.describe(UTC, reader)
 
     async def memory_read(
         self,
@@ -181,9 +177,8 @@ class Memories:
         start: Annotated[int, Field(description="Character to begin with, from 1.", ge=1)] = 1,
     ) -> str:
         """Read one message or passage whole, by the label that results show."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            return await (await memory.read(label)).describe(start, UTC, reader)
+        memory, reader = await self._read(context, agent)
+        return await (await memory.read(label)).describe(start, UTC, reader)
 
     async def archival_memory_insert(
         self,
@@ -193,9 +188,8 @@ class Memories:
         tags: Annotated[list[str] | None, Field(description="By which it can be found.")] = None,
     ) -> str:
         """Keep a note or document in an agent's archival storage; gives its id."""
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            passage = await memory.insert_archival(content, tags=tags or ())
+        memory = await self._memory(context, agent, write=True)
+        passage = await memory.insert_archival(content, tags=tags or ())
         return passage.id
 
     async def _memory(
@@ -260,7 +254,7 @@ def make_server(memories: Memories) -> MCPServer[Any]:
         memories.archival_memory_insert,
     ]
     for function in offered:
-        server.add_tool(function)
+        server.add_tool(_reporting_errors(function))
     return server
 
 
@@ -293,12 +287,17 @@ def _caller_of(call: ToolCall) -> McpCaller:
     return McpCaller(caller.tenant, caller.may("write"))
 
 
-@asynccontextmanager
-async def _reporting_errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except MemserverError as error:
-        raise ToolError(f"{error.message} {error.hint}".strip()) from error
+def _reporting_errors(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """An error of ours reaches the other agent as its message."""
+
+    @wraps(function)
+    async def report(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
+        try:
+            return await function(*args, **kwargs)
+        except MemserverError as error:
+            raise ToolError(f"{error.message} {error.hint}".strip()) from error
+
+    return report
 
 
 def _words(query: str) -> str:
