@@ -96,7 +96,7 @@ class Documents:
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
             self._embedder_of(collection.embedding_model, collection.dimension)
-            known = await documents.with_content(tx, collection_id, digest) if unique else None
+            known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
             document = await documents.create(tx, tenant, collection_id, new)

@@ -136,10 +136,10 @@ class Matched:
     def excerpt(self, characters: int) -> str:
         """The text in about so many characters, marks not counted: whole, or what matched of it."""
         if len(self.text) <= characters:
-            return self._shown([Window(0, len(self.text))])
+            return self._render([Window(0, len(self.text))])
         cores = self._best_cores(characters) or [Window(0, 0)]
         room = max(0, characters // len(cores) - 2)
-        return self._shown(_merged(_widened(self.text, core, room) for core in cores))
+        return self._render(_merge(_widen(self.text, core, room) for core in cores))
 
     def _best_cores(self, characters: int) -> list[Window]:
         """As few windows as show most of the query."""
@@ -167,11 +167,11 @@ class Matched:
             hits = [hit for hit in hits if hit.term not in shown]
         return sorted(cores)
 
-    def _shown(self, windows: Sequence[Window]) -> str:
+    def _render(self, windows: Sequence[Window]) -> str:
         shown = "" if windows[0].start == 0 else GAP
         for number, window in enumerate(windows):
             shown += f" {GAP} " if number else ""
-            shown += one_line(_marked(self.text[window.start : window.end], self._query))
+            shown += one_line(_mark(self.text[window.start : window.end], self._query))
         return shown if windows[-1].end == len(self.text) else shown + GAP
 
 
@@ -248,7 +248,7 @@ def _within(hit: Hit, window: Window) -> bool:
     return window.start <= hit.start < window.end
 
 
-def _widened(text: str, core: Window, width: int) -> Window:
+def _widen(text: str, core: Window, width: int) -> Window:
     """The window with what stands around it, cut between words where there are any."""
     spare = max(0, width - (core.end - core.start))
     start = max(0, min(core.start - spare // 2, len(text) - width))
@@ -256,12 +256,12 @@ def _widened(text: str, core: Window, width: int) -> Window:
     if 0 < start < core.start:
         blank = _BLANKS.search(text, start - 1, min(core.start, start + width // 5))
         start = blank.end() if blank else start
-    while 0 < start < core.start and _joined(text, start):
+    while 0 < start < core.start and _joins_previous(text, start):
         start += 1
     if core.end < end < len(text):
         blanks = list(_BLANKS.finditer(text, max(core.end, end - width // 5), end + 1))
         end = blanks[-1].start() if blanks else end
-    while core.end < end < len(text) and _joined(text, end):
+    while core.end < end < len(text) and _joins_previous(text, end):
         end -= 1
     return Window(start, end)
 
@@ -274,17 +274,17 @@ def cut_after(text: str, start: int, end: int) -> int:
     blanks = list(_BLANKS.finditer(text, max(start + 1, end - (end - start) // 5), end + 1))
     if blanks:
         return min(blanks[-1].end(), end)
-    while end > start + 1 and _joined(text, end):
+    while end > start + 1 and _joins_previous(text, end):
         end -= 1
     return end
 
 
-def _joined(text: str, at: int) -> bool:
+def _joins_previous(text: str, at: int) -> bool:
     """Whether a character belongs to the one before it, as an accent or a part of an emoji does."""
     return unicodedata.combining(text[at]) > 0 or text[at - 1] == "\u200d" or text[at] in _JOINING
 
 
-def _merged(windows: Iterable[Window]) -> list[Window]:
+def _merge(windows: Iterable[Window]) -> list[Window]:
     """The windows in order, those that meet as one."""
     merged: list[Window] = []
     for window in sorted(windows):
@@ -295,7 +295,7 @@ def _merged(windows: Iterable[Window]) -> list[Window]:
     return merged
 
 
-def _marked(text: str, query: Query) -> str:
+def _mark(text: str, query: Query) -> str:
     """The text with what matched between marks; words that stand side by side share them."""
     hits, _ = _hits(text, query)
     if not hits:

@@ -91,12 +91,12 @@ class Budget:
         """Whether the next message may find no room."""
         return self._reaches(COMPACT_AT, queue)
 
-    def rescaled(self, scale: float) -> "Budget":
-        return replace(self, fixed=scaled(self.fixed, scale / self.scale), scale=scale)
+    def with_scale(self, scale: float) -> "Budget":
+        return replace(self, fixed=scale_up(self.fixed, scale / self.scale), scale=scale)
 
     def _tokens(self, message: Message) -> int:
         scale = self.scale if message.tokens <= LONG else max(self.scale, LEAST_OF_LONG)
-        return scaled(message.tokens, scale)
+        return scale_up(message.tokens, scale)
 
     def _reaches(self, mark: Mark, queue: Sequence[Message]) -> bool:
         used = self.used(queue)
@@ -105,7 +105,7 @@ class Budget:
         )
 
 
-def scaled(counted: int, scale: float) -> int:
+def scale_up(counted: int, scale: float) -> int:
     """The model's tokens for a number that we counted, rounded up."""
     return math.ceil(counted * scale)
 

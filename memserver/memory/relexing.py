@@ -39,7 +39,7 @@ class Relexing:
             collection = await collections.get(tx, collection_id)
             if collection.relexed_to is None:
                 return False
-            passages = await languages.stale(tx, collection)
+            passages = await languages.next_to_relex(tx, collection)
             if not passages:
                 await languages.end(tx, collection)
                 await vector_builds.count_words(tx, collection_id)
@@ -48,5 +48,5 @@ class Relexing:
         if collection.language == collections.AUTO:
             found = await detect_aside([passage.text for passage in passages])
         async with self._database.tenant(tenant) as tx:
-            await languages.lex_again(tx, collection, passages, found)
+            await languages.relex(tx, collection, passages, found)
         return True

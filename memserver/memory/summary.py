@@ -14,7 +14,7 @@ from typing import Literal
 from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
 from memserver.memory.extract import extract
-from memserver.memory.queue import scaled
+from memserver.memory.queue import scale_up
 from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
@@ -139,7 +139,7 @@ class Summarizer:
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         counts = await self._model.count_tokens(texts)
-        return [scaled(count, self._scale) for count in counts]
+        return [scale_up(count, self._scale) for count in counts]
 
     async def _extract(self, old: str, lines: Sequence[str], limit: int) -> str:
         return await self._within(await extract(old, lines, limit, self._count), limit)

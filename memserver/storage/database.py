@@ -25,10 +25,10 @@ from memserver.storage.failures import (
     AWAY,
     BUSY,
     SOON,
-    meaning,
+    classify,
     taints,
     takes_no_writes,
-    translated,
+    translate_errors,
 )
 from memserver.storage.watched import Pulse, WatchedConnection
 
@@ -172,7 +172,7 @@ class Database:
         Raises:
             DatabaseError: the connection failed; what was notified meanwhile is lost.
         """
-        with translated():
+        with translate_errors():
             url = with_timeouts(self.url)
             async with await AsyncConnection.connect(url, autocommit=True) as connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
@@ -192,7 +192,7 @@ class Database:
             # Whether the pool is used up or the database away, only its tries to connect show.
             if isinstance(error, PoolTimeout) and self._away:
                 raise DatabaseError(AWAY, detail=str(error), hint=SOON) from error
-            failure = meaning(error)
+            failure = classify(error)
             if failure is None:
                 raise
             raise failure from error
@@ -249,7 +249,7 @@ class OneCommit:
             transaction = self._database.across_tenants()
             self._transaction = await self._stack.enter_async_context(transaction)
         tx = self._transaction
-        with translated():
+        with translate_errors():
             self._depth += 1
             try:
                 async with tx.transaction():

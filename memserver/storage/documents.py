@@ -109,7 +109,7 @@ async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocu
     )
 
 
-async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
+async def find_by_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
     """The collection's oldest document with this content that hasn't failed and wasn't cancelled."""
     query = f"""SELECT {_COLUMNS} FROM documents
                 WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')

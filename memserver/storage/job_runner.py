@@ -24,7 +24,7 @@ from typing_extensions import override
 from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
-from memserver.storage.failures import passes
+from memserver.storage.failures import is_transient
 from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
 from memserver.storage.watched import allow_long_statements
@@ -188,7 +188,7 @@ class _Manager(JobManager):
         try:
             await super().update_heartbeat(worker_id)
         except ConnectorException as error:
-            if not passes(error.__cause__):
+            if not is_transient(error.__cause__):
                 raise
 
     @override
@@ -198,7 +198,7 @@ class _Manager(JobManager):
             try:
                 return await finish()
             except ConnectorException as error:
-                if not passes(error.__cause__):
+                if not is_transient(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await finish()
@@ -219,7 +219,7 @@ class _Manager(JobManager):
             except UniqueViolation:  # another one of its name and key waits already
                 return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
             except ConnectorException as error:
-                if not passes(error.__cause__):
+                if not is_transient(error.__cause__):
                     raise
                 await asyncio.sleep(self._pause)
         return await retry()

@@ -12,7 +12,7 @@ from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
-from memserver.storage.languages import lexing
+from memserver.storage.languages import choose
 from memserver.storage.rows import fetch_value, fetch_values
 
 JOB = "index_messages"
@@ -112,7 +112,7 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 
     `detected`: the language of each, as Postgres names its text search configurations.
     """
-    lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
+    lexed_in, present = await choose(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
         present = [*present, pending.language]
     await tx.execute(

@@ -102,7 +102,7 @@ async def insert(
     for passage in passages:
         check_vector(collection, model, passage.embedding)
     ids = [passage.id or new_id() for passage in passages]
-    lexed_in, spoken = await languages.lexing(
+    lexed_in, spoken = await languages.choose(
         tx, collection.language, collection.languages, [passage.language for passage in passages]
     )
     stored = await fetch_all(
@@ -237,7 +237,7 @@ async def update(
 ) -> Passage:
     """Change a passage; its vectors follow its text. Raises EmbeddingError: the vector is of another model."""
     collection = await collections.lock(tx, collection_id)
-    [lexed_in], spoken = await languages.lexing(
+    [lexed_in], spoken = await languages.choose(
         tx, collection.language, collection.languages, [change.language]
     )
     if change.embedding is not None:
@@ -287,7 +287,7 @@ async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage
     return await fetch_one(tx, read_passage, query, [collection_id, passage_id], missing)
 
 
-async def around(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
+async def get_with_neighbours(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
     """The passage of this number, the one before it and the one after it, where there are such, in order."""
     return await fetch_all(
         tx,

@@ -12,7 +12,7 @@ from uuid import UUID
 from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage, PassageText
 from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.memory.reading import Found
+from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.messages import Passage, Section
 from memserver.storage import agents, collections, sections
@@ -94,7 +94,7 @@ class AgentMemory:
             query = ArchivalQuery(clean(text))
             return await self._archival.search(lazy, searched, query, Page(page, size))
 
-    async def read(self, label: str) -> Found:
+    async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.
 
         Raises:
