@@ -5,7 +5,7 @@ whoever writes passages holds the collection's row, so that its counter and that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -98,17 +98,14 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
             f"""INSERT INTO collections (id, tenant, name, description, metadata, language,
                     embedding_model, dimension, vectors_table)
                 VALUES (%(id)s, %(tenant)s, %(name)s, %(description)s, %(metadata)s, %(language)s,
-                    %(model)s, %(dimension)s, vectors_table(%(model)s, %(dimension)s))
+                    %(embedding_model)s, %(dimension)s,
+                    vectors_table(%(embedding_model)s, %(dimension)s))
                 RETURNING {_COLUMNS}""",
             {
+                **asdict(new),
                 "id": new_id(),
                 "tenant": tenant,
-                "name": new.name,
-                "description": new.description,
                 "metadata": Jsonb(dict(new.metadata)),
-                "language": new.language,
-                "model": new.embedding_model,
-                "dimension": new.dimension,
             },
         )
 

@@ -7,7 +7,7 @@ row before the document's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -88,24 +88,21 @@ async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocu
         f"""WITH created AS (
                 INSERT INTO documents
                     (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
-                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING *
+                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(bytes)s,
+                        %(sha256)s, %(tags)s, %(metadata)s) RETURNING *
             ), stored AS (
                 INSERT INTO document_files (document_id, tenant, content)
-                SELECT id, tenant, %s FROM created
+                SELECT id, tenant, %(content)s FROM created
             )
             SELECT {_COLUMNS} FROM created""",
-        [
-            new.id,
-            tenant,
-            collection_id,
-            new.name,
-            new.kind,
-            len(new.content),
-            new.sha256,
-            list(new.tags),
-            Jsonb(dict(new.metadata)),
-            new.content,
-        ],
+        {
+            **asdict(new),
+            "tenant": tenant,
+            "collection_id": collection_id,
+            "bytes": len(new.content),
+            "tags": list(new.tags),
+            "metadata": Jsonb(dict(new.metadata)),
+        },
     )
 
 
@@ -161,13 +158,7 @@ async def store_text(
     await tx.execute(
         """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
            VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING""",
-        [
-            document_id,
-            document.tenant,
-            read.content,
-            Jsonb(list(read.sections)),
-            Jsonb(list(read.chunks)),
-        ],
+        [document_id, document.tenant, read.content, *map(Jsonb, (read.sections, read.chunks))],
     )
     query = f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
                     chunks_total = jsonb_array_length(t.chunks)
