@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
-from typing import Any, Literal, Protocol
+from datetime import tzinfo
+from typing import Literal, Protocol
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
@@ -36,16 +36,6 @@ class Embedders(Protocol):
     def get(self, model: str, dimension: int = 0) -> Embedder:
         """The embedder of this model, of vectors this long; 0: as long as the model's are. Raises EmbeddingError."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PassageText:
-    """A passage before it has a vector."""
-
-    text: str
-    tags: Sequence[str] = ()
-    metadata: Mapping[str, Any] | None = None
-    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +99,7 @@ class ArchivalStorage:
         self,
         transaction: LazyTransaction,
         place: Callable[[Transaction], Awaitable[Collection]],
-        texts: Sequence[PassageText],
+        texts: Sequence[NewPassage],
     ) -> list[Passage]:
         """Store passages in a collection, all or none; a text that an embedder would not read to its end is cut.
 
@@ -143,19 +133,14 @@ class ArchivalStorage:
                 embedder = self.embedder_of(model, models[model])
                 vectors[model] = await embedder.embed([text.text for text in texts])
             spoken = await detect_aside([text.text for text in texts])
-        new = [
-            NewPassage(
-                text.text,
-                vectors[collection.embedding_model][number],
-                text.tags,
-                text.metadata,
-                text.created_at,
-                next_embedding=vectors[next_model][number] if next_model else None,
-                language=spoken[number],
-            )
-            for number, text in enumerate(texts)
-        ]
         model = collection.embedding_model
+        following = vectors[next_model] if next_model else [None] * len(texts)
+        new = [
+            replace(text, embedding=vector, next_embedding=next_vector, language=language)
+            for text, vector, next_vector, language in zip(
+                texts, vectors[model], following, spoken, strict=True
+            )
+        ]
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
 
     async def search(
@@ -227,8 +212,8 @@ class ArchivalStorage:
         )
 
     async def _fitting(
-        self, texts: Sequence[PassageText], models: Mapping[str, int]
-    ) -> Sequence[PassageText]:
+        self, texts: Sequence[NewPassage], models: Mapping[str, int]
+    ) -> Sequence[NewPassage]:
         """The texts, those cut into several that the embedder of a model would not read to their end."""
         for model, dimension in models.items():
             embedder = self.embedder_of(model, dimension)
@@ -296,7 +281,7 @@ def _check_texts(texts: Sequence[str]) -> None:
         raise InvalidInput("An empty text can't be stored or searched.")
 
 
-def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
+def _parts(whole: NewPassage, spans: Sequence[Span]) -> list[NewPassage]:
     """A text that was cut, each part with the whole one's tags and metadata and its place in it."""
     return [
         replace(
