@@ -119,7 +119,7 @@ class VllmServer:
         try:
             child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # what the leash held ends with it
+            os.killpg(child.pid, signal.SIGKILL)  # what it supervised ends with it
             child.wait()
 
     def _start(self) -> None:
