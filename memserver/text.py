@@ -8,20 +8,15 @@ from typing import Any
 
 MOST_NESTED = 100
 """Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
-MOST_TEXT = 1_500_000
-"""Characters of one text in it."""
-MOST_METADATA = 64_000
-"""Characters of a thing's metadata, written as JSON."""
-MOST_MEMBERS = 20_000
-"""Of one list."""
-MOST_NAMES = 2_000
-"""Of one object."""
+MOST_TEXT = 1_500_000  # characters of one text in it
+MOST_METADATA = 64_000  # characters of a thing's metadata, written as JSON
+MOST_MEMBERS = 20_000  # of one list
+MOST_NAMES = 2_000  # of one object
 _LARGEST = int(sys.float_info.max)
 """Most readers of JSON take a larger number as infinite, and arithmetic with a float fails on it."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_PIECE = 100_000
-"""Characters that are cleaned at once: no other thread runs meanwhile."""
+_PIECE = 100_000  # characters that are cleaned at once: no other thread runs meanwhile
 
 
 def clean(text: str) -> str:

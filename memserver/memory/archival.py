@@ -20,10 +20,8 @@ from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import EVERYTHING, PassageFilter
 from memserver.storage.passages import NewPassage, PassageChange
 
-MOST_REACHABLE = 200
-"""Results of a search that can be paged; each retriever finds as many at most."""
-MOST_COUNTED = 10_000
-"""Passages of a filter that are counted."""
+MOST_REACHABLE = 200  # results of a search that can be paged; each retriever finds as many at most
+MOST_COUNTED = 10_000  # passages of a filter that are counted
 
 SearchMode = Literal["hybrid", "vector", "text"]
 """What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""

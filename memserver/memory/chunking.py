@@ -21,8 +21,7 @@ from memserver.memory.parsing.sentences import sentences
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
-_MOST_ACCENTS = 32
-"""On one letter, that a cut goes back over."""
+_MOST_ACCENTS = 32  # on one letter, that a cut goes back over
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -36,8 +36,7 @@ from memserver.storage.passages import NewPassage
 from memserver.text import clean_json
 
 JOB = "ingest_document"
-BATCH = 128
-"""Chunks that are embedded, and stored in one transaction."""
+BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
 

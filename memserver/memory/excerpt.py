@@ -18,10 +18,8 @@ from memserver.memory.folding import Folded, fold, is_blankless
 
 MARK, GAP = "**", "…"
 MOST_TERMS = 32
-MOST_PLACES = 1_000
-"""Of one term that are looked at."""
-MOST_PHRASES = 8
-"""Places of the whole query that count apart, each less than the one before."""
+MOST_PLACES = 1_000  # of one term that are looked at
+MOST_PHRASES = 8  # places of the whole query that count apart, each less than the one before
 MOST_WINDOWS = 3
 SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05

@@ -14,13 +14,10 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-Count = Callable[[Sequence[str]], Awaitable[list[int]]]
-"""Tokens of each text."""
+Count = Callable[[Sequence[str]], Awaitable[list[int]]]  # tokens of each text
 
-LONGEST_SENTENCE = 240
-"""Characters of one sentence; a longer one is cut."""
-NAMED = 1.5
-"""Weight of a name or a number, where a word has 1."""
+LONGEST_SENTENCE = 240  # characters of one sentence; a longer one is cut
+NAMED = 1.5  # weight of a name or a number, where a word has 1
 FIRST_PERSON = 2.0
 QUESTION = 0.5
 USER = 1.1

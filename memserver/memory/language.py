@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 400
 """Characters of a text's beginning: enough to know, and accents out of order take time by the square."""
-SURE = 0.5
-"""How likely a language must be."""
-SURE_OF_OTHERS = 0.8
-"""How likely it must be that it is none of these."""
+SURE = 0.5  # how likely a language must be
+SURE_OF_OTHERS = 0.8  # how likely it must be that it is none of these
 UNSURE = "english"
 OTHER = "simple"
 CONFIGURATIONS = {

@@ -9,8 +9,7 @@ from memserver.storage import collections, languages, vector_builds
 from memserver.storage.database import Database
 from memserver.storage.jobs import Handler, JobRun
 
-JOB_SECONDS = 5.0
-"""How long a job works before it makes room for others and queues the rest."""
+JOB_SECONDS = 5.0  # how long a job works before it makes room for others and queues the rest
 
 
 class Relexing:

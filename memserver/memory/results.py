@@ -18,19 +18,14 @@ from memserver.text import snippet, stamp
 T = TypeVar("T")
 
 READ_TOOL = "memory_read"
-SHARE = 4
-"""A page has the window's tokens divided by this."""
+SHARE = 4  # a page has the window's tokens divided by this
 TOKENS_OF_A_RESULT = 128
 """What is worth reading, its label and time included: a small window has fewer results on a page."""
 LEAST_ROOM = 64
-MOST_CHARACTERS = 40_000
-"""Of one result, whatever room there is: more than any passage."""
-DENSEST = 8
-"""Characters of a token: hardly a text has more."""
-WIDEST = 5
-"""Tokens of a character at most: its bytes, and its part of the marks."""
-CAREFUL = (0.95, 0.8, 0)
-"""Of the characters that should fit, how many are taken after each count."""
+MOST_CHARACTERS = 40_000  # of one result, whatever room there is: more than any passage
+DENSEST = 8  # characters of a token: hardly a text has more
+WIDEST = 5  # tokens of a character at most: its bytes, and its part of the marks
+CAREFUL = (0.95, 0.8, 0)  # of the characters that should fit, how many are taken after each count
 INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500

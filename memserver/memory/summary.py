@@ -27,8 +27,7 @@ SummaryMethod = Literal["model", "extract"]
 TRIES = 2
 WORDS_PER_TOKEN = 0.6
 """So that a summary of as many words as we ask for has fewer tokens than we allow."""
-PROMPT_SLACK = 64
-"""Tokens for what the templates add around the counted texts."""
+PROMPT_SLACK = 64  # tokens for what the templates add around the counted texts
 LEAST_SUMMARY_TOKENS = 32
 SUMMARISER_SHARE = 4
 """Of the summariser's window, which may be another one than the agent's, a summary takes a quarter."""

@@ -29,12 +29,10 @@ from memserver.storage.rows import (
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
-PREFIX = "msk_"
-"""What every secret begins with, so that people and secret scanners recognise one."""
+PREFIX = "msk_"  # what every secret begins with, so that people and secret scanners recognise one
 Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
-TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""Names that tenants may have."""
+TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # names that tenants may have
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_CHARACTERS = 43  # 62 ** 43 > 2 ** 256

@@ -30,8 +30,7 @@ from memserver.storage.sections import RENEW_STATISTICS
 from memserver.storage.watched import allow_long_statements
 
 OWN_TABLE_PREFIX = "vectors_own_"
-AUTO = "auto"
-"""The language of a collection each passage of which is lexed in its own."""
+AUTO = "auto"  # the language of a collection each passage of which is lexed in its own
 
 
 @dataclass(frozen=True, slots=True)

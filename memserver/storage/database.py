@@ -44,10 +44,8 @@ POOL_SECONDS = 5
 CHECK_SECONDS = 5
 WRITES_CHECKED_FOR = 30
 """Seconds for which a check of writing holds: it is some hundred kilobytes each time."""
-AWAY_SECONDS = 1
-"""The same once connecting has failed for a while."""
-RECONNECT_SECONDS = 1
-"""Between two tries to connect, while the database is away."""
+AWAY_SECONDS = 1  # the same once connecting has failed for a while
+RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
 
 
 class Database:

@@ -34,8 +34,7 @@ logger = logging.getLogger(__name__)
 
 QUEUE = "memserver"
 MOST_ATTEMPTS = 8
-LONGEST_PAUSE = 600
-"""Seconds; with the pauses before it, an outage of half an hour fails no job."""
+LONGEST_PAUSE = 600  # seconds; with the pauses before it, an outage of half an hour fails no job
 GRACE_SECONDS = 2.0
 """What running jobs get to end by themselves when the process is told to; then they go on elsewhere."""
 KEEP_FAILED_HOURS = 7 * 24

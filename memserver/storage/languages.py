@@ -13,8 +13,7 @@ from memserver.storage.jobs import Job
 from memserver.storage.rows import fetch_all, fetch_values
 
 JOB = "lex_again"
-AT_ONCE = 500
-"""Passages that are lexed again in one transaction."""
+AT_ONCE = 500  # passages that are lexed again in one transaction
 MOST_LANGUAGES = 8
 """Languages of a collection beside english; passages in others are lexed as SIMPLE. A query is lexed in each."""
 SIMPLE = "simple"

@@ -19,8 +19,7 @@ JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
 PRIORITY = -10
 AGENTS_AT_ONCE = 50
-DETECTED_BY = 1_000
-"""Characters of a message that its language is detected by."""
+DETECTED_BY = 1_000  # characters of a message that its language is detected by
 
 
 @dataclass(slots=True)

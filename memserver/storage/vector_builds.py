@@ -25,10 +25,8 @@ State = Literal["filling", "indexing", "catching_up"]
 DROP_JOB = "drop_retired_vectors"
 GRACE = timedelta(minutes=1)
 """How long vectors that no longer serve are kept for searches that began before."""
-SAMPLE = 20_000
-"""Passages whose words are counted, of a collection that has more."""
-LEAST_COUNTED = 10
-"""Passages of the sample that a word must be in to be called common."""
+SAMPLE = 20_000  # passages whose words are counted, of a collection that has more
+LEAST_COUNTED = 10  # passages of the sample that a word must be in to be called common
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from memserver.text import clean
 
 Kind = Literal["text", "markdown", "html", "pdf", "docx", "jsonl"]
 
-LONGEST_TEXT = 20_000_000
-"""Characters of one document's text: about 10,000 pages."""
+LONGEST_TEXT = 20_000_000  # characters of one document's text: about 10,000 pages
 MOST_SECTIONS = 200_000
 SHORTEST_SENTENCE = 32
 """Characters; shorter ones count with the next one, so that their number is bounded."""
