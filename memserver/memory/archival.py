@@ -227,11 +227,11 @@ class ArchivalStorage:
 async def _find(
     tx: Transaction,
     searched: Sequence[Collection],
-    asked: tuple[ArchivalQuery, SearchMode],
+    request: tuple[ArchivalQuery, SearchMode],
     vectors: Mapping[str, Vector],
     page: Page,
 ) -> ArchivalPage:
-    query, mode = asked
+    query, mode = request
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
         return ArchivalPage((), total, page, mode, query.text)

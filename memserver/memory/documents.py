@@ -232,7 +232,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
 
 
 async def queue(tx: Transaction, document: Document) -> None:
-    """Have a document worked on, once, however often this is asked for."""
+    """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
 

@@ -177,7 +177,7 @@ def _hits(text: str, query: Query) -> tuple[list[Hit], dict[int, float]]:
     """Where a query stands in a text, in order, and what each of its terms weighs.
 
     The phrase itself, where it is there: its first places are terms of their own, each less than the one
-    before. Else its words, and pairs of characters: rare and long ones tell most.
+    before. Else its words, and pairs of characters: rare and long ones weigh most.
     """
     if not query.phrase:
         return [], {}

@@ -37,7 +37,7 @@ _GRAM = re.compile(f"[{_BLANKLESS}]")
 
 
 class _Pieces(dict[str, str]):
-    """Each piece's folded form, made when it is first asked for."""
+    """Each piece's folded form, made when it is first needed."""
 
     def __missing__(self, piece: str) -> str:
         form: Literal["NFKC", "NFKD"] = (

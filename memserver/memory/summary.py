@@ -70,7 +70,7 @@ class Summarizer:
         try:
             window = await self._model.context_window()
         except ModelError as error:
-            failure: str | None = _told(error)
+            failure: str | None = _describe(error)
             text = await self._extract(old, lines, limit)
         else:
             limit = max(LEAST_SUMMARY_TOKENS, min(limit, window // SUMMARISER_SHARE))
@@ -83,8 +83,8 @@ class Summarizer:
 
     async def _pieces(self, lines: Sequence[str], limit: int, window: int) -> list[list[str]]:
         """The transcript in pieces that each fit the summariser's window beside the old summary."""
-        asked = "".join(message.text for message in self._prompt("", [], limit))
-        [fixed] = await self._count([asked])
+        fixed_text = "".join(message.text for message in self._prompt("", [], limit))
+        [fixed] = await self._count([fixed_text])
         room = max(64, window - 2 * limit - fixed - PROMPT_SLACK)
         pieces: list[list[str]] = [[]]
         used = 0
@@ -119,7 +119,7 @@ class Summarizer:
             except ModelError as error:
                 if isinstance(error, ContextOverflow) and len(lines) > 1:
                     raise
-                failure = _told(error)
+                failure = _describe(error)
                 continue
             if written.text.strip():
                 return written.text.strip(), None
@@ -149,7 +149,7 @@ class Summarizer:
         return await shorten(text, counted, int(limit / self._scale), self._model)
 
 
-def _told(error: ModelError) -> str:
+def _describe(error: ModelError) -> str:
     return f"{error.code}: {error.message}"
 
 

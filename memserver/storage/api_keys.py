@@ -79,7 +79,7 @@ class Tenant:
 
 
 def new_secret() -> str:
-    """A fresh secret: a prefix, 256 random bits, and a checksum that tells a mistyped one from a wrong one."""
+    """A fresh secret: a prefix, 256 random bits, and a checksum that distinguishes a mistyped one from a wrong one."""
     body = _base62(int.from_bytes(secrets.token_bytes(32)), _RANDOM_CHARACTERS)
     return f"{PREFIX}{body}{_checksum(body)}"
 

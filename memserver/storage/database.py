@@ -282,7 +282,7 @@ _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=Non
 
 
 class LazyTransaction(AsyncExitStack):
-    """A tenant's transaction that begins when it is first asked for.
+    """A tenant's transaction that begins when it is first needed.
 
     So a tool that takes its time before it touches the database holds no connection meanwhile.
     """

@@ -207,7 +207,7 @@ async def note_error(
 async def cancel(tx: Transaction, document_id: UUID) -> Document:
     """Stop the work on a document; the passages that are stored stay. Raises Conflict: no work is left."""
     if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
-        raise Conflict("The document is not being taken in any more.")
+        raise Conflict("The document is not being ingested any more.")
     return await _set_state(tx, document_id, "cancelled")
 
 
@@ -215,7 +215,7 @@ async def resume(tx: Transaction, document_id: UUID) -> Document:
     """Continue a failed or cancelled document where it stood. Raises Conflict: it is done."""
     document = await lock(tx, document_id)
     if document.state == "done":
-        raise Conflict("The document is taken in.")
+        raise Conflict("The document is ingested.")
     return document if document.state == "running" else await _set_state(tx, document_id, "waiting")
 
 

@@ -53,7 +53,7 @@ def classify(error: psycopg.Error) -> MemserverError | None:
         return _passing(BUSY, error)
     state = error.sqlstate
     if state is None:
-        # The connection broke, or what came over it was no answer to what was asked, as from a pooler that lost its own.
+        # The connection broke, or what came over it was no answer to the query, as from a pooler that lost its own.
         lost = isinstance(error, psycopg.OperationalError | psycopg.InternalError)
         return _passing(AWAY, error) if lost else None
     if state == "0A000" and _OLD_PLAN not in str(error):

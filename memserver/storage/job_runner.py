@@ -36,7 +36,7 @@ QUEUE = "memserver"
 MOST_ATTEMPTS = 8
 LONGEST_PAUSE = 600  # seconds; with the pauses before it, an outage of half an hour fails no job
 GRACE_SECONDS = 2.0
-"""What running jobs get to end by themselves when the process is told to; then they go on elsewhere."""
+"""What running jobs get to end by themselves when the process is to stop; then they continue elsewhere."""
 KEEP_FAILED_HOURS = 7 * 24
 HOURLY = "7 * * * *"
 

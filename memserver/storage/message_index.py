@@ -80,8 +80,8 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
 
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
-    asked = {"limit": limit, "characters": DETECTED_BY}
-    cursor = await tx.execute(_WITHOUT_WORDS.encode(), asked)
+    parameters = {"limit": limit, "characters": DETECTED_BY}
+    cursor = await tx.execute(_WITHOUT_WORDS.encode(), parameters)
     return grouped(await cursor.fetchall(), limit)
 
 

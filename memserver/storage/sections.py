@@ -31,7 +31,7 @@ class Editor:
     """Who makes an edit."""
 
     actor: Actor  # by which way it comes
-    # Whose tool it is, or through which agent the API was asked; None is no agent's
+    # Whose tool it is, or through which agent the API was called; None is no agent's
     agent_id: UUID | None = None
     position: int | None = None  # of the tool's call in the agent's history
 

@@ -155,7 +155,7 @@ def _text_kind(text: str, claimed: Kind | None) -> Kind:
 
 
 def _is_html(text: str) -> bool:
-    """Whether a page begins here, behind comments."""
+    """Whether a page begins here, after comments."""
     at = 0
     while opened := _COMMENT.match(text, at):
         end = text.find(">" if opened[1] == "<?xml" else "-->", opened.end())
