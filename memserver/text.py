@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,14 @@ _LARGEST = int(sys.float_info.max)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _PIECE = 100_000  # characters that are cleaned at once: no other thread runs meanwhile
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of a text, in characters; `end` is after its last one."""
+
+    start: int
+    end: int
 
 
 def clean(text: str) -> str:

@@ -8,17 +8,18 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.chunking import Span, cut_long, embed_whole
-from memserver.memory.fusion import Order, fuse
+from memserver.memory.chunking import cut_long, embed_whole
+from memserver.memory.fusion import fuse
 from memserver.memory.language import detect_aside
 from memserver.memory.paging import Page, header
 from memserver.memory.results import Reader, describe, passage_label, passage_result
-from memserver.messages import FoundPassage, Passage
+from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.passage_search import EVERYTHING, PassageFilter
+from memserver.storage.passage_search import EVERYTHING, PassageFilter, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
+from memserver.text import Span
 
 MOST_REACHABLE = 200  # results of a search that can be paged; each retriever finds as many at most
 MOST_COUNTED = 10_000  # passages of a filter that are counted
@@ -236,15 +237,15 @@ async def _find(
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
         return ArchivalPage((), total, page, mode, query.text)
     depth = min(page.offset + page.size, MOST_REACHABLE) if mode == "vector" else MOST_REACHABLE
-    orders = []
+    orders: list[tuple[Retriever, Sequence[Ranked]]] = []
     for model, vector in vectors.items():
         theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
         if theirs:
             nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
-            orders.append(Order("vector", nearest))
+            orders.append(("vector", nearest))
     if mode != "vector":
         words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
-        orders.append(Order("text", words))
+        orders.append(("text", words))
     fused = fuse(orders)[:MOST_REACHABLE]
     if mode == "text":
         total = len(fused)

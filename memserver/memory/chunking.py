@@ -18,18 +18,11 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.text import LONGEST
 from memserver.errors import EmbeddingRejected
 from memserver.memory.parsing.sentences import sentences
+from memserver.text import Span
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
 _MOST_ACCENTS = 32  # on one letter, that a cut goes back over
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """A stretch of a text, in characters; `end` is after its last one."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.memory.chunking import Chunker, Span, embed_each
+from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
@@ -33,7 +33,7 @@ from memserver.storage.documents import Document, NewDocument, Text
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
-from memserver.text import clean_json
+from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
 BATCH = 128  # chunks that are embedded, and stored in one transaction
