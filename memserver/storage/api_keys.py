@@ -20,11 +20,11 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.rows import (
     PageQuery,
+    Table,
     fetch_all,
     fetch_one,
     fetch_optional,
     fetch_value,
-    paginate,
 )
 
 DEFAULT_TENANT = "default"
@@ -108,16 +108,6 @@ async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str
         raise no_tenant(tenant) from error
 
 
-async def get(tx: Transaction, key_id: UUID) -> ApiKey:
-    query = f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s"
-    return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
-
-
-async def list_page(tx: Transaction, page: PageQuery) -> list[ApiKey]:
-    query = f"SELECT {_COLUMNS} FROM api_keys WHERE true"
-    return await paginate(tx, ApiKey, page, query, {}, by="id")
-
-
 async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
     """Revoke a key for good; one that is revoked stays so, with its first time."""
     query = f"""UPDATE api_keys SET revoked_at = coalesce(revoked_at, now())
@@ -169,6 +159,10 @@ def no_tenant(tenant: str) -> NotFound:
 
 def no_key(key_id: UUID) -> NotFound:
     return NotFound(f"There is no key {key_id}.", hint="GET /v1/keys lists yours.")
+
+
+_TABLE = Table(ApiKey, "api_keys", _COLUMNS, no_key)
+get, list_page = _TABLE.get, _TABLE.list_page
 
 
 def _base62(number: int, length: int) -> str:

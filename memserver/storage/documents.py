@@ -20,6 +20,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import nth_id
 from memserver.storage.rows import (
     PageQuery,
+    Table,
     fetch_one,
     fetch_optional,
     fetch_value,
@@ -81,6 +82,17 @@ _COLUMNS = ", ".join(_NAMES)
 _OF_D = ", ".join(f"d.{name}" for name in _NAMES)
 
 
+def _no_document(document_id: UUID) -> NotFound:
+    return NotFound(
+        f"There is no document {document_id}.",
+        hint="GET /v1/agents/{agent}/documents and /v1/collections/{collection}/documents list them.",
+    )
+
+
+_TABLE = Table(Document, "documents", _COLUMNS, _no_document)
+get = _TABLE.get
+
+
 async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
     return await fetch_one(
         tx,
@@ -114,16 +126,10 @@ async def find_by_content(tx: Transaction, collection_id: UUID, sha256: bytes) -
     return await fetch_optional(tx, Document, query, [collection_id, sha256])
 
 
-async def get(tx: Transaction, document_id: UUID) -> Document:
-    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s"
-    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
-
-
 async def lock(tx: Transaction, document_id: UUID) -> Document:
     """Fetch one document for a change, its collection's row held too. Raises NotFound."""
     await collections.lock(tx, (await get(tx, document_id)).collection_id)
-    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s FOR NO KEY UPDATE"
-    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
+    return await _TABLE.lock(tx, document_id)
 
 
 async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[Document]:
@@ -233,10 +239,3 @@ async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Docume
                 WHERE id = %(document)s RETURNING {_COLUMNS}"""
     parameters = {"document": document_id, "state": state}
     return await fetch_one(tx, Document, query, parameters, _no_document(document_id))
-
-
-def _no_document(document_id: UUID) -> NotFound:
-    return NotFound(
-        f"There is no document {document_id}.",
-        hint="GET /v1/agents/{agent}/documents and /v1/collections/{collection}/documents list them.",
-    )

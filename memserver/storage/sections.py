@@ -140,10 +140,8 @@ async def write(
            )
            SELECT version, updated_at FROM edited""",
         {
+            **asdict(new),
             "id": stored.id,
-            "text": new.text,
-            "limit": new.limit,
-            "description": new.description,
             "another": int(new.text != stored.section.text),
             "restores": restores,
             **asdict(editor),
@@ -170,10 +168,8 @@ async def insert(
         {
             "id": made,
             "tenant": tenant,
+            **asdict(section),
             "name": section.name if by_itself else None,
-            "text": section.text,
-            "limit": section.limit,
-            "description": section.description,
             **asdict(editor),
         },
     )
