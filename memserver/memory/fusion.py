@@ -40,7 +40,7 @@ def fuse(orders: Sequence[tuple[Retriever, Sequence[Ranked]]]) -> list[Fused]:
     return [Fused(ranked[id_], scores[id_], tuple(sources[id_])) for id_ in best]
 
 
-def fused_order(orders: Sequence[Sequence[int]]) -> list[int]:
+def fuse_orders(orders: Sequence[Sequence[int]]) -> list[int]:
     """What several orders hold, best first, each once."""
     scores = _sum_gains(orders)
     return sorted(scores, key=lambda key: -scores[key])

@@ -82,10 +82,10 @@ async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
     parameters = {"limit": limit, "characters": DETECTED_BY}
     cursor = await tx.execute(_WITHOUT_WORDS.encode(), parameters)
-    return grouped(await cursor.fetchall(), limit)
+    return group_pending(await cursor.fetchall(), limit)
 
 
-def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
+def group_pending(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
     """Rows of PENDING by agent: those whose next messages are all there; at least one agent, if there are rows."""
     found: dict[object, Pending] = {}
     for row in rows:
