@@ -42,8 +42,6 @@ _Part = tuple[_Request, Sequence[str]]
 
 
 class BatchingEmbedder(Embedder):
-    """Embeds through another embedder, one batch at a time."""
-
     def __init__(self, inner: Embedder, *, batch_size: int = 0) -> None:
         """Make it.
 
@@ -108,7 +106,6 @@ class BatchingEmbedder(Embedder):
 
     @override
     async def aclose(self) -> None:
-        """Refuse what still waits, and close the inner embedder."""
         self._closed = True
         if self._worker is not None:
             self._worker.cancel()

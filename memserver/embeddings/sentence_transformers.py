@@ -25,8 +25,6 @@ State = Literal["idle", "loading", "ready", "failed"]
 
 
 class SentenceTransformersEmbedder(Embedder):
-    """Embeds with a sentence-transformers model from a folder."""
-
     def __init__(
         self,
         path: Path | None = None,
@@ -58,7 +56,6 @@ class SentenceTransformersEmbedder(Embedder):
 
     @property
     def state(self) -> State:
-        """Where the loading of the model stands."""
         if self._loading is None:
             return "idle"
         if not self._loading.done():

@@ -14,5 +14,4 @@ def embeddable(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """The text without NUL and lone surrogates."""
     return _UNREADABLE.sub("\ufffd", text)

@@ -14,8 +14,6 @@ logger = logging.getLogger(__name__)
 
 
 class TokenizerFile:
-    """A tokenizer.json, or the folder with one; read at the first count."""
-
     def __init__(self, path: Path) -> None:
         self._path = path / "tokenizer.json" if path.is_dir() else path
         self._tokenizer: Tokenizer | None = None

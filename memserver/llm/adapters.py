@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
-from memserver.llm.cards import parent_of, window_of
+from memserver.llm.model_info import parent_of, window_of
 from memserver.messages import JsonObject
 from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.openai_http.errors import StatusError
@@ -53,8 +53,6 @@ class AdapterFolder:
 
 
 class Adapters:
-    """The models and adapters of one endpoint."""
-
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = EndpointClient(replace(endpoint, max_retries=0))
 
@@ -105,7 +103,6 @@ class Adapters:
         await self._ask("unload", {"lora_name": name})
 
     async def aclose(self) -> None:
-        """Give back connections."""
         await self._client.aclose()
 
     async def _ask(self, what: Literal["load", "unload"], body: JsonObject) -> None:

@@ -303,7 +303,6 @@ _STANDARD = frozenset(
 
 
 def _extras(request: Request) -> set[str]:
-    """The names of fields in messages and calls that are not OpenAI's."""
     messages = request.draft.messages
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     return {name for each in (*messages, *calls) for name in each} - _STANDARD

@@ -25,7 +25,7 @@ _Queue = OrderedDict[asyncio.Future[None], None]
 _Answer = TypeVar("_Answer")
 
 
-class FairSlots:
+class FairSemaphore:
     """A number of slots, given to those who wait in turn among their keys.
 
     Taking and giving cost the same however many wait, and a slot that is given back wakes one waiter.
@@ -38,17 +38,14 @@ class FairSlots:
 
     @property
     def free(self) -> int:
-        """Slots that nobody has."""
         return self._free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
     async def one(self, key: str) -> AsyncIterator[None]:
-        """A slot while the block runs."""
         await self._take(key)
         try:
             yield
@@ -92,8 +89,6 @@ class FairSlots:
 
 
 class Readiness(Protocol):
-    """Whether an endpoint is there to be asked; this one takes it to be."""
-
     async def wait(self) -> None:
         """Wait until it is. Raises ModelUnavailable if it never will be."""
         return
@@ -103,15 +98,12 @@ class Readiness(Protocol):
         return False
 
     def loading(self) -> str:
-        """What it does before it can answer, for people; empty where it is not loading."""
         return ""
 
     def explain(self, error: ModelUnavailable) -> ModelUnavailable:
-        """The same error, or a better one that says why there was no answer."""
         return error
 
     async def aclose(self) -> None:
-        """Give back connections."""
         return
 
 
@@ -120,30 +112,26 @@ class AlwaysReady(Readiness):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """What stands before one endpoint, whichever of its models is asked."""
-
-    slots: FairSlots
+class SharedEndpoint:
+    slots: FairSemaphore
     circuit: Circuit
     readiness: Readiness = field(default_factory=AlwaysReady)
 
 
-class Admitted(ChatModel):
+class QueuedModel(ChatModel):
     """A model as one tenant has it: its answers are waited for in the tenant's turn.
 
     Counting tokens, and what the model is, are asked without a slot: they generate nothing.
     """
 
-    def __init__(self, inner: ChatModel, gate: Gate, tenant: str) -> None:
-        """Make a view of a model that others share, which outlives it."""
+    def __init__(self, inner: ChatModel, shared: SharedEndpoint, tenant: str) -> None:
         self._inner = inner
-        self._gate = gate
+        self._shared = shared
         self._tenant = tenant
 
     @property
     @override
     def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
-        """What the endpoint calls the model."""
         return self._inner.name
 
     @property
@@ -179,7 +167,7 @@ class Admitted(ChatModel):
 
     @override
     async def context_window(self) -> int:
-        await self._gate.readiness.wait()
+        await self._shared.readiness.wait()
         return await self._inner.context_window()
 
     @override
@@ -188,7 +176,6 @@ class Admitted(ChatModel):
 
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        """What these tools add to a prompt, as text, for counting."""
         return self._inner.tools_text(tools)
 
     @override
@@ -196,7 +183,7 @@ class Admitted(ChatModel):
         try:
             await self._inner.check()
         except ModelUnavailable as error:
-            raise self._gate.readiness.explain(error) from error
+            raise self._shared.readiness.explain(error) from error
 
     @override
     async def call_tool(
@@ -241,7 +228,7 @@ class Admitted(ChatModel):
                 on_text(text)
 
         sink = None if on_text is None else hear
-        readiness = self._gate.readiness
+        readiness = self._shared.readiness
         await readiness.wait()
         try:
             async with self._slot():
@@ -255,6 +242,6 @@ class Admitted(ChatModel):
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        self._gate.circuit.refuse_if_open()  # nobody queues for what would be refused
-        async with self._gate.slots.one(self._tenant):
+        self._shared.circuit.refuse_if_open()  # nobody queues for what would be refused
+        async with self._shared.slots.one(self._tenant):
             yield

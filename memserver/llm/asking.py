@@ -14,7 +14,7 @@ from memserver.llm.answers import raw_reply, usage_of
 from memserver.llm.base import TextSink
 from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
-from memserver.llm.modes import find_way, is_no_call
+from memserver.llm.modes import detect_mode, is_no_call
 from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
 from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
@@ -152,7 +152,7 @@ class Asking:
                     return raw
 
         try:
-            way = await find_way(put)
+            way = await detect_mode(put)
         except ModelError:
             if keeper.is_open:
                 raise

@@ -31,7 +31,7 @@ _CONTROL = re.compile(
 )
 
 
-def defused(text: str) -> str:
+def escape_control_tokens(text: str) -> str:
     """The text with a space in each look-alike: `<|im_end|>` becomes `< |im_end|>`.
 
     A space, since tokenizers may drop a character without width. `<|` and `|>` alone are left: they
@@ -40,29 +40,29 @@ def defused(text: str) -> str:
     return _CONTROL.sub(lambda found: f"{found[0]} ", text)
 
 
-def defused_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
-    """A JSON schema with all its texts defused, names of arguments and choices too; see `restored`.
+def escape_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+    """A JSON schema with all its texts escaped, names of arguments and choices too; see `restore_arguments`.
 
     A pattern with a look-alike in it is left out: with a space it would say something else.
     """
     if isinstance(value, str):
-        return defused(value)
+        return escape_control_tokens(value)
     if isinstance(value, list):
-        return [defused_schema(member) for member in value]
+        return [escape_schema(member) for member in value]
     if not isinstance(value, dict):
         return value
     kept = {
         key: _without_look_alikes(each) if key == "patternProperties" else each
         for key, each in value.items()
-        if not (key == "pattern" and isinstance(each, str) and defused(each) != each)
+        if not (key == "pattern" and isinstance(each, str) and escape_control_tokens(each) != each)
     }
-    return {defused(key): defused_schema(each) for key, each in kept.items()}
+    return {escape_control_tokens(key): escape_schema(each) for key, each in kept.items()}
 
 
-def restored(arguments: JsonObject, schema: str) -> JsonObject:
+def restore_arguments(arguments: JsonObject, schema: str) -> JsonObject:
     """A call's arguments with the names and choices as the schema, a JSON text, has them.
 
-    The model has read them defused, and writes them so.
+    The model has read them escaped, and writes them so.
     """
     originals = _originals(schema)
     return _renamed(arguments, originals) if originals else arguments
@@ -70,8 +70,11 @@ def restored(arguments: JsonObject, schema: str) -> JsonObject:
 
 @lru_cache(maxsize=1024)
 def _originals(schema: str) -> dict[str, str]:
-    """Of each text in a schema that is changed on the way to the model, what it was."""
-    return {seen: text for text in _texts(json.loads(schema)) if (seen := defused(text)) != text}
+    return {
+        seen: text
+        for text in _texts(json.loads(schema))
+        if (seen := escape_control_tokens(text)) != text
+    }
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
@@ -99,4 +102,4 @@ def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - an
 def _without_look_alikes(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if not isinstance(value, dict):
         return value
-    return {key: each for key, each in value.items() if defused(key) == key}
+    return {key: each for key, each in value.items() if escape_control_tokens(key) == key}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from memserver.errors import ModelError
-from memserver.llm.cards import base_of
 from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
+from memserver.llm.model_info import base_of
 from memserver.llm.patience import Clock, Patience
 from memserver.llm.tokens import Remembered, TokenCounter, TokenizerFile
 from memserver.openai_http.circuit import Circuit
@@ -50,7 +50,6 @@ class Counters:
         self._by_base: dict[str, TokenCounter] = {}
 
     def of(self, name: str | None) -> TokenCounter:
-        """The counter of a model; None is the default one. It is closed with this object."""
         return _OfModel(self, self._first, name if name != self._default else None)
 
     async def find(self, name: str) -> TokenCounter | None:
@@ -68,7 +67,6 @@ class Counters:
         return self._first if base == base_of(default, cards) else self._of_base(base)
 
     async def aclose(self) -> None:
-        """Close every counter."""
         await self._client.aclose()
         for counter in (self._first, *self._by_base.values()):
             await counter.aclose()

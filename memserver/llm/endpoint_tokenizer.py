@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing_extensions import override
 
 from memserver.errors import ModelError, ModelTimeout, ModelUnavailable
-from memserver.llm.lossless import clean_text
+from memserver.llm.coercion import clean_text
 from memserver.llm.patience import Clock, Patience
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter
 from memserver.llm.wire import joined
@@ -128,7 +128,6 @@ class EndpointTokenizer(TokenCounter):
         raise problem
 
     async def _counts(self, form: _Form, texts: list[str]) -> list[int]:
-        """The counts; where one fails the others are given up."""
         asked = [asyncio.create_task(self._ask(form, text)) for text in texts]
         try:
             return [await task for task in asked]

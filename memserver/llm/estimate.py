@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
 
-from memserver.llm.lossless import clean_text
+from memserver.llm.coercion import clean_text
 
 PIECE = 20_000
 """Characters that are looked at in one go: no other thread runs meanwhile."""

@@ -26,7 +26,6 @@ def forgiven(
     arguments: JsonObject,
     validator: Any,  # noqa: ANN401 - a class that is made
 ) -> Iterator[tuple[str, Any]]:
-    """The arguments that count."""
     properties = spec.parameters.get("properties", {})
     forgiving = spec.forgiving or spec.name == SPOKEN
     for name, value in arguments.items():

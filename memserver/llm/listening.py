@@ -28,18 +28,12 @@ class Reader(Protocol):
 
     names: Sequence[str]
 
-    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
-        """What of the message an event brought."""
-        ...
+    def text(self, reply: StreamedReply, content: str, arguments: str) -> str: ...
 
-    def end(self) -> str:
-        """What is known to be the message's only at the end."""
-        ...
+    def end(self) -> str: ...
 
 
 class CallReader(Reader):
-    """Reads the message out of a call, in the way in which it was asked for."""
-
     def __init__(self, mode: ToolCallMode, tools: Sequence[ToolSpec], *, holds: bool) -> None:
         """Make it. `holds`: the model has thought without opening its thoughts."""
         self.names = tuple(tool.name for tool in tools)
@@ -66,8 +60,6 @@ class CallReader(Reader):
 
 
 class PlainReader(Reader):
-    """Reads a message that is the reply itself."""
-
     def __init__(self, *, holds: bool = False) -> None:
         self.names = ()
         self._text = PlainText(holds=holds)

@@ -15,7 +15,7 @@ from memserver.errors import (
     ModelUnavailable,
     ProtocolViolation,
 )
-from memserver.llm.lossless import read_json
+from memserver.llm.coercion import read_json
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.messages import PromptMessage, ToolSpec
@@ -67,7 +67,7 @@ def is_no_call(error: ModelError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DetectedMode:
     """The way that was found.
 
     Attributes:
@@ -81,7 +81,7 @@ class Way:
     is_sure: bool = True
 
 
-async def find_way(ask: Ask) -> Way:
+async def detect_mode(ask: Ask) -> DetectedMode:
     """Find the best way that an endpoint takes, by a few small requests.
 
     Raises:
@@ -102,16 +102,14 @@ async def find_way(ask: Ask) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class _Against:
-    """What speaks against a way."""
-
     words: str
     is_sure: bool
     was_refused: bool = False
 
 
-def _way(mode: ToolCallMode, against: list[_Against]) -> Way:
+def _way(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
     why = "; ".join(each.words for each in against)
-    return Way(mode, why, all(each.is_sure for each in against))
+    return DetectedMode(mode, why, all(each.is_sure for each in against))
 
 
 async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:

@@ -24,13 +24,13 @@ from memserver.errors import (
 from memserver.llm.asking import Asking
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.listening import CallReader, PlainReader
 from memserver.llm.model_facts import ModelFacts
 from memserver.llm.profile import ProfileReport, ToolCallMode, overridden, profile_of
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.provider_fields import provider_fields
-from memserver.llm.reasoning import separated
+from memserver.llm.reasoning import separate
 from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import Estimated, TokenCounter
@@ -120,7 +120,6 @@ class OpenAICompatible(ChatModel):
     @property
     @override
     def name(self) -> str:  # type: ignore[override] # the endpoint may say it later
-        """What the endpoint calls the model."""
         return self._facts.name
 
     @property
@@ -157,7 +156,7 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._counter.count([defused(text) for text in texts])
+        return await self._counter.count([escape_control_tokens(text) for text in texts])
 
     @override
     async def check(self) -> None:
@@ -263,11 +262,10 @@ class OpenAICompatible(ChatModel):
 
     def _note_thinking(self, raw: RawReply) -> None:
         """From a thought on that nothing opened, text is held back until the next one has ended."""
-        self._thinks_unopened = self._thinks_unopened or separated(raw.content, calls=True).unopened
+        self._thinks_unopened = self._thinks_unopened or separate(raw.content, calls=True).unopened
 
     @asynccontextmanager
     async def _explaining(self) -> AsyncIterator[None]:
-        """Say of a model that is not there which ones are; what was known of it is forgotten."""
         try:
             yield
         except ContextOverflow as error:

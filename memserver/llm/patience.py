@@ -21,19 +21,15 @@ class Patience:
 
     @property
     def over(self) -> bool:
-        """Whether it may be tried now."""
         return self._clock() >= self._next
 
     @property
     def failing(self) -> bool:
-        """Whether the latest try failed."""
         return self._pause > 0
 
     def failed(self, seconds: float = 0.0) -> None:
-        """A try failed, and took so long."""
         self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
         self._next = self._clock() + max(self._pause, WORTH * seconds)
 
     def succeeded(self) -> None:
-        """A try succeeded."""
         self._pause = 0.0

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from memserver.llm.control_tokens import defused, defused_schema
+from memserver.llm.control_tokens import escape_control_tokens, escape_schema
 from memserver.messages import ToolSpec
 
 _write = json.JSONEncoder(separators=(",", ":")).encode
@@ -24,11 +24,11 @@ def _written(tools: tuple[tuple[str, str, str], ...]) -> str:
     functions = [
         {
             "name": name,
-            "description": defused(description),
+            "description": escape_control_tokens(description),
             "parameters": {
                 "type": "object",
                 "properties": {},
-                **defused_schema(json.loads(schema)),
+                **escape_schema(json.loads(schema)),
             },
         }
         for name, description, schema in tools

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from memserver.errors import ModelError
 from memserver.llm.adjusting import adjusted, words_of
-from memserver.llm.modes import IN_WORDS, Way
+from memserver.llm.modes import IN_WORDS, DetectedMode
 from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
 from memserver.llm.requests import Request
 
@@ -26,16 +26,12 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a keeper knew at some time."""
-
     profile: EndpointProfile
     changes: dict[str, Change]
     again_at: float
 
 
 class ProfileKeeper:
-    """The profile of one model, as far as it is known."""
-
     def __init__(
         self, given: EndpointProfile, fixed: frozenset[str], clock: Clock = time.monotonic
     ) -> None:
@@ -63,11 +59,9 @@ class ProfileKeeper:
 
     @property
     def is_due(self) -> bool:
-        """Whether the endpoint is to be asked which mode it takes."""
         return self._again_at != _NEVER and self._clock() >= self._again_at
 
     def report(self) -> ProfileReport:
-        """What is known, for people."""
         return ProfileReport(self.profile, self.is_open, tuple(self._changes.values()))
 
     def adjust(self, used: EndpointProfile, error: ModelError, request: Request) -> bool:
@@ -90,7 +84,6 @@ class ProfileKeeper:
         return True
 
     def known(self) -> "Known":
-        """What is known now."""
         return Known(self.profile, dict(self._changes), self._again_at)
 
     def take_back(self, known: "Known", used: EndpointProfile, error: ModelError) -> None:
@@ -110,8 +103,7 @@ class ProfileKeeper:
         """What a probe begins with: as given, but for what a probe can't show."""
         return kept(self._given, self.profile, OF_MESSAGES - self.fixed)
 
-    def found(self, way: Way, profile: EndpointProfile, changes: list[Change]) -> None:
-        """Take what a probe found."""
+    def found(self, way: DetectedMode, profile: EndpointProfile, changes: list[Change]) -> None:
         first = self.is_open
         self.is_open = False
         self.profile = replace(profile, mode=way.mode)
@@ -139,7 +131,6 @@ class ProfileKeeper:
         self._again_at = self._clock() + _SOON
 
     def worked(self) -> None:
-        """A reply was a valid call."""
         self._violations = 0
 
     def violated(self) -> None:
@@ -149,7 +140,6 @@ class ProfileKeeper:
             self._again_at = min(self._again_at, max(self._clock(), self._probed_at + _SOON))
 
     def forget(self) -> None:
-        """The model is not there: what comes back under its name may be another one."""
         self.profile = self._given
         self._changes = {}
         self._violations, self._pause = 0, _SOON

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memserver.llm.control_tokens import defused
-from memserver.llm.lossless import clean
+from memserver.llm.coercion import clean
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.reply_parser import RawReply
 from memserver.messages import JsonObject, ProviderFields
 
@@ -80,25 +80,24 @@ def with_message_fields(message: JsonObject, fields: ProviderFields) -> JsonObje
 
 
 def with_call_fields(call: JsonObject, fields: ProviderFields) -> JsonObject:
-    """A message's call as it goes back."""
     inside = fields.call.get("function")
     more = _sent(inside, OF_FUNCTIONS) if isinstance(inside, Mapping) else {}
     return {**call, "function": {**call["function"], **more}, **_sent(fields.call, OF_CALLS)}
 
 
 def _sent(fields: Mapping[str, Any], standard: frozenset[str]) -> JsonObject:
-    return {key: _defused(value) for key, value in fields.items() if key not in standard}
+    return {key: _escape(value) for key, value in fields.items() if key not in standard}
 
 
-def _defused(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _escape(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """What could be rendered as text is made harmless; what is signed has to stay as it is."""
     if isinstance(value, str):
-        return defused(value)
+        return escape_control_tokens(value)
     if isinstance(value, list):
-        return [_defused(each) for each in value]
+        return [_escape(each) for each in value]
     if not isinstance(value, dict) or value.get("signature"):
         return value
-    return {key: _defused(each) for key, each in value.items()}
+    return {key: _escape(each) for key, each in value.items()}
 
 
 def _renamed(value: Any, ids: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from memserver.llm.lossless import read_json_at
+from memserver.llm.coercion import read_json_at
 
 Kind = Literal["said", "thought", "unopened"]
 """unopened: all that was said so far was a thought."""
@@ -73,8 +73,6 @@ _OBJECTS_TRIED = 16
 
 
 class _Markers:
-    """Some markers: where the next one stands, and where one may have begun."""
-
     def __init__(self, markers: Iterable[str]) -> None:
         known = sorted(markers)
         self._pattern = re.compile("|".join(map(re.escape, known)), re.IGNORECASE | re.ASCII)
@@ -83,7 +81,6 @@ class _Markers:
         self._longest = max(map(len, known)) - 1
 
     def find(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """The first marker."""
         return self._pattern.search(text, start)
 
     def begun(self, text: str, start: int = 0) -> int:
@@ -116,7 +113,7 @@ class Separated:
     unopened: bool = False
 
 
-def separated(content: str, *, calls: bool = False) -> Separated:
+def separate(content: str, *, calls: bool = False) -> Separated:
     """Take a whole content apart.
 
     Args:
@@ -138,7 +135,6 @@ def separated(content: str, *, calls: bool = False) -> Separated:
 
 
 def _pieces(separator: "Separator", content: str, *, calls: bool) -> Iterator[Piece]:
-    """All pieces; what is said in a JSON object is not looked into."""
     position = 0
     for start in islice(_OBJECT_START.finditer(content), _OBJECTS_TRIED if calls else 0):
         if start.start() < position:
@@ -183,21 +179,17 @@ class Separator:
 
     @property
     def is_saying(self) -> bool:
-        """Whether what comes next is said, whatever it is."""
         return not (self._opened or self._rest)
 
     def skip(self, text: str) -> Iterator[Piece]:
-        """Take a text as said without looking into it."""
         yield from self._plain(text)
         self._last = ""
 
     def feed(self, fragment: str) -> Iterator[Piece]:
-        """Read on, and give what this fragment brought."""
         self._rest += fragment
         yield from self._read(ends=False)
 
     def end(self) -> Iterator[Piece]:
-        """What is known only now that nothing follows."""
         yield from self._read(ends=True)
         if self._opened in _LEADING:
             held = "".join(self._held)
@@ -237,12 +229,10 @@ class Separator:
         self._rest, self._at = self._rest[self._at :], 0
 
     def _taken(self, end: int) -> str:
-        """The rest up to a place, which is read with it."""
         text, self._at = self._rest[self._at : end], end
         return text
 
     def _begins(self, *, ends: bool) -> bool:
-        """Look at the very beginning; returns whether it is known what that is."""
         begun = self._rest
         if not ends and any(opening.startswith(begun) for opening in (*_LEADING, _CALLS)):
             return False
@@ -254,7 +244,6 @@ class Separator:
         return True
 
     def _is_clear(self, found: re.Match[str]) -> bool:
-        """Whether it is known that a marker is quoted, or that it isn't."""
         return (
             found.end() < len(self._rest)
             or self._before(found) not in _QUOTES
@@ -269,7 +258,6 @@ class Separator:
         return self._rest[found.start() - 1] if found.start() > self._at else self._last
 
     def _plain(self, text: str) -> Iterator[Piece]:
-        """Text without a marker."""
         if not text:
             return
         self._last = text[-1]
@@ -284,7 +272,6 @@ class Separator:
             yield "thought", text
 
     def _marked(self, written: str) -> Iterator[Piece]:
-        """A marker in what is said."""
         marker = written.lower()
         if marker in _WRAPPERS and self._thought:
             self._wrapper = _WRAPPERS[marker]
@@ -303,7 +290,6 @@ class Separator:
             yield from self._plain(written)
 
     def _closed(self, marker: str) -> Iterator[Piece]:
-        """The marker that ends a thought, or a header."""
         opened, self._opened = self._opened, ""
         self._thought = self._any_thought = True
         if marker in _HEADS or marker == "assistantcommentary":
@@ -317,7 +303,6 @@ class Separator:
             yield "thought", self._header
 
     def _spoken_in(self, header: str) -> Iterator[Piece]:
-        """What a channel's header says of the text behind it."""
         recipient = _RECIPIENT.search(header)
         if recipient is not None and self._calls:
             self._in_call = True
@@ -334,14 +319,13 @@ class Held:
 
         Args:
             holds: whether the model thinks so; else all comes through.
-            calls: as for `separated`.
+            calls: as for `separate`.
         """
         self._parts: list[str] | None = [] if holds else None
         self._calls = calls
         self._newest = ""
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the content is no such thought."""
         if self._parts is None:
             return fragment
         self._parts.append(fragment)
@@ -352,10 +336,9 @@ class Held:
         return self.end()
 
     def end(self) -> str:
-        """All that is held, without the thought."""
         content, self._parts = "".join(self._parts or ()), None
         closing = _IN_THOUGHT[""].find(content)
         if closing is None:
             return content
-        thought = separated(content[: closing.end()], calls=self._calls)
+        thought = separate(content[: closing.end()], calls=self._calls)
         return content[closing.end() :] if thought.unopened else content

@@ -18,8 +18,8 @@ from typing import Any
 
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
-from memserver.llm.reasoning import separated
+from memserver.llm.coercion import clean, clean_text, read_json, read_json_at
+from memserver.llm.reasoning import separate
 from memserver.llm.tool_names import SPOKEN, resolve_name
 from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
@@ -45,8 +45,6 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A reply as the endpoint sent it."""
-
     content: str = ""
     calls: tuple[RawCall, ...] = ()
     reasoning: str = ""
@@ -58,7 +56,6 @@ class RawReply:
 
     @property
     def size(self) -> int:
-        """How many characters it has, about."""
         arguments = (call.arguments for call in self.calls)
         in_calls = sum(len(each) if isinstance(each, str) else 100_000 for each in arguments)
         return len(self.content) + len(self.reasoning) + in_calls
@@ -66,8 +63,6 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """The one call, and the prose that stood beside it; where there is none, the reasoning."""
-
     call: ToolCall
     text: str
 
@@ -79,7 +74,7 @@ def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
         reply: as the endpoint sent it: not every one takes a model's reasoning apart.
         calls: its content may hold calls as JSON text.
     """
-    parts = separated(reply.content, calls=calls)
+    parts = separate(reply.content, calls=calls)
     if parts.said == reply.content:
         return reply
     thoughts = filter(None, (reply.reasoning.strip(), parts.thought))
@@ -148,7 +143,6 @@ def parse_text(reply: RawReply) -> str:
 
 
 def _thought(prose: str, reply: RawReply) -> str:
-    """What the model wrote for itself beside a call."""
     prose = clean_text(prose).strip()
     return prose or clean_text(reply.reasoning[:_RAW_LIMIT]).strip()
 

@@ -61,12 +61,10 @@ class Request:
 
     @property
     def offers_tools(self) -> bool:
-        """Whether it has native tools."""
         return self.draft.prepared.startswith('"tools"')
 
     @property
     def has_schema(self) -> bool:
-        """Whether it holds the answer to a schema."""
         return self.draft.prepared.startswith('"response_format"')
 
 
@@ -85,7 +83,6 @@ class Requests:
     seed: int | None
 
     def told(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """The tools that the system message tells of."""
         in_schema = profile.mode == "json_schema" and not self.answers.list_tools
         return () if profile.mode == "tools" or in_schema else tools
 
@@ -96,7 +93,6 @@ class Requests:
         prompt: Sequence[PromptMessage],
         tools: Sequence[ToolSpec],
     ) -> Draft:
-        """For one call of a tool."""
         rules = _rules(model, profile)
         if profile.mode == "tools":
             messages = _filled(profile, native_messages(prompt, rules))
@@ -126,7 +122,6 @@ class Requests:
     def finished(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
     ) -> Request:
-        """The draft, with the fields of every request."""
         fields: JsonObject = {"model": model, **draft.fields}
         if profile.output_limit != "unset":
             fields[profile.output_limit] = max_tokens

@@ -20,8 +20,6 @@ _dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event says of a call."""
-
     index: int | None
     id: str
     name: str
@@ -30,7 +28,6 @@ class Piece:
 
     @classmethod
     def of(cls, call: Mapping[str, Any]) -> "Piece":
-        """Read it; what is of an unexpected type counts as absent."""
         function = call.get("function")
         said = function if isinstance(function, Mapping) else {}
         brought = said.get("arguments")
@@ -44,7 +41,6 @@ class Piece:
 
     @property
     def begins(self) -> bool:
-        """Whether arguments begin here, by their look."""
         return self.arguments.lstrip()[:1] in ("{", '"')
 
 
@@ -85,7 +81,6 @@ class StreamedCall:
         return name != self.name or (other_id and bool(piece.arguments.strip()))
 
     def add(self, piece: Piece) -> None:
-        """Take a piece of this call."""
         if self._extent.is_whole:
             self.next_name = (self.name and piece.name) or self.next_name
             self.next_id = piece.id if piece.id not in ("", self.id) and self.id else self.next_id
@@ -97,14 +92,12 @@ class StreamedCall:
             self._fields.append(piece.fields)
 
     def followed_by(self, piece: Piece) -> "StreamedCall":
-        """The call that a piece begins after this one."""
         if piece.index not in (None, self.index):
             return StreamedCall(piece.index, self.names)
         name = "" if piece.name else self.next_name
         return StreamedCall(self.index, self.names, name, "" if piece.id else self.next_id)
 
     def whole(self) -> RawCall:
-        """The call, when nothing follows."""
         return RawCall(self.name, "".join(self._arguments), self.id, joined(self._fields))
 
 

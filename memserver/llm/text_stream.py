@@ -8,7 +8,7 @@ What it yields, joined, is the text as the parser will give it, for any cut into
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from memserver.llm.lossless import clean_text
+from memserver.llm.coercion import clean_text
 from memserver.llm.reasoning import Held, Kind, Separator
 from memserver.llm.tool_names import is_spoken
 from memserver.messages import ToolSpec
@@ -43,7 +43,6 @@ class JsonStrings:
 
     @property
     def is_inside(self) -> bool:
-        """Whether an object is open."""
         return bool(self._keys)
 
     def feed(self, fragment: str) -> Iterator[Piece]:
@@ -140,7 +139,6 @@ class ArgumentText:
         self._done = False
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         if self._done:
             return ""
         texts = []
@@ -167,7 +165,6 @@ class PlainText:
         """What shows only by what follows: white space, and half of a surrogate pair."""
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         text = self._more(self._separator.feed(self._content.feed(fragment)))
         end = len(text.rstrip())
         if end == len(text) and text and "\ud800" <= text[-1] <= "\udbff":
@@ -177,7 +174,6 @@ class PlainText:
         return clean_text(text)
 
     def end(self) -> str:
-        """What of the text is known only now that nothing follows."""
         rest = [*self._separator.feed(self._content.end()), *self._separator.end()]
         return clean_text(self._more(rest).rstrip())
 
@@ -212,11 +208,9 @@ class CallText:
         self._done = False
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         return self._read(self._content.feed(fragment))
 
     def end(self) -> str:
-        """What of the text is known only now that nothing follows."""
         return self._read(self._content.end())
 
     def _read(self, content: str) -> str:

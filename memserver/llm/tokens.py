@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from typing_extensions import override
 
 from memserver.errors import SetupError
+from memserver.llm.coercion import clean_text
 from memserver.llm.estimate import estimate
-from memserver.llm.lossless import clean_text
 
 _TOKENIZER_HINT = (
     "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
@@ -33,13 +33,9 @@ class TokenCounter(Protocol):
         """Whether the latest counts are the model's own tokens, and no estimate."""
         return True
 
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text."""
-        ...
+    async def count(self, texts: Sequence[str]) -> list[int]: ...
 
-    async def aclose(self) -> None:
-        """Give back connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class Estimated(TokenCounter):
@@ -143,7 +139,6 @@ class Remembered(TokenCounter):
         return [found[key] for key in keys]
 
     def known(self, text: str) -> int | None:
-        """The count of a text that was counted lately; None for any other."""
         return self._known.get(_key(text))
 
     @override

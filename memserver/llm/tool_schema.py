@@ -19,9 +19,9 @@ from referencing.exceptions import Unresolvable
 from memserver.errors import InvalidInput, ProtocolViolation
 from memserver.llm.bounded_schema import check_bounds, check_is_schema
 from memserver.llm.bounded_validator import BoundedValidator
-from memserver.llm.control_tokens import defused, defused_schema, restored
+from memserver.llm.coercion import coerce
+from memserver.llm.control_tokens import escape_control_tokens, escape_schema, restore_arguments
 from memserver.llm.forgiving import forgiven, misfits
-from memserver.llm.lossless import coerced
 from memserver.messages import JsonObject, ToolSpec
 
 TOOLS_HEADING = (
@@ -54,7 +54,7 @@ def check_schema(spec: ToolSpec) -> None:
 def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     """Check a call's arguments and give them back as the tool will see them.
 
-    Lossless changes are made, to top-level arguments (`memserver.llm.lossless`), and where they don't fit
+    Lossless changes are made, to top-level arguments (`memserver.llm.coercion`), and where they don't fit
     then, what is of no use is left out (`memserver.llm.forgiving`).
 
     Raises:
@@ -62,13 +62,13 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         InvalidInput: the tool's own schema is broken.
     """
     text = _known_text(spec.parameters)
-    arguments = restored(arguments, text)
+    arguments = restore_arguments(arguments, text)
     validator = _validator(text, spec.name)
     properties = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
     try:
         fitted = {
-            name: coerced(value, properties.get(name, True))
+            name: coerce(value, properties.get(name, True))
             for name, value in arguments.items()
             if name in required or value is not None or not _is_left_out(validator, name)
         }
@@ -164,9 +164,8 @@ def _known_text(parameters: JsonObject) -> str:
 
 
 def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:
-    """As the model may read them."""
     return [
-        ToolSpec(name, defused(description), defused_schema(json.loads(text)))
+        ToolSpec(name, escape_control_tokens(description), escape_schema(json.loads(text)))
         for name, description, text in keys
     ]
 
@@ -216,7 +215,6 @@ def _validator(text: str, name: str) -> Any:  # noqa: ANN401 - a class that is m
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Say of a schema that can't be used whose it is."""
     try:
         yield
     except InvalidInput as error:
@@ -350,7 +348,6 @@ def _tell_choice(spec: ToolSpec, error: ValidationError) -> str:
 
 
 def _values(error: ValidationError) -> list[str]:
-    """What the failed keyword of the schema says, as a list."""
     said = error.validator_value
     return [str(value) for value in said] if isinstance(said, list) else [str(said)]
 

@@ -1,7 +1,7 @@
 """The wire form of prompts.
 
 Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
-in it is `defused`, whoever wrote it. A policy that is trained for JSON mode must be trained on
+in it is escaped, whoever wrote it. A policy that is trained for JSON mode must be trained on
 `json_messages`. Leaves sending to `openai_compatible`, the order of roles to `roles`, and what is read out
 of an answer to `answers`.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memserver.llm.call_ids import nine_characters
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.profile import Roles, SystemRole
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
 from memserver.llm.roles import alternating, system_folded
@@ -44,7 +44,6 @@ ANY = MessageRules()
 
 
 def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
-    """The prompt for native tool calling."""
     if rules.roles == "any":
         sent = [_native(each, rules, first=index == 0) for index, each in enumerate(prompt)]
     else:
@@ -76,7 +75,6 @@ def json_messages(
 
 
 def call_as_json(call: ToolCall) -> str:
-    """A call as JSON mode writes it."""
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
@@ -99,7 +97,7 @@ def _id_of(call: ToolCall | None) -> str | None:
 
 
 def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> JsonObject:
-    call, text = message.call, defused(message.text)
+    call, text = message.call, escape_control_tokens(message.text)
     if message.role == "tool" and call is not None:
         return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
     if message.role != "assistant":
@@ -108,7 +106,7 @@ def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> Json
     if call is None:
         plain = _plain(message, first=first)
         return plain if fields is None else with_message_fields(plain, fields)
-    function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
+    function = {"name": call.name, "arguments": escape_control_tokens(_dumps(dict(call.arguments)))}
     asked = {"id": nine_characters(call.id), "type": "function", "function": function}
     beside = text if rules.roles == "any" else ""  # Mistral has text or calls in a message
     if fields is None:
@@ -127,16 +125,19 @@ def _sent_back(message: PromptMessage, rules: MessageRules) -> ProviderFields | 
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
     call = message.call
     if message.role == "tool" and call is not None:
-        return {"role": "user", "content": f"{RESULT_MARK}{call.name}]\n{defused(message.text)}"}
+        return {
+            "role": "user",
+            "content": f"{RESULT_MARK}{call.name}]\n{escape_control_tokens(message.text)}",
+        }
     if message.role == "assistant" and call is not None:
-        return {"role": "assistant", "content": defused(call_as_json(call))}
+        return {"role": "assistant", "content": escape_control_tokens(call_as_json(call))}
     return _plain(message, first=first)
 
 
 def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
-        return {"role": "user", "content": f"{NOTICE_MARK}{defused(message.text)}"}
-    return {"role": message.role, "content": defused(message.text)}
+        return {"role": "user", "content": f"{NOTICE_MARK}{escape_control_tokens(message.text)}"}
+    return {"role": message.role, "content": escape_control_tokens(message.text)}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call

@@ -59,7 +59,6 @@ class Address:
     query: str = ""
 
     def of(self, path: str) -> str:
-        """The URL of a route, such as /chat/completions."""
         return f"{self.base}{path}{self.query}"
 
     def beside(self) -> "Address":

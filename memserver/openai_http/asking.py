@@ -10,7 +10,6 @@ asked_until: ContextVar[float | None] = ContextVar("asked_until", default=None)
 
 @contextmanager
 def asking_for(agent: str) -> Iterator[None]:
-    """What is asked of endpoints in this block is asked for this agent."""
     token = asked_for.set(agent)
     try:
         yield

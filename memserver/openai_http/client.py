@@ -131,8 +131,6 @@ _LIST = _Request("GET", "/models", retries_refusals=False)
 
 
 class EndpointClient:
-    """Speaks JSON with an endpoint over connections that it keeps."""
-
     def __init__(self, endpoint: Endpoint, circuit: Circuit | None = None) -> None:
         """Make it; nothing is asked yet.
 
@@ -180,11 +178,11 @@ class EndpointClient:
         except ModelError as error:
             status = _status_of(error)
             if status is None or status in {401, 408} or status >= 500:
-                if story := self._circuit.story():
+                if story := self._circuit.describe():
                     raise type(error)(f"{error.message} {story}", hint=error.hint) from error
                 raise
             cards = None
-        self._circuit.seen_up()
+        self._circuit.record_check()
         return cards
 
     async def post(self, path: str, body: bytes) -> JsonObject:
@@ -220,7 +218,7 @@ class EndpointClient:
                 response, first, more = await self._answer(request, limit, self._begun)
                 async with response, aclosing(more):
                     for event in first:
-                        attempt.answered()
+                        attempt.record_success()
                         yield event
                     async for events in more:
                         for event in events:
@@ -228,25 +226,23 @@ class EndpointClient:
                     await drain(response)
 
     async def aclose(self) -> None:
-        """Give back the connections; what is still asked fails."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
 
     @contextmanager
     def _attempt(self) -> Iterator[Attempt]:
-        """Ask the circuit, and tell it how the request ended."""
         attempt = self._circuit.begin()
         try:
             yield attempt
         except ModelError as error:
             if _is_outage(error, attempt):
-                attempt.failed(error)
+                attempt.record_failure(error)
             else:
-                attempt.answered()
+                attempt.record_success()
             raise
         else:
-            attempt.answered()
+            attempt.record_success()
         finally:
             attempt.end()
 
@@ -286,7 +282,6 @@ class EndpointClient:
             tried += 1
 
     async def _tried(self, request: _Request) -> aiohttp.ClientResponse:
-        """A success of which nothing but the head was read."""
         if self._closed:
             raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
         session = self._session or self._open_session()
@@ -355,7 +350,6 @@ class EndpointClient:
         return min(_FIRST_PAUSE * 2.0**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1)
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Make the session, in the loop that uses it."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._endpoint.connections, keepalive_timeout=_IDLE_SECONDS
@@ -390,5 +384,4 @@ def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
 
 
 def _status_of(error: ModelError) -> int | None:
-    """The status of the answer that an error stands for; None where there was none."""
     return getattr(error.__cause__, "status", None)

@@ -78,7 +78,6 @@ async def status_error(response: aiohttp.ClientResponse) -> StatusError:
 
 
 def raise_if_error(answer: JsonObject) -> None:
-    """Raise the error that came with 200, or instead of an event."""
     error = answer.get("error") or _error_of_choice(answer.get("choices"))
     if not error and (answer.get("object") == "error" or answer.get("type") == "error"):
         error = answer
@@ -96,7 +95,6 @@ def words_of(body: bytes) -> str:
 
 
 async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The body; None: it is longer, and was not read to its end."""
     parts, size = [], 0
     async for chunk in response.content.iter_any():
         size += len(chunk)

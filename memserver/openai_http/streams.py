@@ -87,7 +87,6 @@ async def read_stream(
 
 
 async def drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end, which is near, so that the connection can be used again."""
     with suppress(*FOREIGN):
         async with asyncio.timeout(_DRAIN_SECONDS):
             await read_at_most(response, _DRAINED)
@@ -117,7 +116,6 @@ class _Reader:
         """[DONE] came."""
 
     def feed(self, chunk: bytes, events: list[JsonObject]) -> None:
-        """Add what this piece completes to the events, as far as it is no error."""
         if self._has_events is None:
             chunk = chunk.lstrip(_MARKS)
             if not chunk:
@@ -169,7 +167,6 @@ class _Reader:
                     raise_if_error(event)
 
     def _take_whole(self, events: list[JsonObject]) -> None:
-        """An answer that came whole, or one with an object on each line."""
         body = bytes(self._body.strip(_MARKS))
         try:
             value = parsed(body, self._endpoint)

@@ -44,37 +44,23 @@ _REFUSED = "Say it in other words. What the endpoint filters is a setting at the
 
 
 class Asked(Protocol):
-    """What errors tell of an endpoint."""
+    @property
+    def title(self) -> str: ...
 
     @property
-    def title(self) -> str:
-        """What it is called."""
-        ...
+    def variables(self) -> str: ...
 
     @property
-    def variables(self) -> str:
-        """How the settings' names start that hints tell of."""
-        ...
+    def remedy(self) -> str: ...
 
     @property
-    def remedy(self) -> str:
-        """What to do when it fails, instead of hints that name settings; may be empty."""
-        ...
+    def timeout(self) -> float: ...
 
     @property
-    def timeout(self) -> float:
-        """Seconds for a whole answer."""
-        ...
+    def most_bytes(self) -> int: ...
 
     @property
-    def most_bytes(self) -> int:
-        """Of an answer."""
-        ...
-
-    @property
-    def most_values(self) -> int:
-        """In an answer."""
-        ...
+    def most_values(self) -> int: ...
 
 
 def translated(endpoint: Asked, error: Exception) -> ModelError:
@@ -97,7 +83,6 @@ def translated(endpoint: Asked, error: Exception) -> ModelError:
 
 
 def not_json(endpoint: Asked, body: bytes = b"", status: int = 200) -> ModelUnavailable:
-    """The error of an answer that is no JSON object, or not the one that was asked for."""
     said = f"It said: {words}" if (words := words_of(body)) else f"Its answer was empty ({status})."
     return ModelUnavailable(
         f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does. {said}",
@@ -106,7 +91,6 @@ def not_json(endpoint: Asked, body: bytes = b"", status: int = 200) -> ModelUnav
 
 
 def ended_early(endpoint: Asked) -> ModelUnavailable:
-    """The error of a stream that stopped before it said that it was whole."""
     return ModelUnavailable(
         f"The {endpoint.title} ended its stream early: what came is not the whole answer.",
         hint=endpoint.remedy or "The endpoint, or a proxy before it, cut it off; ask again.",
@@ -114,7 +98,6 @@ def ended_early(endpoint: Asked) -> ModelUnavailable:
 
 
 def too_large(endpoint: Asked) -> ModelAnswerTooLarge:
-    """The error of an answer that has more bytes or values than are read."""
     return ModelAnswerTooLarge(
         f"The {endpoint.title} answered more than is read: {endpoint.most_bytes} bytes or "
         f"{endpoint.most_values} values, or {STREAMED} times that in a stream.",

@@ -153,7 +153,6 @@ def window_in(text: str, *, limited: bool = False) -> int | None:
 
 
 def is_refused(text: str) -> bool:
-    """Whether a content filter refuses."""
     return _REFUSED.search(text) is not None
 
 
@@ -167,12 +166,10 @@ def is_exhausted(text: str, wait: float | None) -> bool:
 
 
 def is_unknown_model(text: str) -> bool:
-    """Whether there is no model of the name."""
     return _NO_MODEL.search(text) is not None
 
 
 def is_loading(text: str) -> bool:
-    """Whether the model is being loaded."""
     return _LOADING.search(text) is not None
 
 
@@ -182,10 +179,8 @@ def is_not_able(text: str) -> bool:
 
 
 def is_about_the_key(text: str) -> bool:
-    """Whether the key is no good."""
     return _BAD_KEY.search(text) is not None
 
 
 def status_in(words: str) -> int | None:
-    """The status of HTTP that a code in words stands for."""
     return next((status for code, status in _CODES if code.search(words)), None)

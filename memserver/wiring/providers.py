@@ -12,7 +12,13 @@ from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
 from memserver.embeddings.profile import Additions
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.errors import EmbedderUnfit, EmbeddingError, ModelUnavailable, SetupError
-from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
+from memserver.llm.admission import (
+    AlwaysReady,
+    FairSemaphore,
+    QueuedModel,
+    Readiness,
+    SharedEndpoint,
+)
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import OpenAICompatible
@@ -34,7 +40,7 @@ class Models(ModelSource):
         self._models: dict[str | None, ChatModel] = {}
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
-        self.gate = Gate(FairSlots(settings.llm_max_in_flight), circuit, readiness)
+        self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
         self._counters: Counters | None = None
 
     @override
@@ -42,20 +48,20 @@ class Models(ModelSource):
         """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        return Admitted(self._models[name], self.gate, tenant)
+        return QueuedModel(self._models[name], self.shared, tenant)
 
     @override
     async def wait_until_ready(self) -> None:
         with suppress(ModelUnavailable):
-            await self.gate.readiness.wait()
+            await self.shared.readiness.wait()
 
     @override
     def loading(self) -> str:
-        return self.gate.readiness.loading()
+        return self.shared.readiness.loading()
 
     async def aclose(self) -> None:
         """Close every client."""
-        await self.gate.readiness.aclose()
+        await self.shared.readiness.aclose()
         for model in self._models.values():
             await model.aclose()
         if self._counters is not None:
@@ -69,7 +75,7 @@ class Models(ModelSource):
                 endpoint,
                 default=settings.llm_model,
                 tokenizer=settings.llm_tokenizer,
-                circuit=self.gate.circuit,
+                circuit=self.shared.circuit,
             )
         return OpenAICompatible(
             endpoint,
@@ -82,7 +88,7 @@ class Models(ModelSource):
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
             seed=settings.llm_seed,
             profile=settings.llm_profile,
-            circuit=self.gate.circuit,
+            circuit=self.shared.circuit,
         )
 
 
@@ -145,7 +151,7 @@ def model_endpoint(settings: Settings) -> Endpoint:
         key.get_secret_value() if key else "",
         settings.llm_timeout,
         settings.llm_retries,
-        connections=0,  # the gate bounds them, and is fair
+        connections=0,  # the semaphore bounds them, and is fair
         told_agent=settings.llm_tell_agent,
     )
     endpoint.address()  # else the first turn would find it unusable

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from memserver.llm.admission import Admitted, FairSlots, Gate
+from memserver.llm.admission import FairSemaphore, QueuedModel, SharedEndpoint
 from memserver.llm.openai_compatible import Mode, OpenAICompatible
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
@@ -49,11 +49,13 @@ class TestScripted(ModelContract):
         return scripted
 
 
-class TestAdmitted(ModelContract):
+class TestQueuedModel(ModelContract):
     @pytest.fixture
     def make(self) -> Make:
-        gate = Gate(FairSlots(1), Circuit())
-        return lambda rule, writer=they_talked: Admitted(scripted(rule, writer), gate, "tenant")
+        shared = SharedEndpoint(FairSemaphore(1), Circuit())
+        return lambda rule, writer=they_talked: QueuedModel(
+            scripted(rule, writer), shared, "tenant"
+        )
 
 
 class OverHttp(ModelContract):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from memserver.llm.coercion import clean_text
 from memserver.llm.estimate import PIECE, estimate
-from memserver.llm.lossless import clean_text
 
 SAMPLES: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "token_counts.json").read_text("utf-8")

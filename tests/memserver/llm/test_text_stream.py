@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
 from memserver.llm.answers import MOST_CALLS, StreamedReply
-from memserver.llm.lossless import clean_text
+from memserver.llm.coercion import clean_text
 from memserver.llm.reply_parser import RawReply, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 

@@ -12,8 +12,8 @@ from starlette.routing import Route
 from tokenizers import ByteLevelBPETokenizer
 
 from memserver.errors import ModelUnavailable, SetupError
+from memserver.llm.coercion import clean_text
 from memserver.llm.endpoint_tokenizer import EndpointTokenizer
-from memserver.llm.lossless import clean_text
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter, TokenizerFile
 from memserver.openai_http.client import Endpoint
 from tests.support.http_app import Current

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from memserver.llm.lossless import clean_text
+from memserver.llm.coercion import clean_text
 from memserver.messages import ToolSpec
 from tests.support.model_contract import NOW, SEARCH, SEND
 

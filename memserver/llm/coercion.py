@@ -82,7 +82,7 @@ def read_json_at(text: str, start: int) -> tuple[Any, int]:
         raise ValueError("it nests too deep") from None
 
 
-def coerced(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any JSON value
+def coerce(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any JSON value
     """The value in a type that the schema takes, if it can be had without loss; else as it is."""
     wanted = _types(schema)
     if not wanted or _type_of(value) in wanted:
