@@ -4,8 +4,8 @@ import asyncio
 from typing import IO
 
 from memserver.agent.context import count_entry
-from memserver.agent.entries import prompt_messages
-from memserver.agent.faculties import Faculties
+from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.rendering import prompt_messages
 from memserver.agent_files.archive import ArchiveReader, parsed
 from memserver.agent_files.letta import LettaFile, parsed_letta
 from memserver.agent_files.source import Source
@@ -18,13 +18,13 @@ LARGEST_LETTA = 100_000_000
 HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 
-async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) -> Source:
+async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> Source:
     """Open a file that was sent.
 
     Args:
         file: stays open as long as the source is read.
         most_bytes: that it may unpack to.
-        faculties: count tokens where the file doesn't say them.
+        deps: count tokens where the file doesn't say them.
 
     Raises:
         AgentFileError: it can't be read.
@@ -35,7 +35,7 @@ async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) ->
         return await asyncio.to_thread(ArchiveReader, file, most_bytes)
     if start[:1] in (b"{", b'"'):
         letta = await asyncio.to_thread(_read_letta, file)
-        model = faculties.models.get(None)
+        model = deps.models.get(None)
         shown = map(prompt_messages, letta.messages())
         letta.count_by([await count_entry(each, model) for each in shown])
         return letta

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import memserver
-from memserver.agent.faculties import utc_now
+from memserver.agent.dependencies import utc_now
 from memserver.agent_files import statements
 from memserver.agent_files.archive import AGENT, ArchiveWriter
 from memserver.agent_files.float16 import halves

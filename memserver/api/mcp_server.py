@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
 import memserver
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.agent.options import AgentOptions
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
 from memserver.llm.model_facts import DEFAULT_WINDOW

@@ -58,7 +58,7 @@ class Filters:
         start, end = self._dates
         since = until = None
         if start is not None or end is not None:
-            now = services.faculties.clock()
+            now = services.deps.clock()
             since, until = parse_range(start or "0001-01-01", end or "9999-12-30", now)
         return PassageFilter(
             self._any_tags,

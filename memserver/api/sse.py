@@ -8,12 +8,12 @@ from memserver.agent.events import (
     Compacted,
     Event,
     StepCommitted,
-    Stirred,
     TextDelta,
     TurnEnded,
     TurnPaused,
     TurnQueued,
     TurnStarted,
+    WakeUp,
 )
 from memserver.api.schemas.messages import MessageOut, UsageOut, behind_of
 from memserver.messages import Message
@@ -40,7 +40,7 @@ def encode(event: Event) -> Iterator[str]:
             yield frame("turn_queued", {"turn": turn, "behind": behind.model_dump(mode="json")})
         case TurnEnded():
             yield from _ended(event)
-        case Stirred():
+        case WakeUp():
             return
 
 

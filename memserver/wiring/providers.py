@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder

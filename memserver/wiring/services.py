@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
+from memserver.agent.dependencies import Clock, Limits, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
-from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
@@ -76,7 +76,7 @@ class Services:
     """What the API works with."""
 
     database: Database
-    faculties: Faculties
+    deps: TurnDependencies
     worker: Worker
     conversation: Conversation
     archival: ArchivalStorage
@@ -106,7 +106,7 @@ class Services:
         return "answers"
 
     async def _ask_model(self) -> str:
-        model = self.faculties.models.get(None)
+        model = self.deps.models.get(None)
         await model.check()
         return ", ".join(map(str, filter(None, [model.name, model.profile])))
 
@@ -231,7 +231,7 @@ async def assemble(
     )
     webhooks = WebhookSender(settings.tool_networks)
     mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
-    faculties = Faculties(
+    deps = TurnDependencies(
         database=database,
         models=models,
         archival=archival,
@@ -256,8 +256,8 @@ async def assemble(
         clock=clock,
     )
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
-    worker = Worker(faculties, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
-    conversation = Conversation(faculties, worker)
+    worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    conversation = Conversation(deps, worker)
     taken_in = Documents(
         database,
         archival.embedder_of,
@@ -266,7 +266,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in, settings)
+        job_handlers(deps, upkeep, taken_in, settings)
         | TimerJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
@@ -285,7 +285,7 @@ async def assemble(
         ):
             yield Services(
                 database=database,
-                faculties=faculties,
+                deps=deps,
                 worker=worker,
                 conversation=conversation,
                 archival=archival,
@@ -322,22 +322,22 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
 ) -> dict[str, Handler]:
     """What does the jobs of each name."""
     indexing = MessageIndexing(
-        faculties.database,
-        faculties.archival,
+        deps.database,
+        deps.archival,
         embeds=settings.embed_messages,
         # Where jobs don't run by themselves, who runs them wants them done.
         quiet=settings.index_after_seconds if settings.jobs_at_once else 0,
     )
     return {
-        COMPACT: CompactionJob(faculties).run,
+        COMPACT: CompactionJob(deps).run,
         message_index.JOB: indexing.run,
         documents.JOB: taken_in.run,
         **upkeep.handlers(),
-        **Relexing(faculties.database).handlers(),
+        **Relexing(deps.database).handlers(),
     }
 
 

@@ -160,7 +160,7 @@ async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
     source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
     state = source.agent.state.model_copy(update={"token_scale_model": name})
     source.agent = source.agent.model_copy(update={"model": name, "state": state})
-    granting = Granting(services.faculties.tools, services.networks)
+    granting = Granting(services.deps.tools, services.networks)
     job = TakeIn(services.database, services.archival, granting)
     imported = await job.run(TENANT, source, Wishes(name), _nothing)
     return imported.agent.id

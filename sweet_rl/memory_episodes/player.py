@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written

@@ -11,8 +11,8 @@ from itertools import pairwise
 from uuid import UUID
 
 from memserver.agent.conversation import TurnResult
-from memserver.agent.entries import is_sent
 from memserver.agent.events import TurnEnded
+from memserver.agent.rendering import is_sent
 from memserver.errors import ModelError, ModelUnavailable
 from memserver.memory.working_context import default_sections
 from memserver.messages import JsonObject

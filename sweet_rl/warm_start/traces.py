@@ -15,7 +15,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages

@@ -180,7 +180,7 @@ class Access:
             raise InvalidApiKey("There is no such API key.", hint=MAKE_A_KEY)
         if key.revoked_at is not None:
             raise InvalidApiKey("The API key was revoked.", hint=MAKE_A_KEY)
-        if key.expires_at is not None and key.expires_at <= services.faculties.clock():
+        if key.expires_at is not None and key.expires_at <= services.deps.clock():
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
         return Caller(key.tenant, key.scopes, key.id)
 

@@ -78,7 +78,7 @@ def turn_failed(error: JsonObject) -> Refusal:
 
 def queued(end: TurnQueued) -> Refusal:
     """The agent's earlier turn waits for an answer to its call: the message is stored behind it."""
-    call = end.behind.record
+    call = end.blocked_by.record
     expires_at = end.expires_at.astimezone(UTC)
     wanted = "an approval" if call.waits_for == "approval" else "its result"
     message = (

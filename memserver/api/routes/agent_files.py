@@ -111,11 +111,11 @@ async def import_agent(
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
-        source = await open_source(file, most, services.faculties)
+        source = await open_source(file, most, services.deps)
         job = TakeIn(
             services.database,
             services.archival,
-            Granting(services.faculties.tools, services.networks),
+            Granting(services.deps.tools, services.networks),
         )
         wishes = Wishes(clean(name) if name else None, keep_ids)
         async with AsyncExitStack() as stack:

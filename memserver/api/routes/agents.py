@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from memserver.agent.mirror import look
+from memserver.agent.inspect_context import inspect_context
 from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
@@ -97,10 +97,11 @@ async def delete_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantD
 @router.get("/{agent}/context")
 async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> ContextOut:
     """What the agent's prompt holds now, part by part, in text and tokens."""
-    view = await look(services.faculties, tenant, agent_id)
-    budget = view.frame.budget
+    view = await inspect_context(services.deps, tenant, agent_id)
+    budget = view.prompt.budget
     parts = [
-        ContextPart(name=part.name, tokens=part.tokens, text=part.text) for part in view.frame.parts
+        ContextPart(name=part.name, tokens=part.tokens, text=part.text)
+        for part in view.prompt.parts
     ]
     queue = sum(budget.shown(message) for message in view.queue)
     shown = "\n".join(_shown(part) for part in view.shown)

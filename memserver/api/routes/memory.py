@@ -64,9 +64,7 @@ async def search_recall(
             hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
             return RecallResults(items=await _found(hits, query), next=more)
     async with LazyTransaction(services.database, tenant) as lazy:
-        found = await services.faculties.recall.search(
-            lazy, agent_id, wanted, Page(page, limit), mode
-        )
+        found = await services.deps.recall.search(lazy, agent_id, wanted, Page(page, limit), mode)
     return RecallResults.of(found, await _found(found.hits, query))
 
 
@@ -91,7 +89,7 @@ def _recall_query(
     since = until = None
     if any(date is not None for date in dates):
         start, end = dates
-        now = services.faculties.clock()
+        now = services.deps.clock()
         since, until = parse_range(start or "0001-01-01", end or "now", now)
     return RecallQuery(
         text=text,

@@ -159,7 +159,7 @@ async def import_messages(
         async with services.database.tenant(tenant) as tx:
             turn = await inbox.get_turn(tx, agent_id, turn.turn)
     else:
-        services.worker.kick(agent_id, tenant)
+        services.worker.ensure_serving(agent_id, tenant)
     if queued is not None or not wait:
         response.status_code = 202
     return TurnOut.read(turn, queued)
@@ -172,7 +172,7 @@ async def get_turn(
     """How a turn stands: a message's, or an import's."""
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
-        return TurnOut.read(found, await services.conversation.behind(tx, found))
+        return TurnOut.read(found, await services.conversation.find_blocker(tx, found))
 
 
 @router.get(

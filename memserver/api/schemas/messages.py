@@ -138,7 +138,9 @@ Behind = Annotated[
 
 def behind_of(end: End | None) -> WaitingCallOut | None:
     """What a turn waits behind, if it does."""
-    return WaitingCallOut.read(end.behind, end.expires_at) if isinstance(end, TurnQueued) else None
+    return (
+        WaitingCallOut.read(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
+    )
 
 
 class TurnOut(BaseModel):
