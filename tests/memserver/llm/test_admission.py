@@ -174,7 +174,7 @@ async def test_while_the_circuit_is_open_nobody_queues() -> None:
     model = ScriptedModel([say("hi")])
     view = QueuedModel(model, shared, "a")
     async with shared.slots.one("x"):
-        circuit.begin().failed(ModelUnavailable("It is away."))
+        circuit.begin().record_failure(ModelUnavailable("It is away."))
         with pytest.raises(ModelUnavailable, match="It is away"):
             await view.call_tool(PROMPT, [SEND], max_tokens=50)
         with pytest.raises(ModelUnavailable, match="It is away"):
