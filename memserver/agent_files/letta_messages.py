@@ -9,9 +9,9 @@ from typing import Any, Literal
 from memserver.agent_files.records import MOST_JSON, CallPart, MessageRecord, TurnRecord
 from memserver.agent_files.source import Note
 from memserver.memory.bounded_json import read_bounded
-from memserver.memory.text import is_within
 from memserver.messages import JsonObject, Role
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.text import is_within
 from memserver.tools.memory_tools import SEND_MESSAGE
 
 LONGEST_TURN = 900

@@ -13,10 +13,10 @@ from pydantic import (
     field_validator,
 )
 
-from memserver.memory.text import MOST_METADATA, is_within
 from memserver.messages import Role, WaitsFor
 from memserver.storage.sections import Actor
 from memserver.storage.tools import DefinitionKind
+from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
 VERSION = 2

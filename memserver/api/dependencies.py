@@ -10,11 +10,11 @@ from pydantic import AfterValidator
 
 from memserver.api.middleware.access import Caller
 from memserver.errors import InvalidInput, ServerStarting
-from memserver.memory.text import clean
 from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 Item = TypeVar("Item")

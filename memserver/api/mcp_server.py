@@ -24,12 +24,12 @@ from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
-from memserver.memory.text import clean
 from memserver.storage import agents, leases
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
 from memserver.storage.listing import Cut
 from memserver.storage.recall import context_row
+from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections

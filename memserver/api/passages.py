@@ -20,11 +20,11 @@ from memserver.memory.archival import ArchivalQuery, PassageText, Searched, Sear
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.results import excerpts, passage_result
-from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 Tags = Annotated[list[str] | None, Query(max_length=100, description="May be repeated.")]

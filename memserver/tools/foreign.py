@@ -22,7 +22,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from memserver.errors import MemserverError, ToolError, ToolProcessEnded
-from memserver.memory.text import clean
+from memserver.text import clean
 from memserver.watchdog import in_marked_turn
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from uuid import UUID
 
 from memserver.errors import InvalidInput, McpServerError, NotFound, ToolError
 from memserver.llm.bounded_schema import without_unusable_patterns
-from memserver.memory.text import clean, clean_json
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage import tools
 from memserver.storage.database import Database
 from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.text import clean, clean_json
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import (
     CONNECT_SECONDS,

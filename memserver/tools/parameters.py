@@ -4,8 +4,8 @@ import json
 
 from memserver.errors import InvalidInput
 from memserver.llm.tool_schema import check_schema
-from memserver.memory.text import is_within
 from memserver.messages import RESERVED, JsonObject, ToolSpec
+from memserver.text import is_within
 from memserver.tools.registry import call_schema
 
 MOST_BYTES = 64_000

@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.api.errors import answer
 from memserver.errors import DatabaseError, InvalidInput, MemserverError
-from memserver.memory.text import clean
 from memserver.storage.idempotency import Claim, IdempotencyKeys, KeptAnswer
+from memserver.text import clean
 
 if TYPE_CHECKING:
     from memserver.wiring.services import Services

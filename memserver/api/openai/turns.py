@@ -25,11 +25,11 @@ from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
-from memserver.memory.text import clean
 from memserver.messages import Message
 from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 LONGEST_TEXT = 1_000_000

@@ -22,9 +22,9 @@ from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
-from memserver.memory.text import clean
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
