@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import embeddable
-from memserver.embeddings.tokenizer import TokenizerFile
+from memserver.embeddings.base import Embedder, Vector, embeddable, tokenizer_of
 from memserver.errors import EmbeddingError, install_extra
+from memserver.tokenizer_file import TokenizerFile
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class SentenceTransformersEmbedder(Embedder):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """By the model's own tokenizer; the model itself need not be loaded yet."""
         if self._tokenizer is None:
-            self._tokenizer = TokenizerFile(self._path or _packaged_model())
+            self._tokenizer = tokenizer_of(self._path or _packaged_model())
         return await self._tokenizer.count(texts)
 
     @override

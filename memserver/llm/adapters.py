@@ -17,7 +17,8 @@ from typing import Any, Literal
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
 from memserver.llm.model_info import parent_of, window_of
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -212,12 +213,12 @@ def _explained(what: str, error: ModelError) -> MemserverError:
     cause = error.__cause__
     if not isinstance(cause, StatusError) or cause.status in {None, 401, 408, 429}:
         return error
-    about_it = _ABOUT_THE_ADAPTER.search(cause.told) is not None
-    if "LoRA is not enabled" in cause.told or (cause.status in _NO_ROUTE and not about_it):
+    about_it = _ABOUT_THE_ADAPTER.search(cause.words) is not None
+    if "LoRA is not enabled" in cause.words or (cause.status in _NO_ROUTE and not about_it):
         return SetupError(f"The endpoint can't {what} adapters while it runs.", hint=_HOW)
     if cause.status in {502, 503, 504}:
         return error
-    hint = "Start vLLM with a larger --max-lora-rank." if "max_lora_rank" in cause.told else ""
+    hint = "Start vLLM with a larger --max-lora-rank." if "max_lora_rank" in cause.words else ""
     return InvalidInput(
-        f"The endpoint refused to {what} the adapter: {cause.told[:500]}", hint=hint
+        f"The endpoint refused to {what} the adapter: {cause.words[:500]}", hint=hint
     )

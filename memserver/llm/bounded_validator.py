@@ -27,6 +27,8 @@ MOST_PROGRAM = 10_000
 
 _SMALL = 16_000
 T = TypeVar("T")
+Validator = Any
+"""A BoundedValidator: jsonschema makes its class."""
 
 
 class TooMuchWork(Exception):
@@ -237,7 +239,7 @@ _OWN: dict[str, Keyword] = {
     "uniqueItems": _unique_items,
 }
 _KEYWORDS: dict[str, Any] = {**Draft202012Validator.VALIDATORS, **_OWN}
-BoundedValidator: Any = validators.extend(  # type: ignore[no-untyped-call]
+BoundedValidator: Validator = validators.extend(  # type: ignore[no-untyped-call]
     Draft202012Validator, {keyword: _counted(apply) for keyword, apply in _KEYWORDS.items()}
 )
 # Theirs would take the class that `$schema` names, inside of a schema as well.

@@ -143,7 +143,7 @@ def _not_found(
     name: str, cards: Sequence[JsonObject] | None, error: ModelNotFound
 ) -> ModelNotFound:
     cause = error.__cause__
-    said = f" It said: {cause.told[:300]}" if isinstance(cause, StatusError) else ""
+    said = f" It said: {cause.words[:300]}" if isinstance(cause, StatusError) else ""
     there = ", ".join(str(card.get("id")) for card in cards or ())
     return ModelNotFound(
         f"The endpoint does not have the model {name or '(any)'}.",

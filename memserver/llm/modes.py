@@ -63,7 +63,7 @@ def is_no_call(error: ModelError) -> bool:
     cause = error.__cause__
     if not isinstance(cause, StatusError):
         return False
-    return _NO_CALL.search(f"{cause.told} {cause.kind}") is not None
+    return _NO_CALL.search(f"{cause.words} {cause.kind}") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
         if not _may_be_about_the_way(error):
             raise
         cause = error.__cause__
-        told = cause.told if isinstance(cause, StatusError) else error.message
-        shown = f'{IN_WORDS[mode]} refused: "{" ".join(told.split())[:_SHOWN]}"'
-        is_sure = _NAMES_THE_WAY.search(told) is not None and not is_no_call(error)
+        words = cause.words if isinstance(cause, StatusError) else error.message
+        shown = f'{IN_WORDS[mode]} refused: "{" ".join(words.split())[:_SHOWN]}"'
+        is_sure = _NAMES_THE_WAY.search(words) is not None and not is_no_call(error)
         return _Against(shown, is_sure, was_refused=True)
     if _is_valid(mode, reply):
         return None

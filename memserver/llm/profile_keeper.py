@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memserver.errors import ModelError
-from memserver.llm.adjusting import adjusted, words_of
+from memserver.llm.adjusting import adjust, words_of
 from memserver.llm.modes import IN_WORDS, DetectedMode
 from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
 from memserver.llm.requests import Request
@@ -72,7 +72,7 @@ class ProfileKeeper:
             error: the refusal.
             request: what was refused.
         """
-        step = adjusted(used, self.fixed, error, request)
+        step = adjust(used, self.fixed, error, request)
         if step is None:
             return False
         if used != self.profile:
@@ -103,37 +103,41 @@ class ProfileKeeper:
         """What a probe begins with: as given, but for what a probe can't show."""
         return kept(self._given, self.profile, OF_MESSAGES - self.fixed)
 
-    def found(self, way: DetectedMode, profile: EndpointProfile, changes: list[Change]) -> None:
+    def adopt(
+        self, detected: DetectedMode, profile: EndpointProfile, changes: list[Change]
+    ) -> None:
         first = self.is_open
         self.is_open = False
-        self.profile = replace(profile, mode=way.mode)
+        self.profile = replace(profile, mode=detected.mode)
         about_messages = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
         self._changes = about_messages
         for change in changes:
             self._note(change)
         now = self._clock()
         self._probed_at, self._violations = now, 0
-        if way.mode == "tools":
+        if detected.mode == "tools":
             self._again_at, self._pause = _NEVER, _SOON
-            if first or ("mode", way.mode) not in self._said:
-                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[way.mode])
-            self._said = {each for each in self._said if each[0] != "mode"} | {("mode", way.mode)}
+            if first or ("mode", detected.mode) not in self._said:
+                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[detected.mode])
+            self._said = {each for each in self._said if each[0] != "mode"} | {
+                ("mode", detected.mode)
+            }
             return
-        self._note(Change("mode", "tools", way.mode, way.why))
-        if way.is_sure:
+        self._note(Change("mode", "tools", detected.mode, detected.why))
+        if detected.is_sure:
             self._again_at, self._pause = now + _LATER, _SOON
         else:
             self._again_at = now + self._pause
             self._pause = min(2 * self._pause, _LATER)
 
-    def not_found_out(self) -> None:
+    def postpone(self) -> None:
         """The endpoint could not be asked again: what was known holds meanwhile."""
         self._again_at = self._clock() + _SOON
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         self._violations = 0
 
-    def violated(self) -> None:
+    def record_violation(self) -> None:
         """A reply was none; after some in a row the endpoint may have become another one."""
         self._violations += 1
         if self._violations >= _VIOLATIONS and "mode" not in self.fixed:

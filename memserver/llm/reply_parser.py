@@ -20,8 +20,8 @@ from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.coercion import read_json, read_json_at
 from memserver.llm.reasoning import separate
+from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_names import SPOKEN, resolve_name
-from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 from memserver.text import checked_json, clean
 

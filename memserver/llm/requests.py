@@ -12,11 +12,14 @@ from functools import lru_cache
 from typing import Any
 
 from memserver.llm.modes import PROBE, PROBE_PROMPT
-from memserver.llm.object_answer import object_response_format_json
-from memserver.llm.plain_tools import plain_tools_json
 from memserver.llm.profile import EndpointProfile
-from memserver.llm.tool_schema import native_tools_json, response_format_json
-from memserver.llm.wire import MessageRules, joined, json_messages, native_messages
+from memserver.llm.tool_schema import (
+    native_tools_json,
+    object_response_format_json,
+    plain_tools_json,
+    response_format_json,
+)
+from memserver.llm.wire import MessageRules, json_messages, native_messages, to_bytes
 from memserver.messages import JsonObject, PromptMessage, ToolSpec
 
 _FILLERS: dict[str, JsonObject] = {
@@ -82,7 +85,7 @@ class Requests:
     answers: JsonAnswers
     seed: int | None
 
-    def told(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    def listed(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         in_schema = profile.mode == "json_schema" and not self.answers.list_tools
         return () if profile.mode == "tools" or in_schema else tools
 
@@ -95,11 +98,11 @@ class Requests:
     ) -> Draft:
         rules = _rules(model, profile)
         if profile.mode == "tools":
-            messages = _filled(profile, native_messages(prompt, rules))
-            told = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
-            return Draft(messages, _tool_fields(profile, tools), f'"tools":{told}')
-        messages = json_messages(prompt, self.told(profile, tools), rules)
-        return Draft(_filled(profile, messages), prepared=self._schema(profile, tools))
+            messages = _fill(profile, native_messages(prompt, rules))
+            written = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
+            return Draft(messages, _tool_fields(profile, tools), f'"tools":{written}')
+        messages = json_messages(prompt, self.listed(profile, tools), rules)
+        return Draft(_fill(profile, messages), prepared=self._schema(profile, tools))
 
     def probe(self, model: str, profile: EndpointProfile) -> Draft:
         """The probe's question; where a schema holds the answer, nothing else tells its form."""
@@ -116,10 +119,10 @@ class Requests:
         rules = _rules(model, profile)
         native = profile.mode == "tools" and profile.calls_without_tools
         if native and any(message.call is not None for message in prompt):
-            return Draft(_filled(profile, native_messages(prompt, rules)))
-        return Draft(_filled(profile, json_messages(prompt, rules=rules)))
+            return Draft(_fill(profile, native_messages(prompt, rules)))
+        return Draft(_fill(profile, json_messages(prompt, rules=rules)))
 
-    def finished(
+    def finish(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
     ) -> Request:
         fields: JsonObject = {"model": model, **draft.fields}
@@ -138,7 +141,7 @@ class Requests:
             fields |= self.body
             fields = {name: value for name, value in fields.items() if value is not None}
         more = [",", draft.prepared] if draft.prepared else []
-        body = joined([_dumps(fields)[:-1], ',"messages":', messages, *more, "}"])
+        body = to_bytes(_dumps(fields)[:-1], ',"messages":', messages, *more, "}")
         return Request(draft, fields, body)
 
     def _schema(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> str:
@@ -177,7 +180,7 @@ def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
     return {"type": "function", "function": {"name": tools[0].name}}
 
 
-def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
+def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
     """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
 
     Where text beside a call is refused, there is none.

@@ -7,7 +7,7 @@ of an answer to `answers`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memserver.llm.call_ids import nine_characters
@@ -143,6 +143,6 @@ def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call
 
 
-def joined(parts: Iterable[str]) -> bytes:
+def to_bytes(*parts: str) -> bytes:
     """JSON text in parts as the bytes to send; a lone surrogate, which has none, becomes "?"."""
     return "".join(parts).encode(errors="replace")

@@ -12,9 +12,8 @@ import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -23,12 +22,11 @@ from memserver.errors import (
     ModelError,
     ModelTimeout,
     ModelUnavailable,
-    SetupError,
 )
 from memserver.messages import JsonObject
-from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
 from memserver.openai_http.asking import asked_for, asked_until
 from memserver.openai_http.circuit import Attempt, Circuit
+from memserver.openai_http.endpoint import Endpoint, proxy_of
 from memserver.openai_http.errors import (
     FOREIGN,
     StatusError,
@@ -36,10 +34,8 @@ from memserver.openai_http.errors import (
     read_at_most,
     status_error,
 )
-from memserver.openai_http.model_list import cards_in
-from memserver.openai_http.proxies import proxy_of
-from memserver.openai_http.streams import drain, parsed, read_stream
-from memserver.openai_http.translation import not_json, too_large, translated
+from memserver.openai_http.streams import drain, parse_json, read_stream
+from memserver.openai_http.translation import not_json, too_large, translate
 
 AGENT_HEADER = "X-Memserver-Agent"
 """For which agent something is asked, if the endpoint is to be told."""
@@ -62,60 +58,6 @@ _INLINE = 2**20
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "memserver"}
 _Answer = TypeVar("_Answer")
 _Batches = AsyncGenerator[list[JsonObject], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where an endpoint is and how it is spoken to.
-
-    Attributes:
-        base_url: in any form that `addresses.read_address` understands.
-        api_key: empty where none is wanted.
-        timeout: seconds for a whole answer, from the request to the last byte, retries and the pauses
-            between them included.
-        max_retries: after a failed connection, a 5xx, 429 or 408, or while the model loads, before anything was
-            answered.
-        title: what errors call it.
-        variables: how the settings' names start that hints tell of.
-        remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
-        connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
-        told_agent: requests name the agent that they are made for, in AGENT_HEADER.
-        beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
-        most_bytes: of an answer, and of one event of a stream.
-        most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
-    """
-
-    base_url: str
-    api_key: str = field(default="", repr=False)
-    timeout: float = 120
-    max_retries: int = 1
-    title: str = "model's endpoint"
-    variables: str = "MEMSERVER_LLM"
-    remedy: str = ""
-    connections: int = 100
-    told_agent: bool = False
-    beside_v1: bool = False
-    most_bytes: int = 8_000_000
-    most_values: int = 500_000
-
-    def address(self) -> tuple[Address, dict[str, str]]:
-        """Where its routes lie, and the headers with its key. Raises SetupError where either can't be."""
-        name = self.variables
-        try:
-            address = read_address(self.base_url)
-        except ValueError as error:
-            raise SetupError(
-                f"The address of the {self.title} is no URL: {error}.",
-                hint=f"Set {name}_BASE_URL to an address such as http://host:port/v1.",
-            ) from error
-        try:
-            headers = key_headers(address, read_key(self.api_key))
-        except ValueError as error:
-            raise SetupError(
-                f"The key of the {self.title} can't be sent: {error}.",
-                hint=f"Copy the key into {name}_API_KEY again, and nothing else.",
-            ) from error
-        return address.beside() if self.beside_v1 else address, headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +89,7 @@ class EndpointClient:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._circuit = circuit or Circuit(failures=sys.maxsize)
-        self._proxy = proxy_of(urlsplit(self._address.base))
+        self._proxy = proxy_of(self._address)
 
     async def models(self) -> list[JsonObject] | None:
         """The cards of the models that the endpoint lists; None where it has no list that can be read.
@@ -189,7 +131,7 @@ class EndpointClient:
         """Send JSON and wait for a JSON object.
 
         Raises:
-            ModelError: of the kind that `translated` says, or the circuit is open.
+            ModelError: of the kind that `translate` says, or the circuit is open.
         """
         with self._attempt():
             async with self._limits() as limit:
@@ -199,7 +141,7 @@ class EndpointClient:
         """Send JSON to what answers a success in any form, which is not looked at.
 
         Raises:
-            ModelError: of the kind that `translated` says.
+            ModelError: of the kind that `translate` says.
         """
         async with self._limits() as limit:
             await self._answer(_Request("POST", path, body), limit, self._content)
@@ -210,7 +152,7 @@ class EndpointClient:
         An answer that came whole instead is one object.
 
         Raises:
-            ModelError: of the kind that `translated` says, no answer came, it ended early, or the circuit is open.
+            ModelError: of the kind that `translate` says, no answer came, it ended early, or the circuit is open.
         """
         request = _Request("POST", path, body)
         with self._attempt() as attempt:
@@ -255,7 +197,7 @@ class EndpointClient:
             async with asyncio.timeout(endpoint.timeout) as limit:
                 yield limit
         except (StatusError, *FOREIGN) as error:
-            raise translated(endpoint, error) from error
+            raise translate(endpoint, error) from error
 
     async def _answer(
         self,
@@ -306,7 +248,7 @@ class EndpointClient:
     async def _object(self, response: aiohttp.ClientResponse) -> JsonObject:
         content = await self._content(response)
         try:
-            value = parsed(content, self._endpoint)
+            value = parse_json(content, self._endpoint)
         except (ValueError, RecursionError) as error:
             raise not_json(self._endpoint, content, response.status) from error
         first = value[0] if isinstance(value, list) and value else value  # as Google wraps errors
@@ -331,7 +273,7 @@ class EndpointClient:
         async with self._limits(_LIST_SECONDS) as limit:
             content = await self._answer(_LIST, limit, self._content)
         try:
-            return cards_in(parsed(content, self._endpoint))
+            return cards_in(parse_json(content, self._endpoint))
         except (ValueError, RecursionError):
             return None
 
@@ -340,7 +282,7 @@ class EndpointClient:
         if tried >= self._endpoint.max_retries or isinstance(error, aiohttp.ClientSSLError):
             return None
         if isinstance(error, StatusError):
-            passing = type(translated(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
+            passing = type(translate(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
             if not (passing and request.retries_refusals):
                 return None
             if error.retry_after is not None:
@@ -385,3 +327,26 @@ def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
 
 def _status_of(error: ModelError) -> int | None:
     return getattr(error.__cause__, "status", None)
+
+
+def cards_in(listed: object) -> list[JsonObject] | None:
+    """A card for each model of a list, its name under `id`; None where it is no such list.
+
+    OpenAI has {"data": […]}, Together the list alone, Ollama and Gemini {"models": […]} with `name`.
+    """
+    if isinstance(listed, dict):
+        found = (listed.get(key) for key in ("data", "models"))
+        listed = next((each for each in found if isinstance(each, list)), None)
+    if not isinstance(listed, list):
+        return None
+    cards = [card for each in listed if (card := _card(each)) is not None]
+    return cards if cards or not listed else None
+
+
+def _card(listed: object) -> JsonObject | None:
+    card = {"id": listed} if isinstance(listed, str) else listed
+    if not isinstance(card, dict):
+        return None
+    names = (card.get(key) for key in ("id", "name", "model"))
+    name = next((each for each in names if isinstance(each, str) and each), None)
+    return None if name is None else {**card, "id": name}

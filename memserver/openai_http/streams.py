@@ -13,8 +13,9 @@ import aiohttp
 
 from memserver.errors import ModelError, ModelUnavailable
 from memserver.messages import JsonObject
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import FOREIGN, StatusError, raise_if_error, read_at_most
-from memserver.openai_http.translation import STREAMED, Asked, ended_early, not_json, too_large
+from memserver.openai_http.translation import STREAMED, ended_early, not_json, too_large
 
 _MARKS = b"\xef\xbb\xbf \t\r\n"
 """A byte order mark and blanks, which may come before an answer."""
@@ -55,7 +56,7 @@ class EventParser:
 
 
 async def read_stream(
-    response: aiohttp.ClientResponse, endpoint: Asked
+    response: aiohttp.ClientResponse, endpoint: Endpoint
 ) -> AsyncGenerator[list[JsonObject], None]:
     """The objects of a streamed answer, those of each piece together; it ends with [DONE] or the answer.
 
@@ -92,7 +93,7 @@ async def drain(response: aiohttp.ClientResponse) -> None:
             await read_at_most(response, _DRAINED)
 
 
-def parsed(content: bytes, endpoint: Asked) -> object:
+def parse_json(content: bytes, endpoint: Endpoint) -> object:
     """JSON. Raises ValueError or RecursionError, and ModelAnswerTooLarge for more values than are read."""
     most = endpoint.most_values
     if len(content) > most and sum(map(content.count, (b",", b":", b"[", b"{"))) > most:
@@ -103,7 +104,7 @@ def parsed(content: bytes, endpoint: Asked) -> object:
 class _Reader:
     """Understands the pieces of one answer. Its first byte says whether it is one of events."""
 
-    def __init__(self, endpoint: Asked, status: int) -> None:
+    def __init__(self, endpoint: Endpoint, status: int) -> None:
         self._endpoint = endpoint
         self._status = status
         self._events = EventParser()
@@ -169,7 +170,7 @@ class _Reader:
     def _take_whole(self, events: list[JsonObject]) -> None:
         body = bytes(self._body.strip(_MARKS))
         try:
-            value = parsed(body, self._endpoint)
+            value = parse_json(body, self._endpoint)
             values = value if isinstance(value, list) else [value]
         except (ValueError, RecursionError):
             values = self._lines(body)
@@ -193,6 +194,6 @@ class _Reader:
 
     def _parsed(self, data: bytes) -> object:
         try:
-            return parsed(data, self._endpoint)
+            return parse_json(data, self._endpoint)
         except (ValueError, RecursionError) as error:
             raise not_json(self._endpoint, bytes(self._body) or data, self._status) from error

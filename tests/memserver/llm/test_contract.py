@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import pytest
 
 from memserver.llm.admission import FairSemaphore, QueuedModel, SharedEndpoint
-from memserver.llm.openai_compatible import Mode, OpenAICompatible
+from memserver.llm.openai_compatible import Mode, ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.scripted import Rule, ScriptedModel, Step, Writer
 from memserver.testing.scripted_server import Abilities, create_scripted_app
 from tests.support.http_app import serving
@@ -67,7 +67,9 @@ class OverHttp(ModelContract):
 
         def make(rule: Rule, writer: Writer = they_talked) -> OpenAICompatible:
             switch.rule, switch.writer = rule, writer
-            made.append(OpenAICompatible(Endpoint(url, max_retries=0), mode=self.mode))
+            made.append(
+                OpenAICompatible(Endpoint(url, max_retries=0), ModelOptions(mode=self.mode))
+            )
             return made[-1]
 
         yield make

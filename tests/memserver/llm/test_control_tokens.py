@@ -13,15 +13,11 @@ from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.estimate import estimate
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.tokens import Estimated
-from memserver.llm.tool_schema import (
-    check_arguments,
-    native_tools_json,
-    response_format_json,
-    tools_as_text,
-)
+from memserver.llm.tool_arguments import check_arguments
+from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
 from memserver.llm.wire import json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 
 TOKENS = {
     "chatml": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_sep|>"],

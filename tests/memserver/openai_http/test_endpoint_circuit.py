@@ -10,7 +10,8 @@ from memserver.errors import ModelError, ModelRejected, ModelTimeout, ModelUnava
 from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
 from memserver.llm.estimate import estimate
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from tests.memserver.openai_http.scripted_server import (
     CLOSE,
     OK,
