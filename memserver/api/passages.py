@@ -32,8 +32,6 @@ Date = Annotated[str | None, Query(max_length=40, description="ISO date or datet
 
 
 class Filters:
-    """The filter of a request, from its query."""
-
     def __init__(
         self,
         tag: Tags = None,
@@ -54,7 +52,7 @@ class Filters:
         self._dates = (start_date, end_date)
 
     def read(self, services: Services) -> PassageFilter:
-        """The filter, its dates told by the server's clock. Raises InvalidInput."""
+        """The filter, its dates read by the server's clock. Raises InvalidInput."""
         start, end = self._dates
         since = until = None
         if start is not None or end is not None:
@@ -70,8 +68,6 @@ class Filters:
 
 
 class Asked:
-    """A search that a request asks for."""
-
     def __init__(
         self,
         query: Annotated[
@@ -90,7 +86,6 @@ class Asked:
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
     ) -> ArchivalResults:
-        """What it finds."""
         asked = ArchivalQuery(self._query, filters.read(services), self._mode)
         async with LazyTransaction(services.database, tenant) as transaction:
             found = await services.archival.search(transaction, searched, asked, self._page)
@@ -108,7 +103,6 @@ async def insert(
     place: Callable[[Transaction], Awaitable[Collection]],
     new: PassagesIn,
 ) -> PassagesOut:
-    """Store a request's passages."""
     texts = [
         PassageText(
             text=passage.text,
@@ -124,6 +118,5 @@ async def insert(
 
 
 def as_page(found: list[Passage], listing: Listing) -> PassagePage:
-    """What was found as a page."""
     items, more = listing.split(found, lambda passage: UUID(passage.id))
     return PassagePage(items=[PassageOut.read(passage) for passage in items], next=more)

@@ -35,8 +35,6 @@ BODY = {
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """A file as it was sent."""
-
     content: bytes = field(repr=False)
     name: str
     content_type: str

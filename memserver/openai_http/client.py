@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -24,7 +25,6 @@ from memserver.errors import (
     ModelUnavailable,
 )
 from memserver.messages import JsonObject
-from memserver.openai_http.asking import asked_for, asked_until
 from memserver.openai_http.circuit import Attempt, Circuit
 from memserver.openai_http.endpoint import Endpoint, proxy_of
 from memserver.openai_http.errors import (
@@ -36,9 +36,6 @@ from memserver.openai_http.errors import (
 )
 from memserver.openai_http.streams import drain, parse_json, read_stream
 from memserver.openai_http.translation import not_json, too_large, translate
-
-AGENT_HEADER = "X-Memserver-Agent"
-"""For which agent something is asked, if the endpoint is to be told."""
 
 _LOST = (
     aiohttp.ClientOSError,
@@ -58,6 +55,17 @@ _INLINE = 2**20
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "memserver"}
 _Answer = TypeVar("_Answer")
 _Batches = AsyncGenerator[list[JsonObject], None]
+_retry_until: ContextVar[float | None] = ContextVar("_retry_until", default=None)
+
+
+@contextmanager
+def retrying_until(end: float | None) -> Iterator[None]:
+    """No request of this block waits beyond this time of the event loop before it is tried again."""
+    token = _retry_until.set(end)
+    try:
+        yield
+    finally:
+        _retry_until.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +237,8 @@ class EndpointClient:
         session = self._session or self._open_session()
         body = request.body
         data = io.BytesIO(body) if body is not None and len(body) > _INLINE else body
-        agent = asked_for.get() if self._endpoint.told_agent else ""
-        headers = {AGENT_HEADER: agent} if agent else None
         url = self._address.of(request.path)
-        response = await session.request(request.method, url, data=data, headers=headers)
+        response = await session.request(request.method, url, data=data)
         if 200 <= response.status < 300:
             return response
         async with response:
@@ -321,7 +327,7 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
 def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
     """Whether a pause ends before the request's time does, and the turn's."""
     now = asyncio.get_running_loop().time()
-    ends = (limit.when(), asked_until.get())
+    ends = (limit.when(), _retry_until.get())
     return all(end is None or now + pause < end for end in ends)
 
 

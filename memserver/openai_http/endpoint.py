@@ -24,7 +24,6 @@ class Endpoint:
         variables: how the names of the settings start that hints speak of.
         remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
         connections: how many there are at once, at most; 0 leaves that to the one who bounds the requests.
-        told_agent: requests name the agent that they are made for, in AGENT_HEADER.
         beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
         most_bytes: of an answer, and of one event of a stream.
         most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
@@ -38,7 +37,6 @@ class Endpoint:
     variables: str = "MEMSERVER_LLM"
     remedy: str = ""
     connections: int = 100
-    told_agent: bool = False
     beside_v1: bool = False
     most_bytes: int = 8_000_000
     most_values: int = 500_000
