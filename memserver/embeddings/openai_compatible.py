@@ -4,7 +4,6 @@ Owns what is asked, and how a request is changed until the endpoint takes it: ot
 Leaves HTTP to `openai_http`, the forms of answers to `answers`, and batching across requests to `batching`.
 """
 
-import json
 import logging
 import math
 import time
@@ -29,6 +28,7 @@ from memserver.errors import (
 )
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
+from memserver.openai_http.streams import json_bytes
 from memserver.text import clean
 
 logger = logging.getLogger(__name__)
@@ -237,9 +237,8 @@ class OpenAICompatibleEmbedder(Embedder):
     ) -> list[Vector]:
         """One request's answer, of unit length. Raises EmbeddingError of the kind that `translate` says."""
         fields = profile.body(self.model, texts, self._additions.of(query=query), query=query)
-        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         try:
-            answer = await self._client.post("/embeddings", body)
+            answer = await self._client.post("/embeddings", json_bytes(fields))
         except ModelTimeout as error:
             if len(texts) > 1:  # it may have been too much: a retry asks for less
                 self._batch.fall(len(texts) // 2)

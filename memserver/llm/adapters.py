@@ -20,6 +20,7 @@ from memserver.messages import JsonObject
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError
+from memserver.openai_http.streams import json_bytes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _DIGITS = 8
@@ -108,7 +109,7 @@ class Adapters:
 
     async def _ask(self, what: Literal["load", "unload"], body: JsonObject) -> None:
         try:
-            await self._client.command(f"/{what}_lora_adapter", json.dumps(body).encode())
+            await self._client.command(f"/{what}_lora_adapter", json_bytes(body))
         except ModelError as error:
             raise _explained(what, error) from error
 

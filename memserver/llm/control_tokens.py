@@ -26,9 +26,9 @@ _BRACKETED = (
 )
 _BAR = "[|\uff5c]"  # DeepSeek writes the full-width one
 _WORD = r"[^\s<>|\uff5c]{1,64}"
-_CONTROL = re.compile(
-    rf"<(?={_BAR}{_WORD}{_BAR}?>|{_WORD}{_BAR}>|/?(?:{_NAMES})>)|\[(?=/?(?:{_BRACKETED})\])"
-)
+_TAG = re.compile(rf"<(?={_BAR}{_WORD}{_BAR}?>|{_WORD}{_BAR}>|/?(?:{_NAMES})>)")
+_BRACKET = re.compile(rf"\[(?=/?(?:{_BRACKETED})\])")
+"""Each begins with one character: a pattern of both would be looked for at every place, twenty times as slowly."""
 
 
 def escape_control_tokens(text: str) -> str:
@@ -37,7 +37,9 @@ def escape_control_tokens(text: str) -> str:
     A space, since tokenizers may drop a character without width. `<|` and `|>` alone are left: they
     are operators of some languages.
     """
-    return _CONTROL.sub(lambda found: f"{found[0]} ", text)
+    if "<" in text:
+        text = _TAG.sub("< ", text)
+    return _BRACKET.sub("[ ", text) if "[" in text else text
 
 
 def escape_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one

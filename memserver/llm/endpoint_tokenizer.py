@@ -5,7 +5,6 @@ there, and where that fails, tokens are estimated until it is time to try again.
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,12 +15,12 @@ from typing_extensions import override
 
 from memserver.errors import ModelError, ModelTimeout, ModelUnavailable
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter
-from memserver.llm.wire import to_bytes
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError
+from memserver.openai_http.streams import json_bytes
 from memserver.text import clean
 
 logger = logging.getLogger(__name__)
@@ -142,9 +141,7 @@ class EndpointTokenizer(TokenCounter):
         if self._model is not None:
             body["model"] = self._model
         async with self._turn:
-            answer = await self._client.post(
-                "/tokenize", to_bytes(json.dumps(body, ensure_ascii=False))
-            )
+            answer = await self._client.post("/tokenize", json_bytes(body))
         return _count_in(answer, text)
 
 

@@ -5,7 +5,6 @@ Owns which fields a request has. Leaves the form of messages to `wire`, that of 
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,8 +18,9 @@ from memserver.llm.tool_schema import (
     plain_tools_json,
     response_format_json,
 )
-from memserver.llm.wire import MessageRules, json_messages, native_messages, to_bytes
+from memserver.llm.wire import MessageRules, json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolSpec
+from memserver.openai_http.streams import json_bytes
 
 _FILLERS: dict[str, JsonObject] = {
     # An empty text is taken: https://github.com/can1357/oh-my-pi/issues/787
@@ -134,14 +134,14 @@ class Requests:
             fields["stream"] = True
             if profile.stream_options:
                 fields["stream_options"] = {"include_usage": True}
-        messages = _dumps(draft.messages)
+        messages = json_bytes(draft.messages)
         if self.seed is not None and profile.seed:
             fields["seed"] = _seed_of(self.seed, messages)
         if self.body:
             fields |= self.body
             fields = {name: value for name, value in fields.items() if value is not None}
-        more = [",", draft.prepared] if draft.prepared else []
-        body = to_bytes(_dumps(fields)[:-1], ',"messages":', messages, *more, "}")
+        more = f",{draft.prepared}}}" if draft.prepared else "}"
+        body = b"".join((json_bytes(fields)[:-1], b',"messages":', messages, more.encode()))
         return Request(draft, fields, body)
 
     def _schema(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> str:
@@ -203,10 +203,7 @@ def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObje
     return messages
 
 
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _seed_of(seed: int, messages: str) -> int:
+def _seed_of(seed: int, messages: bytes) -> int:
     """31 bits: the same for the same prompt, and for another one as good as drawn by chance."""
-    digest = hashlib.sha256(f"{seed} {messages}".encode(errors="replace")).digest()
+    digest = hashlib.sha256(b"%d " % seed + messages).digest()
     return int.from_bytes(digest[:4]) >> 1

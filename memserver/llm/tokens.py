@@ -4,7 +4,6 @@ A model's own tokenizer.json counts by `memserver.tokenizer_file`, an endpoint b
 """
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,6 +14,9 @@ from memserver.llm.estimate import estimate
 
 _INLINE_CHARACTERS = 20_000
 """Up to here estimating takes a few milliseconds; more goes to a thread."""
+
+
+_Key = tuple[int, int]
 
 
 class TokenCounter(Protocol):
@@ -61,7 +63,7 @@ class Remembered(TokenCounter):
         """
         self._inner = inner
         self._most = texts
-        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._known: OrderedDict[_Key, int] = OrderedDict()
 
     @property
     @override
@@ -91,5 +93,6 @@ class Remembered(TokenCounter):
         await self._inner.aclose()
 
 
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
+def _key(text: str) -> _Key:
+    """As good as the text, which may be long; Python draws the hash's key, so that nobody can make two alike."""
+    return hash(text), len(text)

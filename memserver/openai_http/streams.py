@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import aiohttp
+from pydantic_core import PydanticSerializationError, to_json
 
 from memserver.errors import ModelError, ModelUnavailable
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import FOREIGN, StatusError, raise_if_error, read_at_most
 from memserver.openai_http.translation import STREAMED, ended_early, not_json, too_large
@@ -99,6 +100,15 @@ def parse_json(content: bytes, endpoint: Endpoint) -> object:
     if len(content) > most and sum(map(content.count, (b",", b":", b"[", b"{"))) > most:
         raise too_large(endpoint)
     return json.loads(content)
+
+
+def json_bytes(value: JsonValue) -> bytes:
+    """JSON as it is sent; a lone surrogate, which has no bytes, becomes "?"."""
+    try:
+        return to_json(value)
+    except PydanticSerializationError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="replace")
 
 
 class _Reader:
