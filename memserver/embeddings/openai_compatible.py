@@ -1,7 +1,6 @@
 """An embedder behind any OpenAI-compatible /v1/embeddings.
 
-Owns what is asked, and how a request is changed until the endpoint takes it: other fields, fewer texts, shorter ones.
-Leaves HTTP to `openai_http`, the forms of answers to `answers`, and batching across requests to `batching`.
+A request is changed until the endpoint takes it: other fields, fewer texts, shorter ones.
 """
 
 import logging
@@ -167,7 +166,6 @@ class OpenAICompatibleEmbedder(Embedder):
         )
 
     async def _in_pieces(self, texts: list[str], *, query: bool) -> list[Vector]:
-        """Embed any number of texts, by requests of what the endpoint takes at the time."""
         vectors: list[Vector] = []
         while (done := len(vectors)) < len(texts):
             vectors += await self._embed_by_halves(

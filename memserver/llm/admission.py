@@ -1,9 +1,7 @@
 """Who may ask the model now: a bound on requests in flight, with a fair queue before it.
 
-Owns the order: in turn among the tenants that wait, and by arrival within a tenant. So one tenant's
-thousand turns don't stand before another's first. Leaves to `circuit` whether the endpoint is asked at
-all, and to a `Readiness` how long an endpoint that is still starting is waited for. asyncio's own
-semaphore has one line for everybody.
+In turn among the tenants that wait, and by arrival within a tenant: one tenant's thousand turns don't stand before
+another's first. asyncio's own semaphore has one line for everybody.
 """
 
 import asyncio

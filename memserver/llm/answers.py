@@ -1,8 +1,6 @@
-"""What is read out of a chat completion's answer, whole or streamed.
+"""What is read out of a chat completion's answer, whole or streamed, in the many shapes in which providers send it.
 
-Owns the many shapes in which providers send the same answer; a stream gives what the whole answer would
-have. Finding the valid call in it is `reply_parser`'s, and what the fields beyond the standard are is
-`provider_fields`'. Anything of an unexpected type counts as absent.
+A stream gives what the whole answer would have. Anything of an unexpected type counts as absent.
 """
 
 from bisect import insort
@@ -43,7 +41,7 @@ def usage_of(answer: Mapping[str, Any]) -> Usage:
 
 
 class StreamedReply:
-    """Puts the events of a stream together, and tells which text of the first call each brought.
+    """Puts the events of a stream together.
 
     Attributes:
         usage: as the endpoint counted it, once it has said so.
@@ -51,11 +49,7 @@ class StreamedReply:
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """Begin.
-
-        Args:
-            names: of the tools that were offered, to know a name that comes in pieces or is repeated.
-        """
+        """Begin; `names` of the tools that were offered show a name that comes in pieces or is repeated."""
         self.usage = Usage()
         self.finish_reason = ""
         self._names = frozenset(names)

@@ -1,8 +1,4 @@
-"""Sends the chat completions of one model: in the form that its profile wants, and in another one where that is refused.
-
-Owns sending a request again. Leaves its fields to `requests`, what a refusal means to `adjusting`, what the answers to the
-probe mean to `modes`, and when that is sent to `profile_keeper`.
-"""
+"""Sends the chat completions of one model: in the form that its profile wants, and in another one where that is refused."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,11 +23,7 @@ _NOT_READ = "Your answer could not be read as a call. Call exactly one tool, wit
 
 
 class ChatClient:
-    """Sends the requests of one model.
-
-    Attributes:
-        worked_at: when the latest request was answered, by the clock.
-    """
+    """Sends the requests of one model; `worked_at`: when the latest one was answered, by the clock."""
 
     def __init__(
         self,
@@ -73,11 +65,8 @@ class ChatClient:
     ) -> tuple[RawReply, Usage, ToolCallMode]:
         """Send a request, in other forms too as long as refusals name them and nothing was heard.
 
-        Args:
-            draft: makes it for a profile.
-            max_tokens: of output.
-            reader: reads the message's text out of the stream, in a mode.
-            on_text: takes that text; None requests the whole at once.
+        `draft` makes it for a profile; `reader` reads the message's text out of the stream, in a mode; `on_text` takes that text,
+        None requests the whole at once.
 
         Raises:
             ModelError: it failed; a ProtocolViolation where the endpoint could not read what the model wrote.

@@ -1,18 +1,16 @@
 """Text of people, tools and memory that looks like a model's control tokens, made plain text again.
 
-An endpoint renders a prompt as one text and reads the control tokens out of it, wherever they stand: a
-person's `<|im_end|>` would end the person's message. Owns what counts as a look-alike, by the shape that
-all families share or by name, since which model is behind an endpoint isn't known. It happens on the way
-to the model; what is stored stays as it was written.
+An endpoint renders a prompt as one text and reads the control tokens out of it, wherever they stand: a person's
+`<|im_end|>` would end the person's message. Look-alikes are known by the shape that all families share or by name, since
+which model is behind an endpoint isn't known. What is stored stays as it was written.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
 
 _NAMES = (
     "s|bos|eos|pad|unk|SYS|BOS_TOKEN|EOS_TOKEN|PAD_TOKEN|sop|eop"
@@ -42,7 +40,7 @@ def escape_control_tokens(text: str) -> str:
     return _BRACKET.sub("[ ", text) if "[" in text else text
 
 
-def escape_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+def escape_schema(value: JsonValue) -> JsonValue:
     """A JSON schema with all its texts escaped, names of arguments and choices too; see `restore_arguments`.
 
     A pattern with a look-alike in it is left out: with a space it would say something else.
@@ -79,7 +77,7 @@ def _originals(schema: str) -> dict[str, str]:
     }
 
 
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -91,7 +89,7 @@ def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
             yield from _texts(each)
 
 
-def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - any JSON
+def _renamed(value: JsonValue, originals: dict[str, str]) -> JsonValue:
     if isinstance(value, str):
         return originals.get(value, value)
     if isinstance(value, list):
@@ -101,7 +99,7 @@ def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - an
     return {originals.get(key, key): _renamed(each, originals) for key, each in value.items()}
 
 
-def _without_look_alikes(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _without_look_alikes(value: JsonValue) -> JsonValue:
     if not isinstance(value, dict):
         return value
     return {key: each for key, each in value.items() if escape_control_tokens(key) == key}

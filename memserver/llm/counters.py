@@ -31,12 +31,8 @@ class Counters:
     ) -> None:
         """Make it; nothing is asked yet.
 
-        Args:
-            endpoint: the models'.
-            default: the model that the tokenizer file belongs to; None is the first that is listed.
-            tokenizer: its tokenizer.json; None asks the endpoint for counts.
-            circuit: is asked before the endpoint is.
-            clock: seconds that only ever grow.
+        `tokenizer` is the file of the model `default`, which is the first one that is listed if None; without a file the
+        endpoint is asked for counts.
         """
         self._endpoint = endpoint
         self._default = default

@@ -52,13 +52,6 @@ class EndpointTokenizer(TokenCounter):
     """Counts by asking POST /tokenize, which stands beside /v1; texts go concurrently."""
 
     def __init__(self, endpoint: Endpoint, model: str | None, *, at_once: int = 8) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            endpoint: the model's, ending in /v1.
-            model: what the endpoint calls the model; None lets it choose.
-            at_once: requests that run at the same time, at most.
-        """
         self._client = EndpointClient(
             replace(endpoint, beside_v1=True, most_bytes=_LONGEST, most_values=_LONGEST)
         )
@@ -70,11 +63,7 @@ class EndpointTokenizer(TokenCounter):
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text.
-
-        Raises:
-            ModelError: the endpoint doesn't count, or not in time.
-        """
+        """Count each text. Raises ModelError where the endpoint doesn't count, or not in time."""
         async with self._in_time():
             form = self._form or await self._find_once()
             return await self._counts(form, [clean(text) for text in texts])
@@ -148,7 +137,8 @@ class EndpointTokenizer(TokenCounter):
 class EndpointOrEstimate(TokenCounter):
     """Asks the endpoint, and estimates where that can't be: it never fails.
 
-    So a message can be counted and stored while the model is down.
+    So a message can be counted and stored while the model is down. While the circuit is open nothing is asked; it learns
+    nothing from counts, since not every endpoint that answers has a /tokenize that works.
     """
 
     def __init__(
@@ -158,15 +148,6 @@ class EndpointOrEstimate(TokenCounter):
         circuit: Circuit | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Make it.
-
-        Args:
-            endpoint: the model's.
-            model: what the endpoint calls the model; None lets it choose.
-            circuit: the endpoint's; while it is open nothing is asked. It learns nothing from counts: not
-                every endpoint that answers has a /tokenize that works.
-            clock: seconds that only ever grow.
-        """
         quick = replace(endpoint, timeout=min(SECONDS, endpoint.timeout), max_retries=0)
         self._tokenizer = EndpointTokenizer(quick, model)
         self._counted = Remembered(self._tokenizer)

@@ -1,8 +1,4 @@
-"""How a model can be asked for a tool call, and the probe that finds out which way it takes.
-
-Owns the small question, and what an answer or a refusal of it says about the endpoint. Leaves sending
-to `openai_compatible`, and when it is asked again to `profile_keeper`.
-"""
+"""How a model can be asked for a tool call, and the probe that finds out which mode its endpoint takes."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -68,11 +64,10 @@ def is_no_call(error: ModelError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DetectedMode:
-    """The way that was found.
+    """The best mode that an endpoint takes.
 
     Attributes:
-        mode: it.
-        why: what speaks against the better ways; empty where it is the best.
+        why: what speaks against the better ones.
         is_sure: what was refused was refused for what it is, and not perhaps for a passing reason.
     """
 

@@ -1,8 +1,7 @@
 """A model behind any OpenAI-compatible endpoint, vLLM first.
 
-Owns what a reply becomes: a call, a text, or the error that it is none; and whether the endpoint is ready. Leaves asking
-to `chat_client`, the wire to `wire` and `openai_http`, the reply's validity to `reply_parser`, and how `auto` is decided to
-`modes`. All modes give the same value.
+What a reply becomes: a call, a text, or the error that it is none; and whether the endpoint is ready. All modes give
+the same value.
 """
 
 import asyncio

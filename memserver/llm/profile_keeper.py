@@ -1,7 +1,6 @@
 """What is known of how a model is asked, and when that is to be found out again.
 
-Owns the time: nothing here runs by itself, all is judged at the next request. Leaves asking to `openai_compatible` and
-what a refusal means to `adjusting`.
+Nothing here runs by itself: all is judged at the next request.
 """
 
 import logging
@@ -35,13 +34,6 @@ class ProfileKeeper:
     def __init__(
         self, given: EndpointProfile, fixed: frozenset[str], clock: Clock = time.monotonic
     ) -> None:
-        """Make it.
-
-        Args:
-            given: what is tried first.
-            fixed: fields that stay as they are given.
-            clock: seconds that only grow.
-        """
         self.profile = given
         self.fixed = fixed
         self.name = ""
@@ -65,13 +57,7 @@ class ProfileKeeper:
         return ProfileReport(self.profile, self.is_open, tuple(self._changes.values()))
 
     def adjust(self, used: EndpointProfile, error: ModelError, request: Request) -> bool:
-        """Learn from a refusal; whether the request is worth sending again.
-
-        Args:
-            used: the profile with which it was made.
-            error: the refusal.
-            request: what was refused.
-        """
+        """Learn from a refusal of a request that was made with the profile `used`; whether it is worth sending again."""
         step = adjust(used, self.fixed, error, request)
         if step is None:
             return False
@@ -89,10 +75,7 @@ class ProfileKeeper:
     def take_back(self, known: "Known", used: EndpointProfile, error: ModelError) -> None:
         """Where a request was refused in every form, give up nothing for it: the fault was another one.
 
-        Args:
-            known: before the request.
-            used: the profile with which it was last made.
-            error: how that was refused.
+        `known` is of before the request, `used` the profile with which it was last made.
         """
         if self.profile == used != known.profile and words_of(error) is not None:
             self.profile, self._changes = known.profile, known.changes

@@ -1,18 +1,17 @@
 """Separates what a model thinks from what it says, where both stand in the content of its reply.
 
-Owns the markings: tags and brackets of many models, the channels of gpt-oss (also without their tokens) and of
-Gemma, and thoughts that end with a marker that nothing opened, since the chat template did. `Separator` reads
-fragments and gives the same for every cut; only for such an unopened thought nobody can know beforehand.
-
-A marker between quotes or backticks is one that the model speaks of. A thought that is never closed is all that
-there is.
+reasoning.toml has the markings. `Separator` reads fragments and gives the same for every cut; only for a thought that
+nothing opened, since the chat template did, nobody can know beforehand. A marker between quotes or backticks is one that
+the model speaks of. A thought that is never closed is all that there is.
 """
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import islice
 from typing import Literal
 
@@ -22,49 +21,28 @@ Kind = Literal["said", "thought", "unopened"]
 """unopened: all that was said so far was a thought."""
 Piece = tuple[Kind, str]
 
-_TAGS = (
-    ("think", "thinking", "thought", "thoughts"),
-    ("reasoning",),
-    ("reflection",),
-    ("scratchpad",),
-    ("seed:think",),
-    ("longcat_think",),
-    ("inner_thought", "inner_thoughts", "inner_monologue"),
-)
-"""Names of tags; those of one group close each other."""
-_ENDS = ("<|end|>", "<|return|>", "<|call|>")
-_HEADS = ("<|start|>", "<|channel|>")
+_MARKINGS = tomllib.loads(files(__package__).joinpath("reasoning.toml").read_text("utf-8"))
+_ENDS, _HEADS = tuple(_MARKINGS["ends"]), tuple(_MARKINGS["heads"])
 _CHANNEL = "channel"
 """Of gpt-oss: stands for a marker that opens a thought; see `_HEADER`."""
 _HEADER = "header"
 """What stands between a channel's name and its text."""
 _PAIRS: dict[str, tuple[str, ...]] = {
-    **{f"<{name}>": tuple(f"</{each}>" for each in group) for group in _TAGS for name in group},
-    "[think]": ("[/think]",),
-    "◁think▷": ("◁/think▷",),
-    "<|begin_of_thought|>": ("<|end_of_thought|>",),
-    "<|start_thinking|>": ("<|end_thinking|>",),
-    "<|inner_prefix|>": ("<|inner_suffix|>",),
-    "<|think|>": ("<|end|>", "<|/think|>", "</think>"),
-    "<|channel>": ("<channel|>",),
-    "<unused94>": ("<unused95>",),
+    **{
+        f"<{name}>": tuple(f"</{each}>" for each in group)
+        for group in _MARKINGS["tags"]
+        for name in group
+    },
+    **{opening: tuple(closings) for opening, closings in _MARKINGS["pairs"].items()},
 }
 _CLOSINGS = {each for closings in _PAIRS.values() for each in closings} - {*_ENDS}
-_LEADING = {
-    "analysis": ("assistantfinal", "assistantcommentary"),
-    "Here is my thought process:": ("here is my response:", "here's my response:"),
-    "Here's my thought process:": ("here is my response:", "here's my response:"),
+_LEADING: dict[str, tuple[str, ...]] = {
+    opening: tuple(closings) for opening, closings in _MARKINGS["leading"].items()
 }
-"""Words that open a thought at the very beginning only, and only where they are closed as well."""
 _CALLS = "commentary to="
 """How a call in a channel begins whose tokens were left out."""
-_DROPPED = (
-    *("<|begin_of_solution|>", "<|end_of_solution|>", "<|start_response|>", "<|end_response|>"),
-    *_ENDS,
-)
-"""Stand around what is said."""
-_WRAPPERS = {f"<{name}>": f"</{name}>" for name in ("answer", "response", "output")}
-"""The same, where they stand right behind a thought."""
+_DROPPED = (*_MARKINGS["dropped"], *_ENDS)
+_WRAPPERS = {f"<{name}>": f"</{name}>" for name in _MARKINGS["wrappers"]}
 _QUOTES = frozenset("`\"'")
 _RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
 _PRIVATE = re.compile(r"analysis|commentary|thought", re.IGNORECASE)
@@ -114,12 +92,7 @@ class Separated:
 
 
 def separate(content: str, *, calls: bool = False) -> Separated:
-    """Take a whole content apart.
-
-    Args:
-        content: as the endpoint sent it.
-        calls: it may hold calls as JSON text; a marker inside such an object is none.
-    """
+    """Take a whole content apart. With `calls` it may hold calls as JSON text; a marker inside such an object is none."""
     if not _IN_SAID.find(content) and not content.lstrip().startswith((*_LEADING, _CALLS)):
         return Separated(content)
     separator = Separator(calls=calls)
@@ -154,11 +127,7 @@ class Separator:
     """Takes a content apart while it comes; `unopened` as in `Separated`."""
 
     def __init__(self, *, calls: bool = False) -> None:
-        """Begin.
-
-        Args:
-            calls: a call in a channel of gpt-oss is given as JSON text; else it counts as a thought.
-        """
+        """Begin. With `calls` a call in a channel of gpt-oss is given as JSON text; else it counts as a thought."""
         self.unopened = False
         self._calls = calls
         self._rest = ""
@@ -315,12 +284,6 @@ class Held:
     """Holds a content of a model back whose thoughts nothing opens, until one has ended."""
 
     def __init__(self, *, holds: bool, calls: bool = False) -> None:
-        """Begin.
-
-        Args:
-            holds: whether the model thinks so; else all comes through.
-            calls: as for `separate`.
-        """
         self._parts: list[str] | None = [] if holds else None
         self._calls = calls
         self._newest = ""

@@ -1,13 +1,11 @@
 """From a model's raw reply to exactly one valid tool call, or to plain text.
 
-Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
-`tool_schema`, names to `tool_names`, thoughts to `reasoning` and the wire to the adapters. A reply that is
-no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since that
-is what it is shown next; its message is for people.
+A reply that is no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since
+that is what it is shown next; its message is for people.
 
-When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the
-later ones were written without the first one's result, and one step of an agent is one call. An
-invalid first call is a violation even if a valid one follows, for the same reason.
+When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the later ones were
+written without the first one's result, and one step of an agent is one call. An invalid first call is a violation even
+if a valid one follows, for the same reason.
 """
 
 import re
@@ -69,12 +67,7 @@ class ParsedReply:
 
 
 def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
-    """The reply with what was thought in its content counted as reasoning.
-
-    Args:
-        reply: as the endpoint sent it: not every one takes a model's reasoning apart.
-        calls: its content may hold calls as JSON text.
-    """
+    """The reply with what was thought in its content counted as reasoning: not every endpoint takes that apart."""
     parts = separate(reply.content, calls=calls)
     if parts.said == reply.content:
         return reply

@@ -1,8 +1,4 @@
-"""The bodies of chat completions, as a profile wants them.
-
-Owns which fields a request has. Leaves the form of messages to `wire`, that of tools to `tool_schema`, and sending to
-`openai_compatible`.
-"""
+"""The bodies of chat completions, as a profile wants them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -38,7 +34,7 @@ class JsonAnswers:
 
     Attributes:
         schema: more for the root of the answer's schema, such as vLLM's x-guidance.
-        list_tools: the system message tells the tools; the schema holds the model to them anyway.
+        list_tools: the system message lists the tools; the schema holds the model to them anyway.
     """
 
     schema: Mapping[str, Any] = field(default_factory=dict)
@@ -73,13 +69,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Makes the requests of one model.
-
-    Attributes:
-        body: more for the body of every request, before everything else; a None takes a field away.
-        answers: how the mode json_schema asks.
-        seed: each request has one of its own, made of this and of its messages.
-    """
+    """Makes the requests of one model; `body` is as in ModelOptions."""
 
     body: Mapping[str, Any]
     answers: JsonAnswers

@@ -1,7 +1,7 @@
 """One tool call out of its pieces, as the many servers cut them.
 
-Owns how a piece is told to be more of a call, or the beginning of another: by its index where that says
-something, else by its id, its name, and whether the arguments so far are whole.
+A piece is known to be more of a call by its index where that says something, else by its id, its name, and whether the
+arguments so far are whole.
 """
 
 import json
@@ -49,9 +49,7 @@ class StreamedCall:
     """A call as far as it has come.
 
     Attributes:
-        index: its place among the calls.
         names: of the tools that were offered.
-        name: as far as it has come.
         next_name: its name where that came once more after whole arguments: it may be the next call's.
         next_id: another id that came alone after whole arguments.
     """

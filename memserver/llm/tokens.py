@@ -1,7 +1,4 @@
-"""Counters of tokens: the protocol, estimates, and what was counted lately.
-
-A model's own tokenizer.json counts by `memserver.tokenizer_file`, an endpoint by `endpoint_tokenizer`; wiring chooses.
-"""
+"""Counters of tokens: the protocol, estimates, and what was counted lately."""
 
 import asyncio
 from collections import OrderedDict
@@ -55,12 +52,6 @@ class Remembered(TokenCounter):
     """Another counter's counts of the texts used last: a prompt's head is the same turn after turn."""
 
     def __init__(self, inner: TokenCounter, *, texts: int = 4096) -> None:
-        """Make it.
-
-        Args:
-            inner: counts what is not known yet; closed with this one.
-            texts: how many are remembered.
-        """
         self._inner = inner
         self._most = texts
         self._known: OrderedDict[_Key, int] = OrderedDict()

@@ -1,7 +1,6 @@
 """What a list of tools looks like to a model: JSON text in every form that endpoints take, and plain text.
 
-What is derived from a list is cached by the specs' texts, so that specs that are built again for every turn cost
-little. Leaves the check of a call's arguments to `tool_arguments`, and where a schema comes from to `memserver.tools`.
+What is derived from a list is cached by the specs' texts: specs that are built again for every turn cost little.
 """
 
 import json

@@ -1,9 +1,7 @@
-"""The wire form of prompts.
+"""The wire form of prompts: native tool calling, and JSON mode.
 
-Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
-in it is escaped, whoever wrote it. A policy that is trained for JSON mode must be trained on
-`json_messages`. Leaves sending to `chat_client`, and what is read out
-of an answer to `answers`.
+What looks like a control token is escaped, whoever wrote it. A policy that is trained for JSON mode must be trained on
+`json_messages`.
 """
 
 import json
@@ -89,7 +87,6 @@ def _by_rules(messages: list[JsonObject], rules: MessageRules) -> list[JsonObjec
 
 
 def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
-    """Whether a call has its result right after it, or a result its call before it."""
     step = 1 if prompt[index].role == "assistant" else -1
     call, other = prompt[index].call, prompt[index + step : index + step + 1]
     roles = {prompt[index].role, *(each.role for each in other)}

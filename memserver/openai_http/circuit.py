@@ -1,9 +1,8 @@
 """A circuit breaker: an endpoint that keeps failing is left alone for a while.
 
-Owns the count of failures and the pauses. Leaves what a failure is to `endpoint`. Nothing here waits:
-whoever asks while the circuit is open is refused at once, and the first one after the pause is let
-through to try. Not from a library: those of PyPI that know asyncio let everybody through after the
-pause, or have pauses of one length, or count a cancelled call as a failure.
+Nothing here waits: a request while the circuit is open is refused at once, and the first one after the pause is let
+through to try. Not from a library: those of PyPI that know asyncio let everybody through after the pause, or have pauses
+of one length, or count a cancelled call as a failure.
 """
 
 import logging
@@ -33,11 +32,8 @@ class Circuit:
     ) -> None:
         """Make a closed one.
 
-        Args:
-            failures: so many in a row, without an answer between them, open it.
-            first_pause: seconds for which the endpoint is left alone then.
-            longest_pause: the pause doubles with each try that fails, up to this.
-            clock: seconds that only ever grow.
+        So many `failures` in a row, without an answer between them, open it. The pause, in seconds, doubles with each try that
+        fails.
         """
         self._most = failures
         self._first_pause = first_pause

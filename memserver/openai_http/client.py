@@ -1,8 +1,6 @@
 """The connection to an OpenAI-compatible endpoint: bytes of JSON out, plain values back.
 
-Owns HTTP: connections, time limits, retries. Leaves what answers mean to `streams` and `errors`, addresses to
-`addresses`, and what is asked to those who ask: `llm` and `embeddings`. aiohttp is used bare, since a client between
-would cost more than all else in a call.
+aiohttp is used bare, since a client between would cost more than all else in a call.
 """
 
 import asyncio
@@ -82,11 +80,7 @@ _LIST = _Request("GET", "/models", retries_refusals=False)
 
 class EndpointClient:
     def __init__(self, endpoint: Endpoint, circuit: Circuit | None = None) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            endpoint: where it is.
-            circuit: is told how requests end, and asked before each; None lets all through.
+        """Make it; nothing is asked yet. The circuit is asked before each request, and records how it ended.
 
         Raises:
             SetupError: the address is no URL, the key can't be sent, or the proxy in front is of an unknown kind.
@@ -325,7 +319,6 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
 
 
 def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
-    """Whether a pause ends before the request's time does, and the turn's."""
     now = asyncio.get_running_loop().time()
     ends = (limit.when(), _retry_until.get())
     return all(end is None or now + pause < end for end in ends)

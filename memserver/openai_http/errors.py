@@ -1,8 +1,4 @@
-"""Errors that an OpenAI-compatible endpoint answers with, read out of every shape in which they come.
-
-Owns where the words, the code and the time to wait stand in them. Leaves what they mean to `wordings`, and which
-error of memserver's stands for one to `translation`.
-"""
+"""Errors that an OpenAI-compatible endpoint answers with, read out of every shape in which they come."""
 
 import json
 import math

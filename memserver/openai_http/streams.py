@@ -1,7 +1,7 @@
 """Streamed answers: the JSON objects in them as they come, and whether they came to their end.
 
-Owns what is understood where a stream was requested: server-sent events, and whole answers, lines of JSON and errors
-that come instead. Leaves HTTP to `client`.
+Where a stream was requested, server-sent events are understood, and whole answers, lines of JSON and errors that come
+instead.
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""What goes wrong with an OpenAI-compatible endpoint, as memserver's errors, each with what to do about it.
-
-Owns which error an answer stands for, and the hints. Leaves what providers say to `wordings`, and what is done about
-an error to `client`.
-"""
+"""What goes wrong with an OpenAI-compatible endpoint, as memserver's errors, each with what to do about it."""
 
 import os
 

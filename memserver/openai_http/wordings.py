@@ -1,7 +1,6 @@
 """What endpoints say when they refuse, and what it means; wordings.toml has the words of each provider.
 
-Leaves the errors that stand for them to `translation`. Words decide only where a status doesn't: providers don't agree
-on those.
+Words decide only where a status doesn't: providers don't agree on those.
 """
 
 import re
