@@ -14,8 +14,7 @@ from typing import Protocol, TypeVar
 from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.profile import ProfileReport
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
 
@@ -116,70 +115,26 @@ class SharedEndpoint:
     readiness: Readiness = field(default_factory=AlwaysReady)
 
 
-class QueuedModel(ChatModel):
+class QueuedModel(ModelDecorator):
     """A model as one tenant has it: its answers are waited for in the tenant's turn.
 
     Counting tokens, and what the model is, are asked without a slot: they generate nothing.
     """
 
     def __init__(self, inner: ChatModel, shared: SharedEndpoint, tenant: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._shared = shared
         self._tenant = tenant
-
-    @property
-    @override
-    def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
-        return self._inner.name
-
-    @property
-    @override
-    def message_overhead(self) -> int:  # type: ignore[override] # read only here
-        """An upper bound of the tokens a chat template puts around one message."""
-        return self._inner.message_overhead
-
-    @property
-    @override
-    def mode(self) -> str:
-        return self._inner.mode
-
-    @property
-    @override
-    def profile(self) -> ProfileReport | None:
-        return self._inner.profile
-
-    @property
-    @override
-    def counts_exactly(self) -> bool:
-        return self._inner.counts_exactly
-
-    @property
-    @override
-    def fields_of(self) -> str | None:
-        return self._inner.fields_of
-
-    @property
-    @override
-    def window_is_assumed(self) -> bool:
-        return self._inner.window_is_assumed
 
     @override
     async def context_window(self) -> int:
         await self._shared.readiness.wait()
-        return await self._inner.context_window()
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._inner.count_tokens(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return self._inner.tools_text(tools)
+        return await self.inner.context_window()
 
     @override
     async def check(self) -> None:
         try:
-            await self._inner.check()
+            await self.inner.check()
         except ModelUnavailable as error:
             raise self._shared.readiness.explain(error) from error
 
@@ -192,8 +147,8 @@ class QueuedModel(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        return await self._asked(
-            lambda sink: self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
+        return await self._ask(
+            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
             on_text,
         )
 
@@ -205,15 +160,11 @@ class QueuedModel(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Written:
-        return await self._asked(
-            lambda sink: self._inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
+        return await self._ask(
+            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
         )
 
-    @override
-    async def aclose(self) -> None:
-        """Nothing: the connections are the shared model's."""
-
-    async def _asked(
+    async def _ask(
         self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
     ) -> _Answer:
         """Ask when the endpoint is ready; and once more if it died before any text was heard."""
