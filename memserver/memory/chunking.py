@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import LONGEST
+from memserver.embeddings.base import LONGEST, Embedder, Vector
 from memserver.errors import EmbeddingRejected
 from memserver.memory.parsing.sentences import sentences
 from memserver.text import Span

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from uuid import UUID
 
 from memserver.errors import InvalidInput, NotFound
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.memory.excerpt import cut_after
 from memserver.memory.results import (
     CAREFUL,
@@ -149,6 +149,6 @@ def _collection(searched: Sequence[Collection], label: str, name: str | None) ->
     if name is None:
         return searched[0]
     for collection in searched[1:]:
-        if defused(collection.name) == defused(name):
+        if escape_control_tokens(collection.name) == escape_control_tokens(name):
             return collection
     raise NotFound(f"There is no passage {label}: no collection {name!r} is attached.")
