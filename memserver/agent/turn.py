@@ -7,19 +7,16 @@ pressure the alert's steps follow the answer (`pressure`).
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 from memserver.agent.auto_recall import SEARCH, AutoRecall
-from memserver.agent.calls import run_call
-from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import AgentSnapshot, PromptParts, as_sent, build_prompt, render_queue
+from memserver.agent.compaction import Compactor, check_room, compaction_job
+from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
-from memserver.agent.dependencies import TurnDependencies, auto_recall_floor, form_of, layout_of
+from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import (
     CANCELLED,
     CUT_OFF,
@@ -39,7 +36,6 @@ from memserver.agent.events import (
     TurnStarted,
 )
 from memserver.agent.incoming_events import NOTHING_TO_DO, began_with_event
-from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
     ENDS_IT_FOLLOWS,
     NOTHING_TO_SAVE,
@@ -47,7 +43,8 @@ from memserver.agent.pressure import (
     tools_to_save_by,
 )
 from memserver.agent.rendering import is_sent
-from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint, said, tool_specs
+from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint, said
+from memserver.agent.run_tool import run_call
 from memserver.agent.tool_choice import ToolChoice
 from memserver.agent.turn_clock import TurnClock
 from memserver.errors import (
@@ -68,14 +65,14 @@ from memserver.messages import (
     CallState,
     JsonObject,
     Message,
-    Section,
     ToolSpec,
     WaitsFor,
 )
-from memserver.storage import jobs, leases, recall
+from memserver.storage import jobs, turn_writes
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.leases import ClaimedTurn, StepCommit
-from memserver.storage.tools import grants_from_row
+from memserver.storage.leases import ClaimedTurn
+from memserver.storage.snapshots import AgentState, read_snapshot
+from memserver.storage.turn_writes import StepCommit
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Tool, ToolContext
 
@@ -93,41 +90,31 @@ class TurnRun:
     def __init__(self, deps: TurnDependencies, work: ClaimedTurn, queue: list[Message]) -> None:
         self._deps = deps
         self._work = work
-        self._queue_start = work.state.queue_start
-        self._warned = work.state.pressure_warned
-        self._steps = work.turn.steps
-        self._usage = work.turn.usage
+        snapshot, turn = work.snapshot, work.turn
+        self._warned = snapshot.state.pressure_warned
+        self._steps = turn.steps
+        self._usage = turn.usage
         self._invalid = InvalidReplies()
         self._shrunk = 0
         self._alert: Message | None = None
-        self._pressure = PressureSteps(work.turn.stop_reason, work.turn.steps)
+        self._pressure = PressureSteps(turn.stop_reason, turn.steps)
         self._budget: Budget | None = None
-        self._options = AgentOptions.model_validate(work.agent.options)
+        self._choice = ToolChoice(deps.tools, snapshot.grants)
+        self._view = AgentView.of(snapshot, self._choice.tools, deps.limits)
+        self._options = self._view.options
         tenant = work.lease.tenant
-        self._model = deps.models.get(work.agent.model, tenant)
+        self._model = deps.models.get(snapshot.agent.model, tenant)
         self._queue = as_sent(queue, self._model)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
-        imported = work.turn.kind == "import"
+        imported = turn.kind == "import"
         self._deadline = Deadline(None if imported else deps.limits.turn_timeout)
-        self._first = work.turn.first_position
+        self._first = turn.first_position
         self._clock = TurnClock(self._options.clock, deps.clock, queue)
-        self._replied = any(
-            message.position >= self._first and is_sent(message) for message in queue
-        )
-        self._of_event = began_with_event(queue, self._first)
-        self._choice = ToolChoice(deps.tools, work.grants)
-        self._snapshot = AgentSnapshot(
-            agent=work.agent,
-            state=work.state,
-            sections=work.sections,
-            summary=work.summary,
-            tools=self._specs(work.sections),
-            zone=ZoneInfo(self._options.timezone),
-            protocol=self._options.protocol,
-            form=form_of(self._options, deps.limits),
-        )
-        self._counting = Counting(self._model, self._snapshot.form, work.state.token_scale)
-        self._compactor = Compactor(deps, self._model, tenant, self._snapshot.zone)
+        ours = [message for message in queue if message.position >= self._first]
+        self._replied = any(map(is_sent, ours))
+        self._of_event = began_with_event(ours, self._first)
+        self._counting = Counting(self._model, self._view.form, snapshot.state.token_scale)
+        self._compactor = Compactor(deps, self._model, tenant, self._view.zone)
 
     async def run(self) -> bool:
         """ClaimedTurn the turn to its end.
@@ -186,20 +173,20 @@ class TurnRun:
         """What the agent's own choice of tools needs: the tools, and what was called so far."""
         async with self._deadline.cutting():
             await self._choice.wait_for_tools()
-        self._snapshot = replace(self._snapshot, tools=self._specs(self._snapshot.sections))
+        self._view = self._view.renewed(self._view.snapshot, self._choice.tools)
         database, lease = self._deps.database, self._work.lease
         await self._choice.recount(database, lease, self._evictable, self._first)
 
     async def _recall_first(self) -> None:
         """Automatic recall, where the agent has it and nothing has come of a message yet."""
-        floor = auto_recall_floor(self._options, self._deps.limits)
+        floor = self._deps.limits.recall_floor(self._options)
         asked = self._queue[-1] if self._queue else None
         if floor is None or asked is None or asked.position != self._first or asked.role != "user":
             return
         prompt = await self._make_room()
-        if not self._queue_start or self._choice.tools.get(SEARCH) is None:
+        if not self._state.queue_start or self._choice.tools.get(SEARCH) is None:
             return
-        search = AutoRecall(self._work.agent.id, asked.text, self._queue_start, floor)
+        search = AutoRecall(self._work.turn.agent_id, asked.text, self._state.queue_start, floor)
         record = CallRecord(search.call(), "running")
         call = Message(asked.position + 1, "assistant", "", self._clock.now(), 0, call=record)
         async with (
@@ -207,12 +194,14 @@ class TurnRun:
             LazyTransaction(self._deps.database, self._work.lease.tenant) as lazy,
         ):
             reader = self._counting.reader(call, prompt.budget, can_read_on=self._can_read_on)
-            result = await search.result(self._deps.recall, lazy, self._snapshot.zone, reader)
+            result = await search.result(self._deps.recall, lazy, self._view.zone, reader)
         if result is None:
             return
         found = await self._closed(call, "done", result)
         async with self._deps.database.tenant(self._work.lease.tenant) as tx:
-            await leases.commit_step(tx, self._work.lease, self._change([found], self._steps, None))
+            await turn_writes.commit_step(
+                tx, self._work.lease, self._change([found], self._steps, None)
+            )
         self._queue.append(found)
         self._tell(StepCommitted((found,)))
 
@@ -228,15 +217,9 @@ class TurnRun:
         return prompt
 
     async def _evict(self, prompt: PromptParts) -> None:
-        lease = self._work.lease
-        snapshot = Snapshot(
-            agent_id=lease.agent_id,
-            queue_start=self._queue_start,
-            queue=self._evictable,
-            summary=self._snapshot.summary,
-            budget=prompt.budget,
+        compacted = await self._compactor.evict(
+            self._view.snapshot, self._evictable, prompt.budget, self._deadline, self._work.lease
         )
-        compacted = await self._compactor.evict(snapshot, self._deadline, lease)
         if compacted is not None:
             self._tell(compacted)
         await self._refresh()
@@ -260,14 +243,14 @@ class TurnRun:
         self._shrunk += 1
         if error.window is not None and error.window < prompt.budget.window:
             return
-        await self._counting.learn_overflow(prompt, self._queue, self._snapshot.tools)
+        await self._counting.learn_overflow(prompt, self._queue, self._view.tools)
         if len(self._evictable) > 1:
             await self._evict(prompt)
 
     @property
     def _evictable(self) -> list[Message]:
         """The queue, without the message that is answered where it stays in sight though it was evicted."""
-        return [each for each in self._queue if each.position >= self._queue_start]
+        return [each for each in self._queue if each.position >= self._state.queue_start]
 
     async def _outcome(self, ended: Message, *, last: bool) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
@@ -300,11 +283,11 @@ class TurnRun:
         tools = self._offered(last=last)
         step = self._steps + 1
         streaming = not self._pressure.run and self._deps.events.wants_text(
-            work.agent.id, work.turn.turn
+            work.turn.agent_id, work.turn.turn
         )
         async with self._deadline.cutting():
             queue = await render_queue(
-                self._snapshot, self._queue, prompt.budget.largest_counted, self._model
+                self._view, self._queue, prompt.budget.largest_counted, self._model
             )
             try:
                 reply = await ask_for_step(
@@ -398,7 +381,7 @@ class TurnRun:
         return released
 
     async def _store_close(self, tx: Transaction, ended: Message, stop: str | None) -> bool:
-        await leases.close_call(tx, self._work.lease, ended)
+        await turn_writes.close_call(tx, self._work.lease, ended)
         return await self._store(tx, self._change(self._said_now, self._steps + 1, stop), [ended])
 
     async def _pause(self, message: Message, waits_for: WaitsFor) -> tuple[str | None, bool]:
@@ -409,7 +392,7 @@ class TurnRun:
         steps = self._steps + 1
         change = replace(self._change([waiting], steps, None), paused=True)
         async with self._deps.database.tenant(self._work.lease.tenant) as tx:
-            released = await leases.commit_step(tx, self._work.lease, change)
+            released = await turn_writes.commit_step(tx, self._work.lease, change)
         self._tell(TurnPaused(self._work.turn.turn, steps, self._usage, waiting))
         return PAUSED, released
 
@@ -458,7 +441,7 @@ class TurnRun:
             return stop, released
         running = replace(message, call=replace(message.call, state="running"))
         async with self._deps.database.tenant(lease.tenant) as tx:
-            await leases.close_call(tx, lease, running)
+            await turn_writes.close_call(tx, lease, running)
         return await self._finish_outside(tool, running, last=last)
 
     async def _close_as(
@@ -474,7 +457,7 @@ class TurnRun:
         assert message.call is not None
         budget = self._budget or (await self._frame()).budget
         context = ToolContext(
-            agent_id=self._work.agent.id,
+            agent_id=self._work.turn.agent_id,
             tenant=self._work.lease.tenant,
             turn=self._work.turn.turn,
             call_id=message.call.call.id,
@@ -486,7 +469,7 @@ class TurnRun:
             position=message.position,
             # An approval may come days after the call.
             now=self._clock.now() if message.call.waits_for else message.created_at,
-            zone=self._snapshot.zone,
+            zone=self._view.zone,
             reader=self._counting.reader(message, budget, can_read_on=self._can_read_on),
             alone=self._was_killed or self._died() or tool.spec.name in self._deps.deadly,
         )
@@ -538,7 +521,7 @@ class TurnRun:
 
     async def _store(self, tx: Transaction, change: StepCommit, added: list[Message]) -> bool:
         """Commit a change; with the turn's end, what follows when it left the queue too long."""
-        released = await leases.commit_step(tx, self._work.lease, change)
+        released = await turn_writes.commit_step(tx, self._work.lease, change)
         # Before the alert's steps are over nothing is evicted that could still wait.
         if change.ended and self._warned and self._over_target(added):
             lease = self._work.lease
@@ -566,7 +549,7 @@ class TurnRun:
             self._usage += error.usage
         if self._pressure.stop_reason is None or self._alert is not None:
             return await self._end("error", error)
-        agent, turn = self._work.agent.id, self._work.turn.turn
+        agent, turn = self._work.turn.agent_id, self._work.turn.turn
         logger.warning("Agent %s: nothing was saved after turn %d: %s", agent, turn, error)
         return await self._end(self._pressure.stop_reason)
 
@@ -589,11 +572,11 @@ class TurnRun:
     ) -> StepCommit:
         return StepCommit(
             turn=self._work.turn,
-            model=self._work.agent.model,
+            model=self._work.snapshot.agent.model,
             messages=added,
             steps=steps,
             usage=self._usage,
-            queue_start=self._queue_start,
+            queue_start=self._state.queue_start,
             pressure_warned=self._warned,
             token_scale=self._counting.scale,
             ended=stop is not None,
@@ -612,7 +595,7 @@ class TurnRun:
             why = DIED if self._was_killed else INTERRUPTED
             closed = await self._closed(message, "interrupted", why)
             async with self._deps.database.tenant(self._work.lease.tenant) as tx:
-                await leases.close_call(tx, self._work.lease, closed)
+                await turn_writes.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
             tool = self._choice.tools.get(message.call.call.name)
             if self._was_killed and tool is not None and tool.kind == "python":
@@ -626,52 +609,47 @@ class TurnRun:
     async def _refresh(self) -> None:
         """Read again what a tool, the API, another agent or an eviction may have changed."""
         async with self._deps.database.tenant(self._work.lease.tenant) as tx:
-            row = await recall.context_row(tx, self._work.agent.id)
-        if row is None:
+            found = await read_snapshot(tx, self._work.turn.agent_id)
+        if found is None:
             raise LeaseLost("The agent was deleted.")
-        sections = leases.sections_from_row(row)
-        state = leases.state_from_row(row)
-        if state.queue_start != self._queue_start:
-            self._queue_start, self._warned = state.queue_start, state.pressure_warned
+        snapshot, _ = found
+        start = snapshot.state.queue_start
+        if start != self._state.queue_start:
+            self._warned = snapshot.state.pressure_warned
             self._queue = [  # what is asked stays in sight while it is answered
                 each
                 for each in self._queue
-                if each.position >= state.queue_start or each.position == self._first
+                if each.position >= start or each.position == self._first
             ]
-        self._choice.renew(grants_from_row(row))
-        self._snapshot = replace(
-            self._snapshot,
-            state=state,
-            sections=sections,
-            summary=leases.summary_from_row(row),
-            tools=self._specs(sections),
-        )
+        self._choice.renew(snapshot.grants)
+        self._view = self._view.renewed(snapshot, self._choice.tools)
+
+    @property
+    def _state(self) -> AgentState:
+        return self._view.snapshot.state
 
     async def _frame(self) -> PromptParts:
-        model, prompts = self._model, self._deps.prompts
         async with self._deadline.cutting():
-            layout = await layout_of(model, self._options, self._deps.limits)
-            snapshot, scale = self._clock.shown(self._snapshot), self._counting.scale
-            prompt = await build_prompt(snapshot, model, prompts, layout, scale)
-        if prompt.tools is not self._snapshot.tools:
-            self._snapshot = replace(self._snapshot, tools=prompt.tools)
+            view, scale = self._clock.shown(self._view), self._counting.scale
+            prompt = await build_prompt(view, self._model, self._deps, scale)
+        if prompt.tools is not self._view.tools:
+            self._view = replace(self._view, tools=prompt.tools)
         return prompt
-
-    def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
-        return tool_specs(self._choice.tools, sections, self._options.protocol)
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         """The tools that may be called in this step."""
         if self._pressure.run:
             return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
-            return tuple(spec for spec in self._snapshot.tools if spec.name == SEND_MESSAGE)
+            return tuple(spec for spec in self._view.tools if spec.name == SEND_MESSAGE)
         calls = self._may_call()
         return (*calls, NOTHING_TO_DO.spec) if self._of_event and calls else calls
 
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
-        return tuple(spec for spec in self._snapshot.tools if names is None or spec.name in names)
+        if names is None:
+            return self._view.tools
+        return tuple(spec for spec in self._view.tools if spec.name in names)
 
     @property
     def _alerts(self) -> bool:
@@ -708,7 +686,7 @@ class TurnRun:
         return self._work.turn.attempts > 1
 
     def _tell(self, event: Event) -> None:
-        self._deps.events.publish(self._work.agent.id, self._work.turn.turn, event)
+        self._deps.events.publish(self._work.turn.agent_id, self._work.turn.turn, event)
 
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn

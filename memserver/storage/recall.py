@@ -1,4 +1,4 @@
-"""Recall storage: reading the history. Writing it belongs to `inbox` and `leases`."""
+"""Recall storage: reading the history. Writing it belongs to `inbox` and `turn_writes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from uuid import UUID
 
 from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import CONTEXT_COLUMNS
+from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.listing import Cut
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
@@ -101,18 +100,11 @@ async def history_page(tx: Transaction, agent_id: UUID, cut: Cut) -> list[Messag
     cursor = await tx.execute(
         f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
             WHERE m.agent_id = %(agent_id)s AND {cut.behind("m.position")}
-              AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}
+              AND m.position < ({FIRST_WAITING}) * {PLACES_PER_TURN}
             {cut.by("m.position")}""".encode(),
         {"agent_id": agent_id, **cut.parameters},
     )
     return [message_from_row(row) for row in await cursor.fetchall()]
-
-
-# The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
-_FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
-                                AND t.state IN ('waiting', 'running'))
-    THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
 _MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
@@ -203,21 +195,6 @@ def _search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[s
         "take": span.limit,
         "count_to": span.count_to,
     }
-
-
-async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
-    """The agent, its state, working context and summary, outside of a turn; None if unknown.
-
-    Also `queue_end`: the position behind what the agent has taken up, and `done_end`: behind its turns
-    that have ended.
-    """
-    cursor = await tx.execute(
-        f"""SELECT {CONTEXT_COLUMNS}, ({_FIRST_WAITING}) * {PLACES_PER_TURN} AS queue_end,
-                (s.done_turn + 1) * {PLACES_PER_TURN} AS done_end
-            FROM agent_state s JOIN agents a ON a.id = s.agent_id WHERE s.agent_id = %s""",
-        [agent_id],
-    )
-    return await cursor.fetchone()
 
 
 def message_from_row(row: dict[str, Any]) -> Message:
