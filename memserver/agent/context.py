@@ -19,10 +19,11 @@ from memserver.agent.reply_modes import prompt_file, tool_specs
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.results import READ_TOOL, message_label
-from memserver.memory.text import shorten, stamp
+from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.snapshots import AgentSnapshot
+from memserver.text import stamp
 from memserver.tools.registry import Toolset
 
 _shortened: dict[tuple[UUID, int, int], str] = {}

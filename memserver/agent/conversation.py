@@ -23,13 +23,13 @@ from memserver.agent.options import AgentOptions, EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.memory.text import clean
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import WaitingCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 from memserver.storage.listing import Cut
+from memserver.text import clean
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""

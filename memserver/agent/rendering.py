@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 
 from memserver.agent.options import EntryForm
-from memserver.memory.text import stamp
 from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
+from memserver.text import stamp
 from memserver.tools.memory_tools import SEND_MESSAGE
 
 EVENT_MARK = "[event] "

@@ -65,8 +65,6 @@ SHORTEST_IDLE = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether one thing that a turn needs is there."""
-
     name: str
     ready: bool
     detail: str
@@ -74,8 +72,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the API works with."""
-
     database: Database
     deps: TurnDependencies
     worker: Worker
@@ -131,7 +127,7 @@ def check_settings(settings: Settings) -> None:
         if path is not None and not path.exists():
             raise SetupError(
                 f"MEMSERVER_{name.upper()} names {path}, which is not there.",
-                hint="Mend the path, or unset it.",
+                hint="Fix the path, or unset it.",
             )
 
 
@@ -215,7 +211,6 @@ async def assemble(
     tools: Sequence[Tool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
-    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
@@ -259,7 +254,7 @@ async def assemble(
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
     worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(deps, worker)
-    taken_in = Documents(
+    ingesting = Documents(
         database,
         archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
@@ -267,7 +262,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(deps, upkeep, taken_in, settings)
+        job_handlers(deps, upkeep, ingesting, settings)
         | TimerJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
@@ -291,7 +286,7 @@ async def assemble(
                 conversation=conversation,
                 archival=archival,
                 upkeep=upkeep,
-                documents=taken_in,
+                documents=ingesting,
                 jobs=jobs,
                 keys=keys,
                 idempotency=idempotency,
@@ -312,7 +307,6 @@ def python_tools(settings: Settings) -> list[Tool]:
 
 
 def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    """The MCP servers of the settings, by name."""
     made: dict[str, StdioServer | HttpServer] = {}
     for name, server in settings.mcp_servers.items():
         if server.command is not None:
@@ -323,9 +317,8 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    deps: TurnDependencies, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: Documents, settings: Settings
 ) -> dict[str, Handler]:
-    """What does the jobs of each name."""
     indexing = MessageIndexing(
         deps.database,
         deps.archival,
@@ -336,7 +329,7 @@ def job_handlers(
     return {
         COMPACT: CompactionJob(deps).run,
         message_index.JOB: indexing.run,
-        documents.JOB: taken_in.run,
+        documents.JOB: ingesting.run,
         **upkeep.handlers(),
         **Relexing(deps.database).handlers(),
     }

@@ -22,9 +22,9 @@ from memserver.api.schemas.archival import (
 )
 from memserver.errors import InvalidInput
 from memserver.memory import reading
-from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage import collections, passage_search, passages
+from memserver.text import clean
 
 
 class _Label(StringConvertor):

@@ -23,11 +23,11 @@ from memserver.api.schemas.archival import (
     PassagesOut,
 )
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
+from memserver.text import clean
 
 router = Router(prefix="/collections", tags=["collections"])
 

@@ -29,7 +29,7 @@ from memserver.storage.tools import Grant, NewDefinition
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring.services import Services
@@ -46,7 +46,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     A webhook's `secret` is in this answer only.
     """
     check_free(services, new.name)
-    await asyncio.to_thread(checked_parameters, new.parameters)
+    await asyncio.to_thread(check_parameters, new.parameters)
     secret = None
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
@@ -99,7 +99,7 @@ async def update_tool(
         if value is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
     if change.parameters is not None:
-        await asyncio.to_thread(checked_parameters, change.parameters)
+        await asyncio.to_thread(check_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:
         definition = await tools.get(tx, name)
         _check_change(definition.kind, set(values))

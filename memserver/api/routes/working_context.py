@@ -22,11 +22,11 @@ from memserver.api.schemas.sections import (
 )
 from memserver.memory import attachments, working_context
 from memserver.memory.attachments import Seat
-from memserver.memory.text import clean
 from memserver.memory.working_context import Rewrite, check_version
 from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.sections import Editor
+from memserver.text import clean
 
 router = Router(prefix="/agents/{agent}/working-context", tags=["working context"])
 
