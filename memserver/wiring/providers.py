@@ -142,7 +142,6 @@ def model_endpoint(settings: Settings) -> Endpoint:
         settings.llm_timeout,
         settings.llm_retries,
         connections=0,  # the gate bounds them, and is fair
-        told_agent=settings.llm_tell_agent,
     )
     endpoint.address()  # else the first turn would find it unusable
     if settings.local_engine_state is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memserver.local.engine import leash
+from memserver.local.engine import supervise
 from sweet_rl.runs.bench import Bench
 from sweet_rl.runs.stages import Unit
 
@@ -86,7 +86,7 @@ class UnitProcesses:
     def _command(self, unit: Unit, endpoints: Sequence[str]) -> list[str]:
         around, left = self.bench.around, self.bench.deadline.left
         return [
-            *(sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}"),
+            *(sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}"),
             *(sys.executable, "-m", "sweet_rl.cli", "all", "--only", unit.path),
             *self.options,
             *(word for address in endpoints for word in ("--endpoint", address)),

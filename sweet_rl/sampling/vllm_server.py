@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
-from memserver.local.engine import leash
+from memserver.local.engine import supervise
 from sweet_rl.deadline import Deadline
 
 _HOST = "127.0.0.1"
@@ -119,13 +119,13 @@ class VllmServer:
         try:
             child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # what the leash held ends with it
+            os.killpg(child.pid, signal.SIGKILL)  # what it supervised ends with it
             child.wait()
 
     def _start(self) -> None:
         if self._log.exists():
             self._log.replace(self._log.with_name(f"{self._log.name}.1"))
-        held = (sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}")
+        held = (sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}")
         self._begun = time.monotonic()
         try:
             with self._log.open("wb") as log:
