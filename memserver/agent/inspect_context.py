@@ -8,7 +8,7 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.llm.base import ChatModel
 from memserver.messages import Message, PromptMessage
 from memserver.storage import recall
-from memserver.storage.agents import no_agent
+from memserver.storage.missing import no_agent
 from memserver.storage.snapshots import read_snapshot
 
 
