@@ -17,7 +17,7 @@ from memserver.agent.options import AgentOptions, EntryForm, Limits, PromptOrder
 from memserver.agent.rendering import prompt_messages
 from memserver.agent.reply_modes import prompt_file, tool_specs
 from memserver.llm.base import ChatModel
-from memserver.memory.queue import Budget, scaled
+from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage, ToolSpec
@@ -106,11 +106,11 @@ async def build_prompt(
     layout = deps.limits.layout(view.options, await model.context_window())
     factor = scale or 1.0
     parts = tuple(
-        Part(name, text, count, scaled(count, factor))
+        Part(name, text, count, scale_up(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
-    fixed = sum(part.tokens for part in parts) + scaled(around, factor)
+    fixed = sum(part.tokens for part in parts) + scale_up(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
     tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(view.tools))
     if tight and counts[-1] and (fewer := shorter(view.tools)):

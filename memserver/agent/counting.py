@@ -9,7 +9,7 @@ from memserver.agent.options import EntryForm
 from memserver.agent.rendering import prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
-from memserver.memory.queue import Budget, scaled
+from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import Reader
 from memserver.messages import Message, PromptMessage, ToolSpec, Usage
 
@@ -56,7 +56,7 @@ class Counting:
         self._written = usage.completion_tokens
         counted = await self._count_prompt(prompt, queue, tools)
         exact = self._model.counts_exactly
-        self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
+        self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
         self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
@@ -102,7 +102,7 @@ async def count_entry(
     texts = [_counted_text(part) for part in shown]
     around = model.message_overhead * len(shown)
     if shown and shown[0].call is not None and 0 < written <= len(texts[0].encode()):
-        texts, around = texts[1:], around + scaled(written, 1 / scale)
+        texts, around = texts[1:], around + scale_up(written, 1 / scale)
     text = "\n".join(texts)
     if (length := len(text.encode())) <= SHORT_TEXT:
         return length + around

@@ -5,11 +5,10 @@ either stored and reported, or neither.
 """
 
 import asyncio
-from contextvars import Token
 from types import TracebackType
 
 from memserver.errors import TurnTimeout
-from memserver.openai_http.asking import asked_until
+from memserver.openai_http.client import retrying_until
 
 
 class Deadline:
@@ -31,19 +30,19 @@ class Deadline:
 class _Cut:
     """A class, and no generator: it is entered several times in each step."""
 
-    __slots__ = ("_deadline", "_limit", "_token")
-    _token: Token[float | None]
+    __slots__ = ("_deadline", "_limit", "_retrying")
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._limit = asyncio.timeout_at(deadline.end)
+        self._retrying = retrying_until(deadline.end)
 
     async def __aenter__(self) -> None:
         end = self._deadline.end
         if end is not None and asyncio.get_running_loop().time() >= end:
             raise self._over()
         await self._limit.__aenter__()
-        self._token = asked_until.set(end)
+        self._retrying.__enter__()
 
     async def __aexit__(
         self,
@@ -51,7 +50,7 @@ class _Cut:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asked_until.reset(self._token)
+        self._retrying.__exit__(None, None, None)
         try:
             await self._limit.__aexit__(kind, error, trace)
         except TimeoutError as late:

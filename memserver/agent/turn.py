@@ -132,7 +132,7 @@ class TurnRun:
                 reply = self._invalid.as_answer(error, tools, last=state.is_last_step)
         state.usage += reply.usage
         await state.counting.learn(prompt, state.queue, tools, reply.usage)
-        state.budget = budget.rescaled(state.counting.factor)
+        state.budget = budget.with_scale(state.counting.factor)
         return reply
 
     def _offered(self) -> tuple[ToolSpec, ...]:
