@@ -60,29 +60,21 @@ PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
 
 
 class EngineName(StrEnum):
-    """Where examples are played."""
-
     LOCAL = "local"
     RAY = "ray"
 
 
 class ModeName(StrEnum):
-    """How memserver gets to know the sessions."""
-
     IMPORT = "import"
     ACT = "act"
 
 
 class ProtocolName(StrEnum):
-    """How the model of memserver's agents is spoken with."""
-
     TOOLS = "tools"
     CHAT = "chat"
 
 
 class SpeakName(StrEnum):
-    """How a model without memserver answers."""
-
     AUTO = "auto"
     TEXT = "text"
     CALL = "call"
@@ -90,8 +82,6 @@ class SpeakName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line says of a run."""
-
     systems: Sequence[str]
     limit: int | None
     options: TaskOptions
@@ -253,8 +243,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
 def run(entry: TaskEntry, wishes: Wishes) -> None:
     """Run a task; what was begun in the same folder is resumed.
 
-    Raises:
-        MemserverError: the data is bad, which is found before anything runs; or something stays down.
+    Raises MemserverError: the data is bad, which is found before anything runs; or something stays down.
     """
     systems = check_systems(wishes.systems, entry)
     task = entry.make(wishes.options)
@@ -345,7 +334,6 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
 
 
 def _needs_model(systems: Sequence[str], url: str | None) -> bool:
-    """Whether one of the systems asks the settings' model."""
     return not set(systems) <= WITHOUT_MODEL | (set(AGENTS) if url is not None else set())
 
 

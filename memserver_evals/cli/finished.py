@@ -117,9 +117,7 @@ async def judged(
 ) -> Outcome:
     """Judge what was played, by the string judge and by the one that was named (URL, model, key); write the tables.
 
-    Raises:
-        InvalidInput: the judge has no model.
-        MemserverError: it can't be asked.
+    Raises InvalidInput: the judge has no model; MemserverError: it can't be asked.
     """
     benches = [Bench(StringJudge())]
     url, model, key = judge

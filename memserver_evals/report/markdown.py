@@ -18,8 +18,7 @@ NONE = "-"
 def tables(run: Path) -> str:
     """All tables of a run that has ended.
 
-    Raises:
-        InvalidInput: there is no results.json in the folder, or it is none.
+    Raises InvalidInput: there is no results.json in the folder, or it is none.
     """
     try:
         results: JsonObject = json.loads((run / RESULTS).read_text(encoding="utf-8"))

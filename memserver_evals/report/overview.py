@@ -24,9 +24,7 @@ class Bars:
 def overview(runs: Sequence[Path]) -> bytes:
     """A PNG of the main scores of runs that have ended.
 
-    Raises:
-        InvalidInput: a folder has no results, or they can't be read.
-        SetupError: matplotlib isn't installed.
+    Raises InvalidInput: a folder has no results, or they can't be read; SetupError: matplotlib isn't installed.
     """
     found = [_read(run) for run in runs]
     tasks = Counter(run["task"] for run, _ in found)

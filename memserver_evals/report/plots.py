@@ -33,7 +33,6 @@ WIDE = 20
 
 
 def draw_all(table: Table) -> dict[str, bytes]:
-    """PNG pictures by the names of their files."""
     pictures = {"scores.png": draw_png(partial(_bars, table=table), _height(table))}
     for key, values in table.groups.items():
         if len(values) > 1:
@@ -265,7 +264,6 @@ def _colour(table: Table, name: str) -> str:
 
 
 def colour_of(name: str, systems: Sequence[str]) -> str:
-    """The colour of one of some systems."""
     return COLOURS[_place(systems, name) % len(COLOURS)]
 
 

@@ -90,8 +90,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a table's row says of some examples."""
-
     scores: Mapping[str, Estimate]
     examples: int
     tokens_in: float
@@ -105,7 +103,6 @@ class Summary:
     searches: SearchMeans | None
 
     def as_json(self) -> JsonObject:
-        """As it is kept."""
         return {
             "examples": self.examples,
             "scores": {
@@ -161,7 +158,6 @@ class Table:
         }
 
     def as_json(self) -> JsonObject:
-        """As it is kept."""
         return {
             "main_score": self.main_score,
             "systems": {name: each.as_json() for name, each in self.overall.items()},
@@ -185,19 +181,11 @@ def score_all(
     records: Sequence[Record],
     verdicts: Mapping[str, Mapping[Job, Verdict]],
 ) -> list[Row]:
-    """A row for each record, in their order.
-
-    Args:
-        task: scores.
-        records: what was played.
-        verdicts: by the judges' columns.
-    """
     examples = {example.id: example for example in task.examples()}
     return [_row(task, examples[each.job.example], each, verdicts) for each in records]
 
 
 def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
-    """The means of the rows."""
     systems = tuple(dict.fromkeys(row.system for row in rows))
     named = dict.fromkeys(name for row in rows for name in row.scores)
     names = tuple(name for name in named if AT not in name)
@@ -211,7 +199,6 @@ def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
 
 
 def write_results(folder: Path, manifest: JsonObject, table: Table, rows: Sequence[Row]) -> None:
-    """`results.json` and `examples.jsonl`."""
     write_whole(folder / EXAMPLES, "".join(f"{dump(row.as_json())}\n" for row in rows))
     results = {"run": manifest, **table.as_json()}
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
