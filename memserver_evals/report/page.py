@@ -79,7 +79,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(estimate=_estimate, number=_number, words=_words)
+    made.filters.update(estimate=_shown, number=_number, words=_words)
     return made
 
 
@@ -148,12 +148,8 @@ def _text(message: JsonObject) -> str:
     return f"{whole[:half]}\n… [{left_out} characters left out] …\n{whole[-half:]}"
 
 
-def _estimate(found: Estimate | None) -> str:
-    if found is None or math.isnan(found.mean):
-        return "-"
-    if math.isnan(found.low):
-        return f"{found.mean:.3f}"
-    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def _shown(found: Estimate | None) -> str:
+    return "-" if found is None else found.shown()
 
 
 def _number(value: float | None) -> str:
