@@ -21,7 +21,7 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.memory.chunking import Chunker, Span, embed_each
+from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
@@ -33,11 +33,10 @@ from memserver.storage.documents import Document, NewDocument, Text
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
-from memserver.text import clean_json
+from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
-BATCH = 128
-"""Chunks that are embedded, and stored in one transaction."""
+BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
 
@@ -55,22 +54,14 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """What a file and its passages may have.
-
-    Attributes:
-        max_bytes: of a file.
-        chunk_tokens: of a passage, within what the embedder reads.
-        chunk_overlap: tokens that a passage repeats of the one before, at most.
-    """
+    """What a file and its passages may have."""
 
     max_bytes: int
-    chunk_tokens: int
-    chunk_overlap: int
+    chunk_tokens: int  # of a passage, within what the embedder reads
+    chunk_overlap: int  # tokens that a passage repeats of the one before, at most
 
 
 class Documents:
-    """Takes files in."""
-
     def __init__(
         self,
         database: Database,
@@ -78,14 +69,7 @@ class Documents:
         sandbox: Sandbox,
         limits: DocumentLimits,
     ) -> None:
-        """Make it.
-
-        Args:
-            database: where files and passages go.
-            embedder_of: the embedder of a collection's model and dimension; raises EmbeddingError where there is none.
-            sandbox: reads files.
-            limits: of files and passages.
-        """
+        """Read files in the sandbox, and embed them by the embedder of their collection's model and dimension."""
         self.limits = limits
         self._database = database
         self._embedder_of = embedder_of
@@ -96,17 +80,10 @@ class Documents:
     ) -> tuple[Document, bool]:
         """Store a file and queue the rest; from the return on nothing can lose it.
 
-        Args:
-            tenant: whose.
-            collection_id: where its passages go.
-            upload: the file.
-            unique: take the collection's document of the same content instead, if there is one.
-
-        Returns:
-            The document, and whether it is a new one.
+        Returns the document, and whether it is a new one: with `unique` the collection's document of the same
+        content is taken, if there is one.
 
         Raises:
-            NotFound: no such collection.
             DocumentError: a kind of file that is not read here.
             EmbeddingError: there is no embedder of the collection's model here.
         """
@@ -118,7 +95,7 @@ class Documents:
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
             self._embedder_of(collection.embedding_model, collection.dimension)
-            known = await documents.with_content(tx, collection_id, digest) if unique else None
+            known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
             document = await documents.create(tx, tenant, collection_id, new)
@@ -126,7 +103,7 @@ class Documents:
         return document, True
 
     async def run(self, job: JobRun) -> None:
-        """Do a piece of the work on a document, and queue the next one; the handler of the job."""
+        """Do a piece of the work on a document, and queue the next one."""
         document_id = UUID(job.args["document"])
         problem: MemserverError | None = MemserverError(
             "The server has a fault.", hint="Its log says more. Then resume the document."
@@ -255,7 +232,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
 
 
 async def queue(tx: Transaction, document: Document) -> None:
-    """Have a document worked on, once, however often this is asked for."""
+    """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
 
@@ -272,7 +249,6 @@ class _Source:
         self._starts = [section.start for section in self._sections]
 
     def texts(self, first: int) -> list[str]:
-        """The next batch of chunks."""
         return [self._text[span.start : span.end] for span in self._spans[first : first + BATCH]]
 
     def passages(self, first: int, vectors: Sequence[Vector]) -> list[NewPassage]:

@@ -21,25 +21,17 @@ from memserver.storage.message_vectors import PartVector
 
 logger = logging.getLogger(__name__)
 
-AT_LATEST = 60.0
-"""Seconds after which messages are indexed though their tenant isn't quiet."""
-WORDS_AT_ONCE = 256
-"""Messages whose words are indexed together."""
-BATCH = 64
-"""Messages that are embedded and stored together."""
-LARGE_AT_ONCE = 256
-"""Vectors that are put into the index together."""
-BATCHES_OF_A_JOB = 20
-"""Then the next job goes on, after what else waits."""
+AT_LATEST = 60.0  # seconds after which messages are indexed though their tenant isn't quiet
+WORDS_AT_ONCE = 256  # messages whose words are indexed together
+BATCH = 64  # messages that are embedded and stored together
+LARGE_AT_ONCE = 256  # vectors that are put into the index together
+BATCHES_OF_A_JOB = 20  # then the next job goes on, after what else waits
 PART_BYTES = 700
 """Of UTF-8. What an embedder of 256 tokens sees whole, in most scripts; longer messages have several vectors."""
-MOST_PARTS = 150
-"""Of a message: the first hundred kilobytes."""
+MOST_PARTS = 150  # of a message: the first hundred kilobytes
 
 
 class MessageIndexing:
-    """Indexes histories: the handler of the job `index_messages`."""
-
     def __init__(
         self,
         database: Database,
@@ -48,14 +40,10 @@ class MessageIndexing:
         embeds: bool = True,
         quiet: float = 0,
     ) -> None:
-        """Make it; the embedder is archival storage's.
+        """Index words, and vectors of archival storage's embedder if `embeds`.
 
-        Args:
-            database: where messages are.
-            archival: has the embedder.
-            embeds: whether messages get vectors, by which they are found by meaning.
-            quiet: seconds for which a tenant's agents have ended no turn before their messages are indexed, so
-                that turns have the machine and many messages are indexed together.
+        A tenant's messages are indexed after `quiet` seconds in which no turn has ended, so that turns have the
+        machine and many messages are indexed together.
         """
         self._database = database
         self._archival = archival
@@ -63,11 +51,7 @@ class MessageIndexing:
         self._quiet = quiet
 
     async def run(self, job: JobRun) -> None:
-        """Index a tenant's messages from where that stands; another job goes on where there are many, or later.
-
-        Raises:
-            EmbeddingError: the embedder failed; words, and what was embedded before, stay.
-        """
+        """Index a tenant's messages from where that stands; another job continues where there are many, or later."""
         next_one = Job(JOB, job.tenant, key=job.tenant, priority=PRIORITY)
         async with self._database.tenant(job.tenant) as tx:
             if not await message_index.is_due(tx, self._quiet, AT_LATEST):

@@ -18,19 +18,14 @@ from memserver.text import snippet, stamp
 T = TypeVar("T")
 
 READ_TOOL = "memory_read"
-SHARE = 4
-"""A page has the window's tokens divided by this."""
+SHARE = 4  # a page has the window's tokens divided by this
 TOKENS_OF_A_RESULT = 128
 """What is worth reading, its label and time included: a small window has fewer results on a page."""
 LEAST_ROOM = 64
-MOST_CHARACTERS = 40_000
-"""Of one result, whatever room there is: more than any passage."""
-DENSEST = 8
-"""Characters of a token: hardly a text has more."""
-WIDEST = 5
-"""Tokens of a character at most: its bytes, and its part of the marks."""
-CAREFUL = (0.95, 0.8, 0)
-"""Of the characters that should fit, how many are taken after each count."""
+MOST_CHARACTERS = 40_000  # of one result, whatever room there is: more than any passage
+DENSEST = 8  # characters of a token: hardly a text has more
+WIDEST = 5  # tokens of a character at most: its bytes, and its part of the marks
+CAREFUL = (0.95, 0.8, 0)  # of the characters that should fit, how many are taken after each count
 INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500
@@ -40,21 +35,14 @@ SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The model that reads results.
+    """The model that reads results."""
 
-    Attributes:
-        window: its tokens, of prompt and output together.
-        count: counts tokens of texts.
-        scale: the model's tokens for each one that is counted.
-        room: counted tokens up to which its prompt shows a text whole; None: any.
-        can_read_on: whether it has the tool `memory_read`.
-    """
-
-    window: int
-    count: Callable[[Sequence[str]], Awaitable[list[int]]]
-    scale: float = 1.0
+    window: int  # its tokens, of prompt and output together
+    count: Callable[[Sequence[str]], Awaitable[list[int]]]  # counts tokens of texts
+    scale: float = 1.0  # the model's tokens for each one that is counted
+    # Counted tokens up to which its prompt shows a text whole; None: any
     room: Callable[[], Awaitable[int]] | None = None
-    can_read_on: bool = True
+    can_read_on: bool = True  # whether it has the tool `memory_read`
 
     def page(self, number: int) -> Page:
         """A page with as many results as are worth reading in its tokens."""
@@ -62,7 +50,6 @@ class Reader:
         return Page(number, max(1, min(PAGE_SIZE, size)))
 
     async def limit(self) -> int:
-        """Tokens of a page, as they are counted."""
         counted = int(self.window // SHARE / self.scale)
         if self.room is not None:
             counted = min(counted, await self.room())
@@ -71,21 +58,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in a document a passage comes from.
-
-    Attributes:
-        name: the document's.
-        heading: above it.
-        pages: each with the character of the passage at which it begins; where that isn't known, all at 0.
-    """
+    """Where in a document a passage comes from."""
 
     name: str = ""
     heading: str = ""
+    # Each with the character of the passage at which it begins; where that isn't known, all at 0
     pages: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "Origin":
-        """From a passage's metadata, which may be anybody's."""
         starts = metadata.get("page_starts")
         if not isinstance(starts, list):
             starts = [[metadata.get("page_end"), 0]]
@@ -128,28 +109,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result.
-
-    Attributes:
-        label: by which it can be read whole.
-        text: of it.
-        at: its time, in the reader's zone.
-        speaker: who said it, where it was said.
-        origin: where it comes from.
-        found_by: how it was found, where that is worth saying.
-        part: what of the text was found, where that is known.
-    """
-
-    label: str
+    label: str  # by which it can be read whole
     text: str
-    at: str
-    speaker: str = ""
-    origin: Origin = field(default_factory=Origin)
-    found_by: Sequence[str] = ()
-    part: slice | None = None
+    at: str  # its time, in the reader's zone
+    speaker: str = ""  # who said it, where it was said
+    origin: Origin = field(default_factory=Origin)  # where it comes from
+    found_by: Sequence[str] = ()  # how it was found, where that is worth saying
+    part: slice | None = None  # what of the text was found, where that is known
 
     def matched(self, query: Query) -> Matched:
-        """What a query matched of it."""
         by_part = not {"exact", "words"}.intersection(self.found_by)
         return Matched(self.text, query, self.part, by_part=by_part)
 
@@ -164,7 +132,6 @@ class Result:
 def message_result(
     message: Message, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
 ) -> Result:
-    """A message that was found."""
     at = stamp(message.created_at, zone)
     return Result(
         message_label(message.position), message.text, at, message.role, Origin(), found_by, part
@@ -172,7 +139,6 @@ def message_result(
 
 
 def passage_result(passage: Passage, label: str, zone: tzinfo) -> Result:
-    """A passage that was found."""
     at = stamp(passage.created_at, zone)
     return Result(label, passage.text, at, origin=Origin.of(passage.metadata))
 
@@ -189,8 +155,6 @@ def passage_label(number: int, collection: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A result with what matched of it."""
-
     head: str
     tail: str
     matched: Matched
@@ -207,18 +171,11 @@ class _Line:
 
 
 async def describe(head: str, results: Sequence[Result], query: str, reader: Reader) -> str:
-    """The answer of a search tool, each result on a line.
-
-    Args:
-        head: its first line.
-        results: of the page.
-        query: what was looked for; empty where it was no text.
-        reader: for whom.
-    """
+    """The answer of a search tool, each result on a line after the `head`; an empty query was no text."""
     if not results:
         return head
     wanted = Query(query)
-    lines = await beside(
+    lines = await offload(
         lambda: [_line(result, wanted, reader) for result in results],
         sum(len(result.text) for result in results),
     )
@@ -234,7 +191,6 @@ class Excerpt:
 
 
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
-    """An excerpt of each result."""
     wanted = Query(query)
 
     def find() -> list[Excerpt]:
@@ -244,10 +200,10 @@ async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
             for result, matched in zip(results, found, strict=True)
         ]
 
-    return await beside(find, sum(len(result.text) for result in results))
+    return await offload(find, sum(len(result.text) for result in results))
 
 
-async def beside(work: Callable[[], T], characters: int) -> T:
+async def offload(work: Callable[[], T], characters: int) -> T:
     """Work on so many characters, in a thread if that takes long."""
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
@@ -263,7 +219,7 @@ async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[st
     """The lines, so that they take no more tokens than the reader has for a page; counted once or twice."""
     limit = await reader.limit()
     sizes = [min(line.length, MOST_CHARACTERS) for line in lines]
-    characters = shares(sizes, limit * DENSEST)
+    characters = share_out(sizes, limit * DENSEST)
     around = "\n".join(f"{line.head}{line.tail}" for line in lines)
     for careful in CAREFUL:
         shown = await _show(lines, characters)
@@ -272,15 +228,15 @@ async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[st
         room = limit - counts[0] - len(lines)
         if sum(costs) <= room:
             return shown
-        fair = shares(costs, room)
+        fair = share_out(costs, room)
         characters = [
-            most if cost <= share else less(most, cost - fixed, share - fixed, careful)
+            most if cost <= share else shrink(most, cost - fixed, share - fixed, careful)
             for most, cost, share in zip(characters, costs, fair, strict=True)
         ]
     return await _show(lines, characters)
 
 
-def less(characters: int, tokens: float, share: float, careful: float) -> int:
+def shrink(characters: int, tokens: float, share: float, careful: float) -> int:
     """How many of the characters, which have so many tokens, have a share of them; 0 care: surely no more."""
     if not careful:
         return int(max(0, share) / WIDEST)
@@ -288,13 +244,13 @@ def less(characters: int, tokens: float, share: float, careful: float) -> int:
 
 
 async def _show(lines: Sequence[_Line], characters: Sequence[int]) -> list[str]:
-    return await beside(
+    return await offload(
         lambda: [line.show(most) for line, most in zip(lines, characters, strict=True)],
         sum(line.length for line in lines),
     )
 
 
-def shares(wanted: Sequence[int], total: int) -> list[int]:
+def share_out(wanted: Sequence[int], total: int) -> list[int]:
     """The total shared out equally, except that nobody gets more than wanted."""
     given: dict[int, int] = {}
     for place in sorted(range(len(wanted)), key=wanted.__getitem__):

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from memserver.errors import DatabaseError, SetupError
 from memserver.storage.checks import APP_ROLE, create_role
-from memserver.storage.failures import translated
+from memserver.storage.failures import translate_errors
 from memserver.storage.inspect import inspect
 
 OWNER_ROLE = "memserver_owner"
@@ -29,11 +29,8 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
     """Create the two roles, the database and the extension on a server that is ours alone.
 
     Two that start together do it once: the lock is held to the end.
-
-    Raises:
-        DatabaseError: the server doesn't answer, or recovers from a crash.
     """
-    with translated(), psycopg.connect(superuser_url, autocommit=True) as connection:
+    with translate_errors(), psycopg.connect(superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(hashtextextended('memserver prepare', 0))")
         for role in (OWNER_ROLE, APP_ROLE):
             create_role(connection, role, login=True)
@@ -56,12 +53,7 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
 
 
 def migrate(owner_url: str) -> str:
-    """Upgrade to the newest schema; does nothing where it is already there.
-
-    Two that start together migrate once.
-
-    Returns:
-        The revision the database is at now.
+    """Upgrade to the newest schema, once if two start together; returns its revision.
 
     Raises:
         SetupError: the server is too old, pgvector is missing, a right is, or the schema is newer than this version.

@@ -12,22 +12,21 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg import sql
 
 from memserver.storage import collections, jobs, passages
-from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
 
 State = Literal["filling", "indexing", "catching_up"]
 
 DROP_JOB = "drop_retired_vectors"
 GRACE = timedelta(minutes=1)
 """How long vectors that no longer serve are kept for searches that began before."""
-SAMPLE = 20_000
-"""Passages whose words are counted, of a collection that has more."""
-LEAST_COUNTED = 10
-"""Passages of the sample that a word must be in to be called common."""
+SAMPLE = 20_000  # passages whose words are counted, of a collection that has more
+LEAST_COUNTED = 10  # passages of the sample that a word must be in to be called common
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,6 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Unembedded:
-    """A passage that a build has no vector of."""
-
     id: UUID
     text: str
     updated_at: datetime
@@ -56,23 +53,14 @@ _COLUMNS = ", ".join(Build.__dataclass_fields__)
 
 
 async def find(tx: Transaction, collection_id: UUID) -> Build | None:
-    """A collection's build, if one is under way."""
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM vector_builds WHERE collection_id = %s", [collection_id]
-    )
-    row = await cursor.fetchone()
-    return None if row is None else Build(**row)
+    query = f"SELECT {_COLUMNS} FROM vector_builds WHERE collection_id = %s"
+    return await fetch_optional(tx, Build, query, [collection_id])
 
 
 async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int) -> Build | None:
-    """Begin a build of this model, or go on with it; one of another model is given up.
+    """Begin a build of this model, or continue it; one of another model is given up.
 
-    Returns:
-        None where the collection has nothing to gain: its vectors are of that model, and where they lie
-        suits its size.
-
-    Raises:
-        NotFound: no such collection.
+    None: the collection has nothing to gain. Its vectors are of that model, and where they lie suits its size.
     """
     collection = await collections.lock(tx, collection_id)
     large = collection.passage_count > passages.MOST_TOGETHER
@@ -81,38 +69,33 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     if running is not None:
         if (running.embedding_model, running.dimension) == (model, dimension):
             return running
-        await _give_up(tx, running)
+        await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [collection_id])
+        await collections.drop_vectors(tx, running.vectors_table, collection_id)
     if same and (collection.has_own_table or not large):
         return None
     if large:
-        cursor = await tx.execute(
-            "SELECT own_vectors_table(%s, %s) AS name", [collection_id, dimension]
-        )
+        query = "SELECT own_vectors_table(%s, %s)"
+        table = await fetch_value(tx, query, [collection_id, dimension])
     else:
-        cursor = await tx.execute("SELECT vectors_table(%s, %s) AS name", [model, dimension])
-    row = await cursor.fetchone()
-    assert row is not None
-    await forget_retired(tx, row["name"], collection_id)
-    cursor = await tx.execute(
-        f"""INSERT INTO vector_builds
-                (collection_id, tenant, embedding_model, dimension, vectors_table)
-            VALUES (%s, %s, %s, %s, %s) RETURNING {_COLUMNS}""",
-        [collection_id, collection.tenant, model, dimension, row["name"]],
-    )
-    made = await cursor.fetchone()
-    assert made is not None
-    return Build(**made)
+        table = await fetch_value(tx, "SELECT vectors_table(%s, %s)", [model, dimension])
+    await forget_retired(tx, table, collection_id)
+    query = f"""INSERT INTO vector_builds
+                    (collection_id, tenant, embedding_model, dimension, vectors_table)
+                VALUES (%s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
+    values = [collection_id, collection.tenant, model, dimension, table]
+    return await fetch_one(tx, Build, query, values)
 
 
 async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembedded]:
     """Passages to embed next: in order while it is being filled, later those that are missing."""
-    cursor = await tx.execute(
+    return await fetch_all(
+        tx,
+        Unembedded,
         f"""SELECT p.id, p.content AS text, p.updated_at FROM passages p
             WHERE p.collection_id = %(collection)s AND {_missing(build)}
-            ORDER BY p.id LIMIT %(at_most)s""".encode(),
+            ORDER BY p.id LIMIT %(at_most)s""",
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
     )
-    return [Unembedded(**row) for row in await cursor.fetchall()]
 
 
 async def store(
@@ -140,7 +123,7 @@ async def store(
         [
             [text.id for text in texts],
             [text.updated_at for text in texts],
-            [passages.half_vector(vector) for vector in vectors],
+            [HalfVector(list(vector)) for vector in vectors],
             build.collection_id,
         ],
     )
@@ -175,8 +158,7 @@ async def copy(tx: Transaction, build: Build, at_most: int) -> int:
         ),
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
     )
-    row = await cursor.fetchone()
-    assert row is not None
+    [row] = await cursor.fetchall()
     if row["seen"]:
         await _advance(tx, build, row["last"], row["copied"])
     return int(row["seen"])
@@ -201,12 +183,9 @@ async def switch(tx: Transaction, build: Build) -> bool:
     collection = await collections.lock(tx, build.collection_id)
     if not await _hold(tx, build):
         return True
-    cursor = await tx.execute(
-        f"""SELECT 1 FROM passages p WHERE p.collection_id = %(collection)s
-            AND {_missing(build)} LIMIT 1""".encode(),
-        {"collection": build.collection_id},
-    )
-    if await cursor.fetchone() is not None:
+    query = f"""SELECT 1 FROM passages p WHERE p.collection_id = %(collection)s
+                AND {_missing(build)} LIMIT 1"""
+    if await fetch_value(tx, query, {"collection": build.collection_id}) is not None:
         return False
     await tx.execute(
         """WITH done AS (DELETE FROM vector_builds WHERE collection_id = %(id)s),
@@ -223,7 +202,11 @@ async def switch(tx: Transaction, build: Build) -> bool:
             "dimension": build.dimension,
         },
     )
-    await _drop_later(tx, collection)
+    table = collection.vectors_table
+    arguments = {"collection": str(collection.id), "vectors_table": table}
+    due = await fetch_value(tx, "SELECT now()") + GRACE
+    job = Job(DROP_JOB, collection.tenant, arguments, f"{collection.id} {table}", due=due)
+    await jobs.defer(tx, job)
     return True
 
 
@@ -281,12 +264,10 @@ def _missing(build: Build) -> str:
 
 async def _hold(tx: Transaction, build: Build) -> bool:
     """Lock the build's row; False where somebody else has moved it on meanwhile, or given it up."""
-    cursor = await tx.execute(
-        """SELECT 1 FROM vector_builds WHERE collection_id = %s AND vectors_table = %s
-           AND state = %s AND filled_to IS NOT DISTINCT FROM %s FOR UPDATE""",
-        [build.collection_id, build.vectors_table, build.state, build.filled_to],
-    )
-    return await cursor.fetchone() is not None
+    query = """SELECT 1 FROM vector_builds WHERE collection_id = %s AND vectors_table = %s
+               AND state = %s AND filled_to IS NOT DISTINCT FROM %s FOR UPDATE"""
+    values = [build.collection_id, build.vectors_table, build.state, build.filled_to]
+    return await fetch_value(tx, query, values) is not None
 
 
 async def _advance(tx: Transaction, build: Build, last: UUID, added: int) -> None:
@@ -304,17 +285,3 @@ async def _set_state(tx: Transaction, build: Build, state: State) -> None:
            WHERE collection_id = %s AND vectors_table = %s AND state = %s""",
         [state, build.collection_id, build.vectors_table, build.state],
     )
-
-
-async def _give_up(tx: Transaction, build: Build) -> None:
-    await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [build.collection_id])
-    await collections.drop_vectors(tx, build.vectors_table, build.collection_id)
-
-
-async def _drop_later(tx: Transaction, collection: Collection) -> None:
-    row = await (await tx.execute("SELECT now() AS now")).fetchone()
-    assert row is not None
-    table = collection.vectors_table
-    arguments = {"collection": str(collection.id), "vectors_table": table}
-    key = f"{collection.id} {table}"
-    await jobs.defer(tx, Job(DROP_JOB, collection.tenant, arguments, key, due=row["now"] + GRACE))

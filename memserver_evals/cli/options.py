@@ -11,7 +11,8 @@ import typer
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver_evals.judging.endpoint import EndpointJudge

@@ -21,14 +21,9 @@ _MEGABYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How much one file may cost.
+    """How much one file may cost."""
 
-    Attributes:
-        seconds: of time until its text must be there.
-        megabytes: of memory.
-    """
-
-    seconds: float = 120
+    seconds: float = 120  # of time until its text must be there
     megabytes: int = 1024
 
     async def parse(self, content: bytes, kind: Kind, language: str = "en") -> Parsed:
@@ -74,7 +69,7 @@ def _failure(status: int, complaint: str) -> DocumentError:
     last = complaint.strip().rpartition("\n")[2]
     return DocumentCorrupt(
         "The parser failed on the file" + (f": {last[:200]}" if last else "."),
-        hint="The file may be damaged. Open and save it anew, and send the result.",
+        hint="The file may be damaged. Open it and save it again, and send the result.",
     )
 
 
