@@ -15,10 +15,13 @@ from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
+from memserver.wire.base import Page, Record
 from memserver.wiring.services import Services
 
 Item = TypeVar("Item")
 Cursor = TypeVar("Cursor")
+Shown = TypeVar("Shown", bound=Record)
+Place = TypeVar("Place", bound=UUID | int | str)
 
 
 async def _services(request: Request) -> Services:
@@ -126,6 +129,16 @@ class Listing:
         """The page's items, of those that were read, and where the next page begins, if there is one."""
         limit = self.cut.limit - 1
         return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
+
+    def page(
+        self,
+        kind: type[Page[Shown, Place]],
+        found: Sequence[Item],
+        cursor: Callable[[Item], Place],
+    ) -> Page[Shown, Place]:
+        """The page as it is answered, of those that were read."""
+        items, more = self.split(found, cursor)
+        return kind.model_validate({"items": items, "next": more})
 
     def cut_out(
         self, whole: Sequence[Item], cursor: Callable[[Item], Cursor]

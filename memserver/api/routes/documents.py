@@ -7,14 +7,15 @@ from fastapi import Query, Request, Response
 
 from memserver.api.dependencies import AgentId, ById, CollectionId, Listing, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.agents import ErrorResponse, Name
-from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentText
+from memserver.api.schemas.agents import Name
 from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
 from memserver.memory.documents import Upload
 from memserver.memory.text import clean
 from memserver.storage import agents, collections, documents
+from memserver.wire.archival import Document, DocumentText
+from memserver.wire.base import ErrorResponse, Page
 from memserver.wiring.services import Services
 
 router = Router(tags=["documents"])
@@ -30,7 +31,7 @@ Unique = Annotated[
     bool, Query(description="Answer with the collection's document of the same content, if any.")
 ]
 ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": DocumentOut, "description": "With `unique`: it is there already."},
+    200: {"model": Document, "description": "With `unique`: it is there already."},
     413: {"model": ErrorResponse, "description": "The file is too large."},
     415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
 }
@@ -47,7 +48,7 @@ async def post_agent_document(
     tags: Tags = None,
     metadata: Metadata = None,
     unique: Unique = False,
-) -> DocumentOut:
+) -> Document:
     """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
 
     The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
@@ -73,7 +74,7 @@ async def post_collection_document(
     tags: Tags = None,
     metadata: Metadata = None,
     unique: Unique = False,
-) -> DocumentOut:
+) -> Document:
     """Take a file into a collection, as for an agent's own."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
@@ -87,7 +88,7 @@ async def list_agent_documents(
     services: ServicesDep,
     tenant: TenantDep,
     listing: ById,
-) -> DocumentPage:
+) -> Page[Document, UUID]:
     """List the documents of the agent's own collection."""
     async with services.database.tenant(tenant) as tx:
         collection = await collections.own_of(tx, agent_id)
@@ -100,7 +101,7 @@ async def list_collection_documents(
     services: ServicesDep,
     tenant: TenantDep,
     listing: ById,
-) -> DocumentPage:
+) -> Page[Document, UUID]:
     """List the documents of a collection."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
@@ -108,10 +109,10 @@ async def list_collection_documents(
 
 
 @router.get("/documents/{document_id}")
-async def get_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> DocumentOut:
+async def get_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> Document:
     """How far a document is, and what went wrong."""
     async with services.database.tenant(tenant) as tx:
-        return DocumentOut.read(await documents.get(tx, document_id))
+        return Document.model_validate(await documents.get(tx, document_id))
 
 
 @router.get("/documents/{document_id}/text")
@@ -124,7 +125,7 @@ async def get_document_text(
         read = await documents.text(tx, document_id)
     if read is None:
         raise Conflict("The document has not been read.", hint="Its state says why.")
-    return DocumentText.read(read)
+    return DocumentText.model_validate(read)
 
 
 @router.get(
@@ -146,23 +147,19 @@ async def get_document_file(
 
 
 @router.post("/documents/{document_id}/cancel")
-async def cancel_document(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> DocumentOut:
+async def cancel_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> Document:
     """Stop taking a document in. The passages that are stored stay until it is deleted."""
     async with services.database.tenant(tenant) as tx:
-        return DocumentOut.read(await documents.cancel(tx, document_id))
+        return Document.model_validate(await documents.cancel(tx, document_id))
 
 
 @router.post("/documents/{document_id}/resume", status_code=202)
-async def resume_document(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> DocumentOut:
+async def resume_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> Document:
     """Have a document that failed or was cancelled go on where it stood."""
     async with services.database.tenant(tenant) as tx:
         document = await documents.resume(tx, document_id)
         await ingestion.queue(tx, document)
-    return DocumentOut.read(document)
+    return Document.model_validate(document)
 
 
 @router.delete("/documents/{document_id}", status_code=204)
@@ -197,17 +194,16 @@ async def _add(
     upload: Upload,
     unique: bool,
     response: Response,
-) -> DocumentOut:
+) -> Document:
     document, new = await services.documents.add(tenant, collection_id, upload, unique=unique)
     if not new:
         response.status_code = 200
-    return DocumentOut.read(document)
+    return Document.model_validate(document)
 
 
 async def _page(
     services: Services, tenant: str, collection_id: UUID, listing: Listing
-) -> DocumentPage:
+) -> Page[Document, UUID]:
     async with services.database.tenant(tenant) as tx:
         found = await documents.list_page(tx, collection_id, listing.cut)
-    items, more = listing.split(found, lambda document: document.id)
-    return DocumentPage(items=[DocumentOut.read(each) for each in items], next=more)
+    return listing.page(Page[Document, UUID], found, lambda document: document.id)

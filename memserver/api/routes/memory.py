@@ -8,17 +8,17 @@ from fastapi import Query
 
 from memserver.api.dependencies import AgentId, PageNumber, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.messages import FoundMessage, RecallResults
+from memserver.api.schemas.answers import found_message, recall_results
 from memserver.errors import InvalidInput
-from memserver.memory import recall
+from memserver.memory import paging, recall
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.recall import RecallHit, RecallMode
 from memserver.memory.results import excerpts, message_result
 from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
+from memserver.wire.messages import FoundMessage, RecallResults
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents/{agent}", tags=["recall storage"])
@@ -49,7 +49,7 @@ async def search_recall(
         str | None,
         Query(max_length=100, description="The `next` of the page before; then no `page`."),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
+    limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = paging.PAGE_SIZE,
 ) -> RecallResults:
     """Search everything that was said, by text, by date (both ends included), by role.
 
@@ -65,16 +65,16 @@ async def search_recall(
             return RecallResults(items=await _found(hits, query), next=more)
     async with LazyTransaction(services.database, tenant) as lazy:
         found = await services.faculties.recall.search(
-            lazy, agent_id, wanted, Page(page, limit), mode
+            lazy, agent_id, wanted, paging.Page(page, limit), mode
         )
-    return RecallResults.of(found, await _found(found.hits, query))
+    return recall_results(found, await _found(found.hits, query))
 
 
 async def _found(hits: Sequence[RecallHit], query: str | None) -> list[FoundMessage]:
     """What was found, each with what matched of it."""
     found = [message_result(hit.message, UTC, found_by=hit.found_by, part=hit.part) for hit in hits]
     shown = await excerpts(found, clean(query or ""))
-    return [FoundMessage.of(*pair) for pair in zip(hits, shown, strict=True)]
+    return [found_message(*pair) for pair in zip(hits, shown, strict=True)]
 
 
 def _recall_query(
