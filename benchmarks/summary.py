@@ -35,8 +35,8 @@ from rich.table import Table
 from typing_extensions import override
 
 from memserver.agent.compaction import summary_limit
-from memserver.agent.faculties import ModelSource
-from memserver.agent.mirror import look
+from memserver.agent.dependencies import ModelSource
+from memserver.agent.inspect_context import inspect_context
 from memserver.cli.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenizerFile
@@ -199,13 +199,13 @@ async def play(services: Services, talk: Dialogue, number: int, window: int) -> 
             [agent],
         )
         summaries = await kept.fetchall()
-    view = await look(services.faculties, TENANT, agent)
+    view = await inspect_context(services.deps, TENANT, agent)
     gone = sum(size <= len(evicted) for size in sizes[1:])
     return Outcome(
         summary=summaries[-1]["text"] if summaries else "",
         evicted=evicted,
         facts=talk.facts[:gone],
-        limit=summary_limit(view.frame.budget),
+        limit=summary_limit(view.prompt.budget),
         tokens=summaries[-1]["tokens"] if summaries else 0,
         evictions=len(summaries),
         failures=sum(each["failed"] for each in summaries),

@@ -18,16 +18,11 @@ TRAINED = "default"
 
 
 def device() -> torch.device:
-    """The GPU of this process, or the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
-    """A causal language model; on a CPU always in float32.
-
-    Raises:
-        InvalidInput: the folder holds none.
-    """
+    """A causal language model; on a CPU always in float32."""
     if not (folder / "config.json").is_file():
         raise InvalidInput(
             f"{folder} holds no model.", hint="Name a folder in Hugging Face's form."
@@ -42,17 +37,7 @@ def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
 
 
 def to_train(base: Model, adapter: Path | None, *, rank: int, seed: int) -> Model:
-    """The base with an adapter on all linear layers (but the output's) that can be trained.
-
-    Args:
-        base: what `load_base` gave.
-        adapter: goes on being trained; None begins a new one, which changes nothing yet.
-        rank: of a new one; its alpha is twice that.
-        seed: of a new one's weights.
-
-    Raises:
-        InvalidInput: the folder holds no adapter.
-    """
+    """The base with an adapter on all linear layers (but the output's) that can be trained."""
     if adapter is not None:
         model = PeftModel.from_pretrained(base, str(checked(adapter)), is_trainable=True)
         # PEFT looks the base's name up on the Hub when a checkpoint is saved, unless it is a folder
@@ -66,13 +51,7 @@ def to_train(base: Model, adapter: Path | None, *, rank: int, seed: int) -> Mode
 
 
 def save(model: Model, folder: Path, *, base: str) -> None:
-    """Write the trained adapter in bf16, which halves it; it is served in bf16 anyway.
-
-    Args:
-        model: what `to_train` gave; its adapter is in bf16 afterwards.
-        folder: is made.
-        base: the name of the base, which the adapter's file says, in place of a path.
-    """
+    """Write the trained adapter in bf16, which halves it; it is served in bf16 anyway."""
     for name, parameter in model.named_parameters():
         if f".{TRAINED}." in name:
             parameter.data = parameter.data.to(torch.bfloat16)
@@ -82,11 +61,7 @@ def save(model: Model, folder: Path, *, base: str) -> None:
 
 
 def check_size(folder: Path, most: int = 16 * 2**20) -> int:
-    """How many bytes an adapter's weights have.
-
-    Raises:
-        InvalidInput: they are more than `most`, or there are none.
-    """
+    """How many bytes an adapter's weights have."""
     size = (checked(folder) / WEIGHTS).stat().st_size
     if size > most:
         raise InvalidInput(f"{folder} has {size:,} bytes; {most:,} are allowed.")
@@ -94,7 +69,6 @@ def check_size(folder: Path, most: int = 16 * 2**20) -> int:
 
 
 def checked(folder: Path) -> Path:
-    """The folder. Raises InvalidInput if there is no adapter in it."""
     if not (folder / WEIGHTS).is_file():
         raise InvalidInput(
             f"{folder} holds no adapter.", hint="Name a folder that a training made."

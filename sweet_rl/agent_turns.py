@@ -55,23 +55,12 @@ def rendered(
 
 @dataclass(frozen=True, slots=True)
 class AgentTurns:
-    """How an agent's turn begins and ends in a template.
-
-    Attributes:
-        head: the tokens in front of it.
-        end: the token behind it, which the agent writes too.
-    """
-
-    head: tuple[int, ...]
-    end: int
+    head: tuple[int, ...]  # the tokens in front of it
+    end: int  # the token behind it, which the agent writes too
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:
-        """Read both off a tokenizer's chat template, and try them on a small chat.
-
-        Raises:
-            InvalidInput: there is no template, or it doesn't mark turns in this way.
-        """
+        """Read both off a tokenizer's chat template, and try them on a small chat."""
         if not tokenizer.chat_template:
             raise InvalidInput(f"The tokenizer of {tokenizer.name_or_path} has no chat template.")
         asked = rendered(tokenizer, _PROBE[:2])
@@ -115,7 +104,6 @@ class AgentTurns:
         return found
 
     def mask(self, ids: Sequence[int]) -> list[int]:
-        """1 for each token of the agent, 0 for all others."""
         mask = [0] * len(ids)
         for start, stop in self.spans(ids):
             mask[start:stop] = [1] * (stop - start)
@@ -124,11 +112,7 @@ class AgentTurns:
     def labelled(
         self, tokenizer: Tokenizer, messages: Iterable[ChatMessage]
     ) -> dict[str, list[int]]:
-        """A chat's `input_ids`, and `labels` on the agent's tokens.
-
-        Raises:
-            InvalidInput: not every message of the agent was found among the tokens.
-        """
+        """A chat's `input_ids`, and `labels` on the agent's tokens."""
         shown = cleaned(messages)
         ids = rendered(tokenizer, shown)
         said = sum(message["role"] == "assistant" for message in shown)

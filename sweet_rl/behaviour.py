@@ -28,11 +28,7 @@ _Known = set[str]
 
 
 def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:
-    """How some collaborations went.
-
-    Returns:
-        The share of each of ENDS; `repeated` and `idle`, such questions in a collaboration.
-    """
+    """How some collaborations went."""
     counts: Counter[str] = Counter()
     number = 0
     for played in plays:
@@ -47,13 +43,7 @@ def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:
 
 
 def kind_of(task: SlotTask, before: Sequence[ChatMessage], text: str) -> Kind:
-    """Of a message.
-
-    Args:
-        task: with its constants.
-        before: all that was said, the user's last message included.
-        text: the message.
-    """
+    """Of a message."""
     asked = [message["content"] for message in before if message["role"] == "assistant"]
     known = {slot.name for each in asked if (slot := asked_for(task.family.slots, each))}
     answers = gives_answer(text)

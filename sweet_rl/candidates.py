@@ -15,34 +15,18 @@ from sweet_rl.trajectories import Candidates, ChatMessage, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How candidates are drawn.
-
-    Attributes:
-        count: for each state.
-        sampling: how.
-        seed: of the chance.
-        at_once: states at a time.
-        deadline: after which no state is begun.
-        progress: is told how many states are done.
-    """
-
-    count: int = 16
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    at_once: int = 32
-    deadline: Deadline = field(default_factory=Deadline)
-    progress: Progress = unseen
+    count: int = 16  # for each state
+    sampling: Sampling = field(default_factory=Sampling)  # how
+    seed: int = 0  # of the chance
+    at_once: int = 32  # states at a time
+    deadline: Deadline = field(default_factory=Deadline)  # after which no state is begun
+    progress: Progress = unseen  # is told how many states are done
 
 
 async def draw_candidates(
     trajectories: Sequence[Trajectory], sampler: Sampler, path: Path, how: Draws
 ) -> list[Candidates]:
-    """Candidates for each message of the agent in these trajectories, written to a file.
-
-    Raises:
-        OutOfTime: with the deadline; what is drawn is kept.
-        ModelError: an endpoint is down.
-    """
+    """Candidates for each message of the agent in these trajectories, written to a file."""
     by_key = {trajectory.key: trajectory for trajectory in trajectories}
 
     async def draw(key: tuple[str, int, int]) -> Candidates:
@@ -78,7 +62,6 @@ def _said(drawn: Sequence[Sampled]) -> list[ChatMessage]:
 
 
 def figures_of(candidates: Sequence[Candidates]) -> JsonObject:
-    """How many there are, what they cost, and how different they are from each other."""
     shares = [len(set(each.candidates)) / len(each.candidates) for each in candidates]
     return {
         "states": len(candidates),

@@ -18,23 +18,18 @@ class OutOfTime(MemserverError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point in time; infinite where there is no limit."""
-
     end: float = math.inf
 
     @classmethod
     def after(cls, seconds: float | None) -> "Deadline":
-        """So many seconds from now; None for no limit."""
         return cls() if seconds is None else cls(time.monotonic() + seconds)
 
     @property
     def left(self) -> float | None:
-        """Seconds, 0 at least; None where there is no limit."""
         return None if math.isinf(self.end) else max(0.0, self.end - time.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether it is over."""
         return time.monotonic() >= self.end
 
     def check(self, told: str) -> None:

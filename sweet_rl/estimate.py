@@ -26,14 +26,7 @@ from sweet_rl.recipe import Preference, Recipe, Training
 from sweet_rl.sft import train_sft
 from sweet_rl.tiny import write_tiny
 from sweet_rl.training_run import Figures
-from sweet_rl.trajectories import (
-    Candidates,
-    ChatMessage,
-    Ranked,
-    Trajectory,
-    read_file,
-    write_file,
-)
+from sweet_rl.trajectories import Candidates, ChatMessage, Ranked, Trajectory, read_file, write_file
 
 ARCHITECTURES = Path(__file__).parent / "architectures"
 GB = 1e9
@@ -45,63 +38,33 @@ _PROBE = (1, 512)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What goes through a model at once.
-
-    Attributes:
-        stage: whose.
-        rows: sequences; at most one for each pair.
-        tokens: of each, at most.
-        forked: a row has both sides of a pair, and a mask.
-        trained: gradients are taken.
-        reference: a frozen copy of the adapter is kept.
-        checkpointing: activations are computed twice.
-    """
-
-    stage: str
-    rows: int
-    tokens: int
-    trained: bool = True
-    reference: bool = True
-    checkpointing: bool = False
-    forked: bool = False
+    stage: str  # whose
+    rows: int  # sequences; at most one for each pair
+    tokens: int  # of each, at most
+    trained: bool = True  # gradients are taken
+    reference: bool = True  # a frozen copy of the adapter is kept
+    checkpointing: bool = False  # activations are computed twice
+    forked: bool = False  # a row has both sides of a pair, and a mask
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on each GPU; all of them hold the whole base.
-
-    Attributes:
-        load: what it is for.
-        weights: of the base, in bf16.
-        adapter: float32, with gradients and Adam's two moments, and the reference's copy.
-        activations: kept for the gradients, or of one layer where there are none.
-        attention: the mask of padded rows, or of forked ones.
-        head: tiles of logits.
-    """
-
-    load: Load
-    weights: int
-    adapter: int
-    activations: int
-    attention: int
-    head: int
+    load: Load  # what it is for
+    weights: int  # of the base, in bf16
+    adapter: int  # float32, with gradients and Adam's two moments, and the reference's copy
+    activations: int  # kept for the gradients, or of one layer where there are none
+    attention: int  # the mask of padded rows, or of forked ones
+    head: int  # tiles of logits
 
     @property
     def total(self) -> int:
-        """All, with what CUDA itself takes."""
         parts = self.weights, self.adapter, self.activations, self.attention, self.head
         return sum(parts) + _CONTEXT
 
 
 class Estimator:
-    """Knows an architecture, by its shapes."""
-
     def __init__(self, architecture: Path, *, rank: int) -> None:
-        """Build it on the meta device.
-
-        Raises:
-            InvalidInput: the folder has no config.json.
-        """
+        """Build it on the meta device."""
         try:
             self._config = AutoConfig.from_pretrained(architecture)
         except (OSError, ValueError) as error:
@@ -121,7 +84,6 @@ class Estimator:
         self._kept = {on: self._kept_for_a_token(checkpointing=on) for on in (False, True)}
 
     def memory(self, load: Load) -> Memory:
-        """What a load takes."""
         tokens = load.rows * load.tokens
         copies = 4 * load.trained + load.reference + (not load.trained)
         layers = self._config.num_hidden_layers
@@ -143,7 +105,6 @@ class Estimator:
         )
 
     def _kept_for_a_token(self, *, checkpointing: bool) -> float:
-        """Bytes, by autograd."""
         rows, tokens = _PROBE
         with _checkpointing(self._model, on=checkpointing), _counted() as kept:
             ids = torch.zeros(rows, tokens, dtype=torch.long, device="meta")
@@ -158,7 +119,6 @@ class Estimator:
 
 
 def loads_of(recipe: Recipe) -> list[Load]:
-    """What a recipe's trainings, and its ranking, put through the model at once."""
     tokens = recipe.sampling.window
     parts: dict[str, Training | None] = {
         "warm-start": recipe.warm_start,
@@ -188,25 +148,13 @@ def estimate(recipe: Recipe, architecture: Path) -> list[Memory]:
     """The memory of each stage, with all sequences as long as the recipe's window: the worst case.
 
     The sides of a pair then have nothing in common; a model that can't have them in one row takes no more.
-
-    Raises:
-        InvalidInput: the folder has no config.json.
     """
     estimator = Estimator(architecture, rank=recipe.rank_of_adapters)
     return [estimator.memory(load) for load in loads_of(recipe)]
 
 
 def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figures]:
-    """One step of each training of a recipe, and its ranking, on a tiny random model.
-
-    Args:
-        recipe: whose losses, batches and flags are used.
-        architecture: a folder with config.json and chat_template.jinja.
-        folder: for what is made.
-
-    Returns:
-        The figures of each stage.
-    """
+    """One step of each training of a recipe, and its ranking, on a tiny random model."""
     base = write_tiny(architecture, folder / "base")
     played = _made_up(2 * recipe.collect.samples)
     pairs = trajectory_pairs(played)
@@ -269,7 +217,6 @@ def _one_step(part: Training) -> Schedule:
 
 
 def _made_up(tasks: int) -> list[Trajectory]:
-    """For each task a collaboration that ended well, and one that didn't."""
     return [
         Trajectory(
             task=f"task {number}",
@@ -344,7 +291,6 @@ def _checkpointing(model: Model, *, on: bool) -> Iterator[None]:
 
 @contextmanager
 def _counted() -> Iterator[dict[int, int]]:
-    """The sizes of the storages that autograd keeps while the block runs."""
     found: dict[int, int] = {}
     alive = []
 

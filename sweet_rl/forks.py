@@ -24,10 +24,6 @@ def can_fork(model: Model, tokenizer: Tokenizer) -> bool:
     """Whether texts are as likely in one row as each alone; tried on a few words.
 
     Models for which that is something else (with a sliding window, say) are found out.
-
-    Args:
-        model: with TRL's fused head.
-        tokenizer: its own.
     """
     if getattr(model.config, "sliding_window", None):
         return False  # a mask of ours would be one without a window
@@ -41,7 +37,6 @@ def can_fork(model: Model, tokenizer: Tokenizer) -> bool:
 
 
 def _scored(model: Model, rows: list[Row], filler: int) -> torch.Tensor:
-    """The log-probabilities of all scored tokens, one row after the other."""
     batch = placed(batch_of(rows, filler), model)
     with torch.no_grad():
         return log_probs(model, batch)[batch["completion_mask"] > 0]

@@ -19,19 +19,8 @@ R = TypeVar("R", bound=Record)
 
 
 class GrowingFile(Generic[K, R]):
-    """The records that there are, by their keys, and the ones that are missing."""
-
     def __init__(self, path: Path, kind: type[R], key: Callable[[R], K]) -> None:
-        """Read what an earlier run left.
-
-        Args:
-            path: of the final file.
-            kind: of its records.
-            key: tells one record from another.
-
-        Raises:
-            InvalidInput: a line is damaged.
-        """
+        """Read what an earlier run left."""
         self._path, self._kind, self._key = path, kind, key
         self._growing = path.with_suffix(".part.jsonl")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,19 +39,7 @@ class GrowingFile(Generic[K, R]):
         deadline: Deadline,
         progress: Progress,
     ) -> list[R]:
-        """Make the records that are missing, several at a time, and then the final file, in this order.
-
-        Args:
-            keys: of all records.
-            make: one record.
-            at_once: how many are made at a time.
-            deadline: after it none is begun, and OutOfTime raised once those that were begun are kept.
-            progress: is told how many there are.
-
-        Raises:
-            OutOfTime: with `deadline`.
-            MemserverError: the first that `make` raised; what was made until then is kept.
-        """
+        """Make the records that are missing, several at a time, and then the final file, in this order."""
         missing = [key for key in keys if key not in self.done]
         progress(len(keys) - len(missing), len(keys))
         waiting, made = iter(missing), 0

@@ -9,7 +9,6 @@ from sweet_rl.trajectories import ChatMessage
 def with_hidden(
     messages: Sequence[ChatMessage], hidden: str, prompts: Prompts
 ) -> list[ChatMessage]:
-    """The messages with the reference at the start of the system message."""
     first, *rest = messages
     told = prompts.render("colbench/hidden_information.md", reference=hidden)
     return [{"role": "system", "content": f"{told}\n\n{first['content']}"}, *rest]

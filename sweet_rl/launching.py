@@ -19,30 +19,19 @@ FIGURES = "figures.json"
 
 
 def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
-    """Do (or go on with) a training, and return its figures.
-
-    Args:
-        plan: of the training.
-        gpus: more than one: each has a process of its own.
-        progress: is told the steps, where they are in this process.
-
-    Raises:
-        SetupError: what training needs isn't installed, or a process failed.
-    """
+    """Do (or go on with) a training, and return its figures."""
     if gpus > 1:
         return _launched(plan, gpus)
     return train_here(plan, progress)
 
 
 def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
-    """Train in this process."""
     try:
         from sweet_rl.preferences import train_preferences  # noqa: PLC0415 - torch
         from sweet_rl.sft import train_sft  # noqa: PLC0415 - torch
     except ImportError as error:
         raise SetupError(
-            f"Training needs packages that aren't installed: {error}",
-            hint=install_extra("train"),
+            f"Training needs packages that aren't installed: {error}", hint=install_extra("train")
         ) from error
     if isinstance(plan, SftPlan):
         return train_sft(plan, progress)
@@ -66,7 +55,6 @@ def _launched(plan: Plan, gpus: int) -> JsonObject:
 
 
 def main(arguments: list[str]) -> int:
-    """What accelerate starts, once for each GPU: `KIND PLAN`."""
     kinds: dict[str, type[Plan]] = {kind.__name__: kind for kind in (SftPlan, PreferencePlan)}
     kind, file = arguments
     train_here(TypeAdapter(kinds[kind]).validate_json(Path(file).read_bytes()))

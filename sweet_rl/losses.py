@@ -75,7 +75,6 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         return loss + self.nll * nll if self.nll else loss
 
     def reference_log_probs(self, inputs: Batch) -> torch.Tensor:
-        """Of each token, under the frozen copy of the adapter, or the base where there is none."""
         model = self.accelerator.unwrap_model(self.model)
         with use_adapter(model, "ref" if "ref" in model.peft_config else None):
             return log_probs(self.model, inputs)
@@ -105,8 +104,6 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
 
 class RegressionTrainer(PreferenceTrainer):
-    """Bradley-Terry over the sums of two trajectories' turn values; see `regression_head`."""
-
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
         inputs = placed(inputs, self.accelerator.unwrap_model(model))
@@ -127,7 +124,6 @@ class RegressionTrainer(PreferenceTrainer):
 
 
 def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
-    """Of each token; 0 where the mask is."""
     labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
     found: torch.Tensor = model(
         **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True

@@ -17,12 +17,7 @@ BySeed = Mapping[int, Sequence[float]]
 
 
 def estimate_nested(values: BySeed, *, name: str = "") -> Estimate:
-    """The mean and its 95 % interval, by a bootstrap over seeds and over tasks.
-
-    Args:
-        values: all of one length.
-        name: seeds the draws.
-    """
+    """The mean and its 95 % interval, by a bootstrap over seeds and over tasks."""
     table = np.array([list(row) for row in values.values()], dtype=float)
     if not table.size:
         return Estimate(math.nan, math.nan, math.nan, 0)

@@ -26,13 +26,7 @@ PARTLY = 0.5
 def values_of(
     task: SlotTask, before: Sequence[ChatMessage], candidates: Iterable[str]
 ) -> tuple[float, ...]:
-    """What each of several next messages is worth, 0 to 1.
-
-    Args:
-        task: with its constants.
-        before: all that was said, the user's last message included.
-        candidates: what the agent might say.
-    """
+    """What each of several next messages is worth, 0 to 1."""
     asked = [message["content"] for message in before if message["role"] == "assistant"]
     known = {slot.name for text in asked if (slot := asked_for(task.family.slots, text))}
     left = (task.example.max_turns or MAX_TURNS) - len(asked)
@@ -61,12 +55,10 @@ def _value(task: SlotTask, known: set[str], left: int, text: str) -> float:
 
 
 def _worth(share: float, more: int) -> float:
-    """Of an answer with such a share of right constants, so many messages later."""
     return (1.0 if isclose(share, 1) else PARTLY * share) * DISCOUNT**more
 
 
 def share_right(task: SlotTask, code: str) -> float | None:
-    """Of the constants in code of the family's shape; None for other code."""
     found = _shape(task.family, task.noun).search(_spaced(code))
     if found is None:
         return None

@@ -21,17 +21,9 @@ so it is that of a small model; for a larger one long rows cost less."""
 
 @dataclass(frozen=True, slots=True)
 class _Bin:
-    """Pairs of one row.
-
-    Attributes:
-        places: of the pairs among all.
-        shared: tokens that all of them begin with.
-        size: tokens of the row.
-    """
-
-    places: tuple[int, ...]
-    shared: int
-    size: int
+    places: tuple[int, ...]  # of the pairs among all
+    shared: int  # tokens that all of them begin with
+    size: int  # tokens of the row
 
 
 def batch_of_pairs(pairs: Sequence[Row], filler: int) -> Batch:

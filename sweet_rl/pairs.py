@@ -18,7 +18,6 @@ PROMPT = 2
 
 
 def successes(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-    """Those that passed all tests: what rejection fine-tuning learns."""
     return [trajectory for trajectory in trajectories if trajectory.reward == 1]
 
 
@@ -33,10 +32,6 @@ def trajectory_pairs(
     """For each task that was solved: a success against every play that earned less.
 
     For multi-turn DPO and for the critic, as published (the first of several successes is the chosen one).
-
-    Args:
-        trajectories: several plays of each task.
-        every_success: pair each success, not only the first.
     """
     plays: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:

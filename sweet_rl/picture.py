@@ -18,17 +18,7 @@ _NAMES = {"user": "human", "assistant": "agent"}
 
 
 def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: str = "") -> bytes:
-    """A PNG of a collaboration with what each turn of the agent was worth.
-
-    Args:
-        played: the collaboration.
-        scores: by names ("critic", "oracle"), one for each turn; see `scores.score_turns`.
-        title: None gives the task, the reward and the tests passed.
-
-    Raises:
-        SetupError: matplotlib isn't installed.
-        ValueError: there isn't one score for each turn.
-    """
+    """A PNG of a collaboration with what each turn of the agent was worth."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:

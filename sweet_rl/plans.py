@@ -19,121 +19,74 @@ Progress = Callable[[int, int], None]
 """Is told of how many steps (or states) in all so many are done; also at the start, where a run resumes."""
 
 
-def unseen(done: int, total: int) -> None:
-    """A Progress that shows nothing."""
+def unseen(done: int, total: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast.
-
-    Attributes:
-        epochs: passes over the data.
-        steps: at most so many optimizer steps; None leaves it to the epochs.
-        seconds: that this call may train; a later call goes on where it stopped. None: to the end.
-        batch: dialogues (or pairs) in a step, over all GPUs.
-        micro_batch: of these, how many one GPU takes at once; None: all of its share.
-        rate: the highest learning rate; a cosine takes it down to a tenth.
-        warmup: share of the steps in which it rises.
-        seed: of the order of the data, and of a new adapter's weights.
-        save_every: steps between checkpoints. The newest one is kept.
-        checkpointing: compute activations twice, to need less memory.
-        precision: of the base model.
-    """
-
-    epochs: float = 1
-    steps: int | None = None
+    epochs: float = 1  # passes over the data
+    steps: int | None = None  # at most so many optimizer steps; None leaves it to the epochs
+    # that this call may train; a later call goes on where it stopped. None: to the end.
     seconds: float | None = None
-    batch: int = 32
+    batch: int = 32  # dialogues (or pairs) in a step, over all GPUs
+    # of these, how many one GPU takes at once; None: all of its share
     micro_batch: int | None = None
-    rate: float = 1e-4
-    warmup: float = 0.03
-    seed: int = 0
-    save_every: int = 100
-    checkpointing: bool = False
-    precision: Precision = "bfloat16"
+    rate: float = 1e-4  # the highest learning rate; a cosine takes it down to a tenth
+    warmup: float = 0.03  # share of the steps in which it rises
+    seed: int = 0  # of the order of the data, and of a new adapter's weights
+    save_every: int = 100  # steps between checkpoints. The newest one is kept.
+    checkpointing: bool = False  # compute activations twice, to need less memory
+    precision: Precision = "bfloat16"  # of the base model
 
 
 @dataclass(frozen=True, slots=True)
 class SftPlan:
-    """Learn to say what the agent said in some trajectories (warm start, rejection fine-tuning).
+    """Learn to say what the agent said in some trajectories (warm start, rejection fine-tuning)."""
 
-    Attributes:
-        base: the folder of a causal language model.
-        trajectories: a file of Trajectory records; all of them are learnt.
-        out: gets adapter/, figures.json, metrics.jsonl, tensorboard/ and checkpoints/.
-        adapter: is trained on; None begins a new one.
-        rank: of a new adapter.
-        base_name: what the adapter's file says of its base; empty for the folder's name.
-    """
-
-    base: Path
-    trajectories: Path
-    out: Path
-    adapter: Path | None = None
-    rank: int = 16
-    base_name: str = ""
+    base: Path  # the folder of a causal language model
+    trajectories: Path  # a file of Trajectory records; all of them are learnt
+    out: Path  # gets adapter/, figures.json, metrics.jsonl, tensorboard/ and checkpoints/
+    adapter: Path | None = None  # is trained on; None begins a new one
+    rank: int = 16  # of a new adapter
+    base_name: str = ""  # what the adapter's file says of its base; empty for the folder's name
     schedule: Schedule = field(default_factory=Schedule)
 
 
 @dataclass(frozen=True, slots=True)
 class PreferencePlan:
-    """Learn to prefer (multi-turn DPO, SWEET-RL's critic and actor).
+    """Learn to prefer (multi-turn DPO, SWEET-RL's critic and actor)."""
 
-    Attributes:
-        base: the folder of a causal language model.
-        pairs: a file of Pair records.
-        out: as in SftPlan.
-        adapter: is trained on, and as it is at the start is the reference; None begins a new one, and
-            the reference is the base.
-        rank: of a new adapter.
-        loss: see Loss.
-        beta: how strongly the policy may leave the reference.
-        nll: weight of the chosen agent tokens' mean negative log-likelihood; 0 leaves it out.
-        hidden: put the hidden information into the prompt of policy and reference.
-        held_out: a file of Pair records to measure the accuracy on, before and after.
-        prompts: a folder of one's own prompts.
-        base_name: as in SftPlan.
-    """
-
-    base: Path
-    pairs: Path
-    out: Path
+    base: Path  # the folder of a causal language model
+    pairs: Path  # a file of Pair records
+    out: Path  # as in SftPlan
+    # is trained on, and as it is at the start is the reference; None begins a new one, and the reference is the base
     adapter: Path | None = None
-    rank: int = 16
-    loss: Loss = "sum"
-    beta: float = 0.1
+    rank: int = 16  # of a new adapter
+    loss: Loss = "sum"  # see Loss
+    beta: float = 0.1  # how strongly the policy may leave the reference
+    # weight of the chosen agent tokens' mean negative log-likelihood; 0 leaves it out
     nll: float = 0.01
-    hidden: bool = False
+    hidden: bool = False  # put the hidden information into the prompt of policy and reference
+    # a file of Pair records to measure the accuracy on, before and after
     held_out: Path | None = None
-    prompts: Path | None = None
-    base_name: str = ""
+    prompts: Path | None = None  # a folder of one's own prompts
+    base_name: str = ""  # as in SftPlan
     schedule: Schedule = field(default_factory=Schedule)
 
 
 @dataclass(frozen=True, slots=True)
 class ScorePlan:
-    """What an agent's turns are worth by a critic.
+    """What an agent's turns are worth by a critic."""
 
-    Attributes:
-        base: the folder of a causal language model.
-        critic: the adapter of a trained critic; a regression head in its folder is used if there is one.
-        reference: the adapter that the critic started from; None: the base itself.
-        hidden: the critic sees the hidden information.
-        reference_hidden: the reference sees it too (as in training). Without, a score also has what the
-            hidden information alone makes likelier, as the released code has it.
-        normalised: a turn's mean over its tokens; else the sum.
-        batch_tokens: padded tokens that go through the model at once.
-        precision: of the base model. A difference of log-probabilities is small beside each.
-        prompts: a folder of one's own prompts.
-    """
-
-    base: Path
-    critic: Path
-    reference: Path | None = None
-    hidden: bool = True
+    base: Path  # the folder of a causal language model
+    critic: Path  # the adapter of a trained critic; a regression head in its folder is used if there is one
+    reference: Path | None = None  # the adapter that the critic started from; None: the base itself
+    hidden: bool = True  # the critic sees the hidden information
+    # the reference sees it too (as in training). Without, a score also has what the hidden information alone makes
+    # likelier, as the released code has it.
     reference_hidden: bool = True
-    normalised: bool = True
-    batch_tokens: int = 32_768
+    normalised: bool = True  # a turn's mean over its tokens; else the sum
+    batch_tokens: int = 32_768  # padded tokens that go through the model at once
+    # of the base model. A difference of log-probabilities is small beside each.
     precision: Precision = "float32"
-    prompts: Path | None = None
+    prompts: Path | None = None  # a folder of one's own prompts

@@ -15,23 +15,15 @@ from sweet_rl.trajectories import ChatMessage
 
 @dataclass(frozen=True)
 class Policy:
-    """Plays each example in its own conversation; its chance is of the seed, the example and the turn.
+    """Plays each example in its own conversation; its chance is of the seed, the example and the turn."""
 
-    Attributes:
-        name: how tables name it.
-        sampler: of its messages.
-        sampling: how they are drawn.
-        seed: another one plays the same example otherwise.
-    """
-
-    name: str
-    sampler: Sampler
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
+    name: str  # how tables name it
+    sampler: Sampler  # of its messages
+    sampling: Sampling = field(default_factory=Sampling)  # how they are drawn
+    seed: int = 0  # another one plays the same example otherwise
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator["PolicyTalk"]:
-        """A conversation that knows the task's instructions."""
         yield PolicyTalk(
             self, example_id, [ChatMessage(role="system", content=material.instructions)]
         )
@@ -39,8 +31,6 @@ class Policy:
 
 @dataclass
 class PolicyTalk:
-    """One conversation; `messages` is all that was said, and is cleaned as in training."""
-
     policy: Policy
     example_id: str
     messages: list[ChatMessage]

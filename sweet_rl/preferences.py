@@ -25,10 +25,6 @@ def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figu
     """Train, or go on with a training, and return its figures (also in `out`/figures.json).
 
     As `train_sft`; with `held_out` the figures have `held_out_accuracy` and `held_out_margin`.
-
-    Raises:
-        InvalidInput: there is nothing to learn, or a batch can't be divided among the GPUs.
-        Conflict: `out` has another training.
     """
     training_run.claim(plan, plan.pairs)
     if (done := training_run.finished(plan.out)) is not None:
@@ -44,7 +40,6 @@ def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figu
 
 
 def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrainer:
-    """The trainer of a plan, as it is before its first step."""
     tokenizer = AutoTokenizer.from_pretrained(plan.base)
     schedule = plan.schedule
     model = adapters.to_train(
@@ -79,7 +74,6 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
 
 
 def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:
-    """Pairs as TRL takes them."""
     prompts = Prompts(plan.prompts)
     return Dataset.from_list(
         [

@@ -36,8 +36,6 @@ class _Task(BaseModel):
 
 
 class PublishedTrajectory(BaseModel):
-    """One line; what else stands in it is not used."""
-
     model_config = ConfigDict(extra="ignore")
 
     task: _Task
@@ -47,15 +45,7 @@ class PublishedTrajectory(BaseModel):
 
 
 def read_published(path: Path, instructions: str) -> list[Trajectory]:
-    """Trajectories of a published file. Its tasks are numbered as they come, and so are plays of one task.
-
-    Args:
-        path: of the file.
-        instructions: what the agent is told of the rules, in place of what it was told then.
-
-    Raises:
-        InvalidInput: with file and line; a play without a reward has to be scored first.
-    """
+    """Trajectories of a published file. Its tasks are numbered as they come, and so are plays of one task."""
     names: dict[str, str] = {}
     plays: Counter[str] = Counter()
     found = []
@@ -87,13 +77,7 @@ def read_published(path: Path, instructions: str) -> list[Trajectory]:
 def write_published(
     path: Path, trajectories: Iterable[Trajectory], examples: Mapping[str, BackendExample]
 ) -> None:
-    """Write trajectories as published ones, for their programs.
-
-    Args:
-        path: of the file.
-        trajectories: of these examples.
-        examples: by their ids.
-    """
+    """Write trajectories as published ones, for their programs."""
     lines = [
         PublishedTrajectory.model_validate(
             _as_published(each, examples[each.task])

@@ -28,9 +28,6 @@ def rank(
     Returns:
         `states`, `finished` (false where `seconds` were over first), `spread` (the mean standard deviation
         of a state's advantages) and `distinct` (the mean share of different texts among its candidates).
-
-    Raises:
-        InvalidInput: a file has something else in it, or there is no such model or adapter.
     """
     start = time.monotonic()
     states = read_file(candidates, Candidates)

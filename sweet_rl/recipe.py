@@ -42,75 +42,44 @@ P = TypeVar("P", bound=_Part)
 
 
 class Generated(_Part):
-    """Tasks that are made, with a human who needs no model.
-
-    Attributes:
-        train: tasks that are played for training; the warm start has others.
-        validation: tasks to tune on, of combinations that training never sees.
-        test: tasks to report on, of others again.
-        seed: another one makes other tasks.
-        spare_turns: messages that the agent has beyond one for each hidden constant.
-    """
+    """Tasks that are made, with a human who needs no model."""
 
     kind: Literal["generated"] = "generated"
-    train: PositiveInt = 1500
-    validation: PositiveInt = 200
-    test: PositiveInt = 1000
-    seed: NonNegativeInt = 0
+    train: PositiveInt = 1500  # tasks that are played for training; the warm start has others
+    validation: PositiveInt = 200  # tasks to tune on, of combinations that training never sees
+    test: PositiveInt = 1000  # tasks to report on, of others again
+    seed: NonNegativeInt = 0  # another one makes other tasks
+    # messages that the agent has beyond one for each hidden constant
     spare_turns: NonNegativeInt | None = 2
 
 
 class Published(_Part):
-    """Task files of ColBench, with a human that a model plays.
-
-    Attributes:
-        train: a file under the data folder.
-        test: another one.
-        train_count: the first so many of `train`; None takes all that aren't for validation.
-        validation: so many from the end of `train`.
-        test_count: the first so many of `test`; None takes all.
-        human: the name of the model that plays the human, at the endpoint that the command names.
-        max_turns: messages of the agent.
-    """
+    """Task files of ColBench, with a human that a model plays."""
 
     kind: Literal["published"]
-    train: Path
-    test: Path
+    train: Path  # a file under the data folder
+    test: Path  # another one
+    # the first so many of `train`; None takes all that aren't for validation
     train_count: PositiveInt | None = None
-    validation: PositiveInt = 200
-    test_count: PositiveInt | None = 1000
-    human: str
-    max_turns: PositiveInt = MAX_TURNS
+    validation: PositiveInt = 200  # so many from the end of `train`
+    test_count: PositiveInt | None = 1000  # the first so many of `test`; None takes all
+    human: str  # the name of the model that plays the human, at the endpoint that the command names
+    max_turns: PositiveInt = MAX_TURNS  # messages of the agent
 
 
 class SamplingPart(_Part):
-    """How policies are asked.
-
-    Attributes:
-        temperature: of rollouts and candidates.
-        max_tokens: of one message.
-        window: tokens of a whole collaboration, for the servers that are started.
-        at_once: conversations (or states) at a time.
-        seeded: send a seed with each request; vLLM is faster without.
-        servers: of vLLM, for small models: one process can't keep a GPU busy with them. Of several GPUs
-            each has its share.
-        cache_gb: of keys and values that each server keeps.
-        server_options: further options of vLLM's servers.
-    """
-
-    temperature: PositiveFloat = 1.0
-    max_tokens: PositiveInt = 256
-    window: PositiveInt = 4096
-    at_once: PositiveInt = 128
-    seeded: bool = True
+    temperature: PositiveFloat = 1.0  # of rollouts and candidates
+    max_tokens: PositiveInt = 256  # of one message
+    window: PositiveInt = 4096  # tokens of a whole collaboration, for the servers that are started
+    at_once: PositiveInt = 128  # conversations (or states) at a time
+    seeded: bool = True  # send a seed with each request; vLLM is faster without
+    # of vLLM, for small models: one process can't keep a GPU busy with them. Of several GPUs each has its share.
     servers: Annotated[int, Field(ge=1, le=64)] = 1
-    cache_gb: PositiveFloat = 8
-    server_options: tuple[str, ...] = ()
+    cache_gb: PositiveFloat = 8  # of keys and values that each server keeps
+    server_options: tuple[str, ...] = ()  # further options of vLLM's servers
 
 
 class Training(_Part):
-    """How long and how fast; see `plans.Schedule`."""
-
     epochs: PositiveFloat = 1
     steps: PositiveInt | None = None
     batch: PositiveInt = 32
@@ -121,49 +90,31 @@ class Training(_Part):
     checkpointing: bool = False
 
     def schedule(self, seed: int, seconds: float | None) -> Schedule:
-        """The same, for a training."""
         parts = {name: getattr(self, name) for name in Training.model_fields}
         return Schedule(seed=seed, seconds=seconds, **parts)
 
 
 class WarmStart(Training):
-    """Teaches a base model the form of a collaboration, by dialogues of a scripted agent that errs.
+    """Teaches a base model the form of a collaboration, by dialogues of a scripted agent that errs."""
 
-    Attributes:
-        tasks: generated ones, other than those that are played later.
-        samples: dialogues of each.
-        early: the chance that the agent answers too early, at each message.
-        idle: that it asks what doesn't help.
-        miscopy: that its answer has a wrong constant.
-        only_solved: learn the dialogues that ended well alone.
-    """
-
-    tasks: PositiveInt = 2000
-    samples: PositiveInt = 2
-    early: Share = NOISY.early
-    idle: Share = NOISY.idle
-    miscopy: Share = NOISY.miscopy
-    only_solved: bool = False
+    tasks: PositiveInt = 2000  # generated ones, other than those that are played later
+    samples: PositiveInt = 2  # dialogues of each
+    early: Share = NOISY.early  # the chance that the agent answers too early, at each message
+    idle: Share = NOISY.idle  # that it asks what doesn't help
+    miscopy: Share = NOISY.miscopy  # that its answer has a wrong constant
+    only_solved: bool = False  # learn the dialogues that ended well alone
 
     @property
     def habits(self) -> Habits:
-        """Of the scripted agent."""
         return Habits(self.early, self.idle, self.miscopy)
 
 
 class Collect(_Part):
-    """What training learns from.
-
-    Attributes:
-        samples: times that each training task is played.
-        by: the policy that training starts from; the warm start's scripted agent; or nobody: they are
-            in a file of published trajectories.
-        file: that one, under the data folder.
-    """
-
-    samples: PositiveInt = 4
+    samples: PositiveInt = 4  # times that each training task is played
+    # the policy that training starts from; the warm start's scripted agent; or nobody: they are in a file of published
+    # trajectories
     by: Literal["policy", "scripted", "file"] = "policy"
-    file: Path | None = None
+    file: Path | None = None  # that one, under the data folder
 
     @model_validator(mode="after")
     def _file_if_so(self) -> Self:
@@ -173,8 +124,6 @@ class Collect(_Part):
 
 
 class Preference(Training):
-    """A preference training; see `plans.PreferencePlan`."""
-
     loss: Loss = "sum"
     beta: PositiveFloat = 0.1
     nll: Annotated[float, Field(ge=0)] = 0.01
@@ -195,61 +144,35 @@ class Critic(Trajectories):
 
 
 class CandidatesPart(_Part):
-    """What is ranked.
-
-    Attributes:
-        share: of the trajectories, the first of the file.
-        count: next messages that are drawn for each message of the agent.
-    """
-
-    share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # of the trajectories, the first of the file
+    # next messages that are drawn for each message of the agent
     count: Annotated[int, Field(ge=2)] = 16
 
 
 class Rank(_Part):
-    """How candidates are ranked.
-
-    Attributes:
-        by: the critic, or the oracle of generated tasks (a ceiling).
-        reference_hidden: the critic's reference sees the reference code too.
-        normalised: an advantage is a mean over tokens; else their sum.
-        batch_tokens: that go through the model at once.
-        precision: of the base model while it scores.
-    """
-
+    # the critic, or the oracle of generated tasks (a ceiling)
     by: Literal["critic", "oracle"] = "critic"
-    reference_hidden: bool = True
-    normalised: bool = True
-    batch_tokens: PositiveInt = 32_768
-    precision: Precision = "float32"
+    reference_hidden: bool = True  # the critic's reference sees the reference code too
+    normalised: bool = True  # an advantage is a mean over tokens; else their sum
+    batch_tokens: PositiveInt = 32_768  # that go through the model at once
+    precision: Precision = "float32"  # of the base model while it scores
 
 
 class Actor(Preference):
-    """The policy, from pairs of single messages.
+    """The policy, from pairs of single messages."""
 
-    Attributes:
-        pairs: of each state.
-        margin: how much more the better one must be worth, in standard deviations of the state's
-            advantages. 0 as published: then equally good messages are paired, too, by the critic's noise.
-        top: share of a state's candidates that the better one is drawn from. The better half as published:
-            where fewer are good, worse ones are then chosen, too.
-    """
-
-    pairs: PositiveInt = 4
+    pairs: PositiveInt = 4  # of each state
+    # how much more the better one must be worth, in standard deviations of the state's advantages. 0 as published: then
+    # equally good messages are paired, too, by the critic's noise.
     margin: Annotated[float, Field(ge=0)] = 0
+    # share of a state's candidates that the better one is drawn from. The better half as published: where fewer are
+    # good, worse ones are then chosen, too.
     top: Annotated[float, Field(gt=0, le=0.5)] = 0.5
 
 
 class Evaluate(_Part):
-    """How policies are evaluated.
-
-    Attributes:
-        samples: times that each task is played as training plays, at its temperature.
-        greedy: play each task greedily, too.
-    """
-
-    samples: PositiveInt = 1
-    greedy: bool = True
+    samples: PositiveInt = 1  # times that each task is played as training plays, at its temperature
+    greedy: bool = True  # play each task greedily, too
 
 
 class Variant(_Part):
@@ -268,7 +191,6 @@ class Variant(_Part):
 
     @property
     def of(self) -> str:
-        """Whose variant it is."""
         return "mdpo" if self.mdpo else "rft" if self.rft else MAIN
 
     @model_validator(mode="after")
@@ -281,26 +203,16 @@ class Variant(_Part):
 
 
 class Recipe(_Part):
-    """A whole run.
-
-    Attributes:
-        base: the folder of a causal language model, or the name of an installed one.
-        seeds: each is a run of its own from the collected trajectories on.
-        share_data: the warm start and what it plays are made once for all seeds; else once for each.
-        rank_of_adapters: of all LoRA adapters.
-        warm_start: None begins with the base as it is.
-        rft_matched: rejection fine-tuning that may also draw what SWEET-RL draws as candidates.
-        variants: ablations by name.
-    """
-
     name: Name
-    base: str
+    base: str  # the folder of a causal language model, or the name of an installed one
+    # each is a run of its own from the collected trajectories on
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (1, 2, 3)
+    # the warm start and what it plays are made once for all seeds; else once for each
     share_data: bool = True
-    rank_of_adapters: Annotated[int, Field(ge=1, le=16)] = 16
+    rank_of_adapters: Annotated[int, Field(ge=1, le=16)] = 16  # of all LoRA adapters
     tasks: Annotated[Generated | Published, Field(discriminator="kind")] = Generated()
     sampling: SamplingPart = SamplingPart()
-    warm_start: WarmStart | None = WarmStart()
+    warm_start: WarmStart | None = WarmStart()  # None begins with the base as it is
     collect: Collect = Collect()
     rft: Training = Training()
     mdpo: Trajectories = Trajectories()
@@ -308,9 +220,10 @@ class Recipe(_Part):
     candidates: CandidatesPart = CandidatesPart()
     rank: Rank = Rank()
     actor: Actor = Actor()
+    # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
-    variants: Mapping[Name, Variant] = {}
+    variants: Mapping[Name, Variant] = {}  # ablations by name
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -337,7 +250,6 @@ class Recipe(_Part):
         return self
 
     def variant(self, name: str) -> "Recipe":
-        """The recipe as a variant has it."""
         if name not in self.variants:
             return self
         changed = self.variants[name]
@@ -348,7 +260,6 @@ class Recipe(_Part):
         return self.model_copy(update=parts)
 
     def seeds_of(self, variant: str) -> tuple[int, ...]:
-        """The seeds with which a variant is trained."""
         wanted = self.variants[variant].seeds if variant != MAIN else None
         return self.seeds if wanted is None else wanted
 
@@ -361,27 +272,17 @@ def _changed(part: P, changes: JsonObject, place: str) -> P:
 
 
 def shipped_recipes() -> Path:
-    """Where ours lie: inside the package in a wheel, beside it in a checkout."""
     packaged = Path(str(files("sweet_rl"))) / "_recipes"
     return packaged if packaged.is_dir() else Path(__file__).parents[1] / "recipes"
 
 
 def find_recipe(told: Path) -> Path:
-    """A file, or one of ours by its name."""
     ours = shipped_recipes() / f"{told.name.removesuffix('.yaml')}.yaml"
     return ours if not told.is_file() and told.parent in _OURS and ours.exists() else told
 
 
 def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
-    """Read a recipe.
-
-    Args:
-        path: of a YAML file.
-        changes: values by dotted names, as the command line gives them: `{"actor.rate": "2e-4"}`.
-
-    Raises:
-        InvalidInput: it can't be read, has keys that nobody knows, or values that can't be.
-    """
+    """Read a recipe."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -405,7 +306,6 @@ def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
 
 
 def _set(found: dict[str, Any], name: str, value: str) -> None:
-    """Set a value by its dotted name."""
     *outer, last = name.split(".")
     place = found
     for part in outer:
@@ -420,7 +320,6 @@ def _set(found: dict[str, Any], name: str, value: str) -> None:
 
 
 def _told(error: ValidationError | TypeError) -> str:
-    """All that is wrong, each with its place."""
     if isinstance(error, TypeError):
         return str(error)
     return "; ".join(

@@ -24,29 +24,21 @@ def add_head(model: Model) -> None:
 
 
 def has_head(folder: Path) -> bool:
-    """Whether a trained adapter's folder has one."""
     return (folder / HEAD).is_file()
 
 
 def save_head(model: Model, folder: Path) -> None:
-    """Write it beside the adapter."""
     save_file({"weight": getattr(model, _NAME).weight.detach().float().cpu()}, folder / HEAD)
 
 
 def load_head(model: Model, folder: Path) -> None:
-    """Read one that `save_head` wrote into the head of a model."""
     head = getattr(model, _NAME)
     with torch.no_grad():
         head.weight.copy_(load_file(folder / HEAD)["weight"])
 
 
 def token_values(model: Model, inputs: dict[str, Any]) -> torch.Tensor:
-    """What the head says of each token's hidden state. It is linear, so a turn's value is their mean.
-
-    Args:
-        model: with a head.
-        inputs: what the model is called with.
-    """
+    """What the head says of each token's hidden state. It is linear, so a turn's value is their mean."""
     backbone = model.get_base_model().base_model
     hidden = backbone(**inputs, use_cache=False).last_hidden_state.float()
     weight = getattr(model, _NAME).weight[0]

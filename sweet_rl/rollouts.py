@@ -19,35 +19,18 @@ Player = Callable[[int], System]
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """How tasks are played.
-
-    Attributes:
-        samples: times that each is played.
-        at_once: conversations at a time.
-        deadline: after which no conversation is begun.
-        progress: is told how many are done.
-    """
-
-    samples: int = 1
-    at_once: int = 64
-    deadline: Deadline = field(default_factory=Deadline)
-    progress: Progress = unseen
+    samples: int = 1  # times that each is played
+    at_once: int = 64  # conversations at a time
+    deadline: Deadline = field(default_factory=Deadline)  # after which no conversation is begun
+    progress: Progress = unseen  # is told how many are done
 
 
 async def roll_out(
-    task: BackendTask,
-    examples: Sequence[BackendExample],
-    player: Player,
-    path: Path,
-    how: Rollouts,
+    task: BackendTask, examples: Sequence[BackendExample], player: Player, path: Path, how: Rollouts
 ) -> list[Trajectory]:
     """Play each example so many times, and write the trajectories to a file.
 
     What an earlier call played, and did not come to the end with, is not played again.
-
-    Raises:
-        OutOfTime: with the deadline; what is played is kept.
-        MemserverError: an endpoint is down, or the machine can't run code safely.
     """
     by_id = {example.id: example for example in examples}
     systems = [player(number) for number in range(how.samples)]
@@ -68,7 +51,6 @@ async def roll_out(
 def as_trajectory(
     task: BackendTask, example: BackendExample, sample: int, played: Played
 ) -> Trajectory:
-    """What was played, as a record."""
     messages: list[ChatMessage] = [{"role": "system", "content": task.instructions(example)}]
     for turn in played.turns:
         messages.append({"role": "user", "content": turn.said})
@@ -87,7 +69,6 @@ def as_trajectory(
 
 
 def figures_of(trajectories: Sequence[Trajectory]) -> JsonObject:
-    """What some trajectories are like, and what there is to learn from them."""
     best: dict[str, float] = {}
     worst: dict[str, float] = {}
     for each in trajectories:

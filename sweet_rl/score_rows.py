@@ -21,25 +21,15 @@ _ALIGNED = 16
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Tokens.
-
-    Attributes:
-        ids: of the tokens.
-        scored: 1 for each that is scored; each unbroken run of them is a turn.
-        branches: for each the number of its branch, from 1; 0 for what all have in common. Empty: one chat.
-        positions: of each in its branch.
-        parents: for each the branch that its own begins behind; 0 mostly.
-    """
-
-    ids: list[int]
-    scored: list[int]
+    ids: list[int]  # of the tokens
+    scored: list[int]  # 1 for each that is scored; each unbroken run of them is a turn
+    # for each the number of its branch, from 1; 0 for what all have in common. Empty: one chat.
     branches: tuple[int, ...] = ()
-    positions: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()  # of each in its branch
+    parents: tuple[int, ...] = ()  # for each the branch that its own begins behind; 0 mostly
 
     @property
     def turns(self) -> int:
-        """How many are scored."""
         before = [0, *self.scored]
         return sum(now > last for now, last in zip(self.scored, before, strict=False))
 
@@ -122,7 +112,6 @@ def placed(batch: Batch, model: Model) -> Batch:
 
 
 def seen(batch: Batch) -> Batch:
-    """What of a batch a model is called with."""
     names = ("input_ids", "attention_mask", "position_ids")
     return {name: batch[name] for name in names if name in batch}
 

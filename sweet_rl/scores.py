@@ -20,13 +20,7 @@ from sweet_rl.forks import can_fork
 from sweet_rl.hidden_information import with_hidden
 from sweet_rl.losses import log_probs, numbered
 from sweet_rl.plans import Progress, ScorePlan, unseen
-from sweet_rl.regression_head import (
-    add_head,
-    has_head,
-    load_head,
-    token_values,
-    turn_means,
-)
+from sweet_rl.regression_head import add_head, has_head, load_head, token_values, turn_means
 from sweet_rl.score_rows import Batch, Row, batch_of, batches, forked, placed, seen
 from sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
 
@@ -35,19 +29,12 @@ Advantages = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What is to be scored.
-
-    Attributes:
-        messages: the whole chat; or, with `texts`, what comes before them.
-        hidden: the reference code.
-        first: how many messages of the agent come before those to be scored.
-        texts: several next messages of the agent, which are scored in place of `messages`.
-    """
-
-    messages: Sequence[ChatMessage]
-    hidden: str
-    first: int = 0
-    texts: tuple[str, ...] = ()
+    messages: Sequence[ChatMessage]  # the whole chat; or, with `texts`, what comes before them
+    hidden: str  # the reference code
+    first: int = 0  # how many messages of the agent come before those to be scored
+    texts: tuple[
+        str, ...
+    ] = ()  # several next messages of the agent, which are scored in place of `messages`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +53,7 @@ class Critic:
 
     @classmethod
     def load(cls, plan: ScorePlan) -> "Critic":
-        """Load what a plan names.
-
-        Raises:
-            InvalidInput: there is no such model or adapter.
-        """
+        """Load what a plan names."""
         base = adapters.load_base(plan.base, plan.precision)
         add_fused_lm_head(base)
         model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
@@ -84,15 +67,11 @@ class Critic:
         return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
-        """The advantages of each chat's turns, or of its texts."""
         if has_head(self.plan.critic):
             return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
         steps = 2 * len(chats)
         own = self._of_turns(
-            chats,
-            self._log_probs,
-            lambda done, _: progress(done, steps),
-            hidden=self.plan.hidden,
+            chats, self._log_probs, lambda done, _: progress(done, steps), hidden=self.plan.hidden
         )
         with use_adapter(self.model, "ref" if self.plan.reference is not None else None):
             before = self._of_turns(
@@ -114,7 +93,6 @@ class Critic:
         *,
         hidden: bool,
     ) -> list[Advantages]:
-        """What `of_batch` says of each chat's turns, in batches of rows of about one length."""
         owners = [
             (place, row) for place, chat in enumerate(chats) for row in self._rows(chat, hidden)
         ]
@@ -165,25 +143,19 @@ class Critic:
 def score_turns(
     plan: ScorePlan, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
 ) -> list[Advantages]:
-    """For each trajectory the advantage of each turn; for candidates that of each candidate."""
     return scores_of(Critic.load(plan), records, progress)
 
 
 def scores_of(
     critic: Critic, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
 ) -> list[Advantages]:
-    """As `score_turns`, by a critic that is loaded already."""
     return critic.score([_chat(record) for record in records], progress)
 
 
 def pair_accuracy(
     plan: ScorePlan, pairs: Sequence[Pair], progress: Progress = unseen
 ) -> dict[str, Any]:
-    """How often a critic's summed advantages put the chosen before the rejected.
-
-    Returns:
-        `pairs`, `accuracy` (ties count half) and `margin`, the mean difference.
-    """
+    """How often a critic's summed advantages put the chosen before the rejected."""
     chats = [
         Chat([*pair.prompt, *said], pair.hidden, _said(pair.prompt))
         for pair in pairs

@@ -16,11 +16,8 @@ from sweet_rl.trajectories import Trajectory, read_file
 
 
 class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
-    """TRL's trainer without its telemetry."""
-
     @override
-    def _send_telemetry(self) -> None:
-        """Nobody is told that somebody trains."""
+    def _send_telemetry(self) -> None: ...
 
 
 def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
@@ -28,10 +25,6 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
 
     `figures["finished"]` is false where the time was over first: call it again. The adapter is in
     `out`/adapter once it is true; a finished training isn't done again.
-
-    Raises:
-        InvalidInput: there is nothing to learn, or a batch can't be divided among the GPUs.
-        Conflict: `out` has another training.
     """
     training_run.claim(plan, plan.trajectories)
     if (done := training_run.finished(plan.out)) is not None:

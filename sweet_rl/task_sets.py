@@ -36,27 +36,15 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What tasks need of the machine.
-
-    Attributes:
-        data: the folder with published task files.
-        human: the endpoint of the model that plays the human; None where no model does.
-        disposable: the machine is thrown away afterwards, so code runs where it can't be kept from files.
-        prompts: the texts of prompts.
-    """
-
-    data: Path | None = None
+    data: Path | None = None  # the folder with published task files
+    # the endpoint of the model that plays the human; None where no model does
     human: Endpoint | None = None
-    disposable: bool = False
-    prompts: Prompts = field(default_factory=Prompts)
+    disposable: bool = False  # the machine is thrown away afterwards, so code runs where it can't be kept from files
+    prompts: Prompts = field(default_factory=Prompts)  # the texts of prompts
 
 
 def make_tasks(recipe: Recipe, split: Split, data: Path | None = None) -> TaskSet:
-    """The tasks of a split.
-
-    Raises:
-        InvalidInput: a file can't be read, or has too few tasks.
-    """
+    """The tasks of a split."""
     tasks = recipe.tasks
     if not isinstance(tasks, Generated):
         return _published(recipe, split, data)
@@ -72,7 +60,6 @@ def make_tasks(recipe: Recipe, split: Split, data: Path | None = None) -> TaskSe
 
 
 def identity_of(recipe: Recipe, split: Split) -> JsonObject:
-    """What decides which tasks a split has."""
     tasks = recipe.tasks
     if not isinstance(tasks, Generated):
         return tasks.model_dump(mode="json")
@@ -86,16 +73,7 @@ def identity_of(recipe: Recipe, split: Split) -> JsonObject:
 async def environment(
     tasks: TaskSet, around: Surroundings, *, single: bool = False
 ) -> AsyncIterator[BackendTask]:
-    """The tasks, ready to be played.
-
-    Args:
-        tasks: of one split.
-        around: what they need.
-        single: the single-turn row, in which the agent may ask nothing.
-
-    Raises:
-        InvalidInput: a model plays the human, and no endpoint is named.
-    """
+    """The tasks, ready to be played."""
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(disposable=around.disposable))
         human: Human | None = None

@@ -36,11 +36,7 @@ def byte_tokenizer(template: str) -> PreTrainedTokenizerFast:
 
 
 def write_tiny(architecture: Path, folder: Path, *, seed: int = 0) -> Path:
-    """Write a tiny model of the kind that a folder's config.json and chat template describe.
-
-    Raises:
-        InvalidInput: one of the two isn't there.
-    """
+    """Write a tiny model of the kind that a folder's config.json and chat template describe."""
     try:
         config = AutoConfig.from_pretrained(architecture)
         template = (architecture / TEMPLATE).read_text(encoding="utf-8")

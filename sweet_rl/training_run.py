@@ -42,9 +42,6 @@ def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
     """Make the folder this training's own, or see that it is.
 
     What counts of files is what is in them, not where they are: a run may go on elsewhere.
-
-    Raises:
-        Conflict: it is another training's.
     """
     values = asdict(plan)
     values.pop("base_name")
@@ -76,7 +73,6 @@ def _hash(file: Path) -> str:
 
 
 def finished(out: Path) -> Figures | None:
-    """The figures of a training that is over."""
     try:
         figures: Figures = json.loads((out / FIGURES).read_text(encoding="utf-8"))
     except OSError:
@@ -85,11 +81,7 @@ def finished(out: Path) -> Figures | None:
 
 
 def arguments(schedule: Schedule, out: Path) -> dict[str, Any]:
-    """What TRL's configurations have in common.
-
-    Raises:
-        InvalidInput: the batch can't be divided among the GPUs.
-    """
+    """What TRL's configurations have in common."""
     share, rest = divmod(schedule.batch, processes().num_processes)
     at_once = min(schedule.micro_batch or share, share)
     if rest or not share or share % at_once:
@@ -149,7 +141,6 @@ def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> 
 
 
 def conclude(out: Path, figures: Figures, save: Callable[[Path], None]) -> Figures:
-    """Write the figures, and the adapter before them if the training is finished."""
     if processes().is_main_process:
         if figures["finished"]:
             save(out / ADAPTER)
@@ -184,7 +175,6 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
 
     @override
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Open both."""
         if not state.is_world_process_zero:
             return
         file = self._out / METRICS
@@ -202,12 +192,7 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
 
     @override
     def on_log(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
         if not state.is_world_process_zero:
             return
@@ -220,7 +205,6 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
 
     @override
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Close what was opened."""
         if self._board is not None:
             self._board.close()
 
@@ -233,7 +217,6 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
 
     @override
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the clock."""
         over = self._end is not None and time.monotonic() >= self._end
         if self._end is not None and processes().num_processes > 1:
             told = torch.tensor(int(over), device=processes().device)
@@ -245,17 +228,13 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
 
 
 class Reports(TrainerCallback):  # type: ignore[misc]
-    """Tells a Progress how far it is."""
-
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     @override
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Where it starts, or goes on."""
         self._progress(state.global_step, state.max_steps)
 
     @override
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A step further."""
         self._progress(state.global_step, state.max_steps)

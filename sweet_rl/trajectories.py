@@ -19,8 +19,6 @@ Role = Literal["system", "user", "assistant"]
 
 
 class ChatMessage(TypedDict):
-    """One message as chat templates, TRL and endpoints have it."""
-
     role: Role
     content: str
 
@@ -36,29 +34,15 @@ class Record(BaseModel):
 
 
 class Trajectory(Record):
-    """One collaboration.
-
-    Attributes:
-        task: the example's id.
-        kind: a generated task's family, or an empty string.
-        sample: which play of the task this is, from 0.
-        hidden: the reference code, which the agent never sees.
-        messages: system, user, assistant, user, …, assistant.
-        answer: the code that was graded.
-        passed: for each test, whether it passed.
-        reward: the share of tests passed.
-        tokens: that the agent generated, as far as it was counted.
-    """
-
-    task: str
-    kind: str = ""
-    sample: Annotated[int, Field(ge=0)] = 0
-    hidden: str
-    messages: Messages
-    answer: str
-    passed: tuple[bool, ...] = ()
-    reward: _Share
-    tokens: Annotated[int, Field(ge=0)] = 0
+    task: str  # the example's id
+    kind: str = ""  # a generated task's family, or an empty string
+    sample: Annotated[int, Field(ge=0)] = 0  # which play of the task this is, from 0
+    hidden: str  # the reference code, which the agent never sees
+    messages: Messages  # system, user, assistant, user, …, assistant
+    answer: str  # the code that was graded
+    passed: tuple[bool, ...] = ()  # for each test, whether it passed
+    reward: _Share  # the share of tests passed
+    tokens: Annotated[int, Field(ge=0)] = 0  # that the agent generated, as far as it was counted
 
     @model_validator(mode="after")
     def _in_turns(self) -> Self:
@@ -70,45 +54,30 @@ class Trajectory(Record):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Tells it from all others of the same file."""
         return self.task, self.sample
 
     @property
     def turns(self) -> int:
-        """How many messages the agent wrote."""
         return (len(self.messages) - 1) // 2
 
     def before(self, turn: int) -> Messages:
-        """All up to the agent's message of a turn, from 0, that message excluded."""
         return self.messages[: 2 + 2 * turn]
 
     def said(self, turn: int) -> str:
-        """The agent's message of a turn, from 0."""
         return self.messages[2 + 2 * turn]["content"]
 
 
 class Candidates(Record):
-    """Several next messages of the agent, for one state of one collaboration.
+    """Several next messages of the agent, for one state of one collaboration."""
 
-    Attributes:
-        task: the example's id.
-        kind: a generated task's family, or an empty string.
-        hidden: the reference code.
-        sample: of the trajectory that the state is from.
-        turn: which message of the agent is next, from 0.
-        messages: the state; it ends with the user's message.
-        candidates: the texts.
-        tokens: that were generated for all of them.
-    """
-
-    task: str
-    kind: str = ""
-    hidden: str
-    sample: Annotated[int, Field(ge=0)] = 0
-    turn: Annotated[int, Field(ge=0)]
-    messages: Messages
-    candidates: Annotated[tuple[str, ...], Field(min_length=1)]
-    tokens: Annotated[int, Field(ge=0)] = 0
+    task: str  # the example's id
+    kind: str = ""  # a generated task's family, or an empty string
+    hidden: str  # the reference code
+    sample: Annotated[int, Field(ge=0)] = 0  # of the trajectory that the state is from
+    turn: Annotated[int, Field(ge=0)]  # which message of the agent is next, from 0
+    messages: Messages  # the state; it ends with the user's message
+    candidates: Annotated[tuple[str, ...], Field(min_length=1)]  # the texts
+    tokens: Annotated[int, Field(ge=0)] = 0  # that were generated for all of them
 
     @model_validator(mode="after")
     def _one_each(self) -> Self:
@@ -118,19 +87,12 @@ class Candidates(Record):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Tells it from all others of the same file."""
         return self.task, self.sample, self.turn
 
 
 class Ranked(Candidates):
-    """Candidates with a score for each.
-
-    Attributes:
-        advantages: by the critic; higher is better.
-        oracle: by who knows the hidden constants; None where nobody does.
-    """
-
-    advantages: tuple[float, ...]
+    advantages: tuple[float, ...]  # by the critic; higher is better
+    # by who knows the hidden constants; None where nobody does
     oracle: tuple[float, ...] | None = None
 
     @model_validator(mode="after")
@@ -140,28 +102,19 @@ class Ranked(Candidates):
 
 
 class Pair(Record):
-    """Two ways to go on from one prompt, in TRL's conversational form.
+    """Two ways to go on from one prompt, in TRL's conversational form."""
 
-    Attributes:
-        task: the example's id.
-        hidden: the reference code.
-        prompt: what both go on from.
-        chosen: the better one: all messages that follow, the user's among them, or one of the agent.
-        rejected: the worse one.
-    """
-
-    task: str
-    hidden: str
-    prompt: Messages
-    chosen: Messages
-    rejected: Messages
+    task: str  # the example's id
+    hidden: str  # the reference code
+    prompt: Messages  # what both go on from
+    chosen: Messages  # the better one: all messages that follow, the user's among them, or one of the agent
+    rejected: Messages  # the worse one
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def write_file(path: Path, records: Iterable[Record]) -> int:
-    """Write a file at once, and say how many records it has."""
     lines = [record.model_dump_json() for record in records]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "".join(f"{line}\n" for line in lines))
@@ -169,11 +122,7 @@ def write_file(path: Path, records: Iterable[Record]) -> int:
 
 
 def read_file(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
-    """All records of a file.
-
-    Raises:
-        InvalidInput: with file and line, before anything is used.
-    """
+    """All records of a file."""
     return read_records(path, kind)
 
 

@@ -11,15 +11,14 @@ from datetime import UTC, tzinfo
 from uuid import UUID
 
 from memserver.agent.deadline import Deadline
+from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import Compacted
-from memserver.agent.faculties import Faculties
-from memserver.agent.mirror import read_context
+from memserver.agent.inspect_context import read_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
-from memserver.openai_http.asking import asking_for
 from memserver.storage import leases
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Eviction, Lease
@@ -48,23 +47,23 @@ class Compactor:
     """Evicts and summarises for one agent."""
 
     def __init__(
-        self, faculties: Faculties, model: ChatModel, tenant: str, zone: tzinfo = UTC
+        self, deps: TurnDependencies, model: ChatModel, tenant: str, zone: tzinfo = UTC
     ) -> None:
         """Make it.
 
         Args:
-            faculties: of the server.
+            deps: of the server.
             model: the agent's, which writes the summary unless the server names another one.
             tenant: whose agent it is.
             zone: of the dates that the summariser reads.
         """
-        self._database = faculties.database
-        self._prompts = faculties.prompts
+        self._database = deps.database
+        self._prompts = deps.prompts
         self._tenant = tenant
         self._zone = zone
-        self._method = faculties.summary_method
-        self._own = faculties.summary_model is None
-        self._writer = model if self._own else faculties.models.get(faculties.summary_model, tenant)
+        self._method = deps.summary_method
+        self._own = deps.summary_model is None
+        self._writer = model if self._own else deps.models.get(deps.summary_model, tenant)
 
     async def evict(
         self, snapshot: Snapshot, deadline: Deadline, lease: Lease | None = None
@@ -108,36 +107,35 @@ class Compactor:
 class CompactionJob:
     """Brings an agent's queue under its target, while nobody waits for it."""
 
-    def __init__(self, faculties: Faculties) -> None:
-        self._with = faculties
+    def __init__(self, deps: TurnDependencies) -> None:
+        self._deps = deps
 
     async def run(self, job: JobRun) -> None:
         """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
         agent_id = UUID(job.args["agent_id"])
         try:
-            with asking_for(str(agent_id)):
-                while await self._evict(job.tenant, agent_id):
-                    pass
+            while await self._evict(job.tenant, agent_id):
+                pass
         except NotFound:
             return
 
     async def _evict(self, tenant: str, agent_id: UUID) -> bool:
         """Evict once, if that is asked for; whether it was."""
         # What a turn that runs has in hand is left to that turn.
-        seen = await read_context(self._with, tenant, agent_id, done_only=True)
-        budget = seen.frame.budget
+        seen = await read_context(self._deps, tenant, agent_id, done_only=True)
+        budget = seen.prompt.budget
         if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
             return False
-        model = self._with.models.get(seen.mind.agent.model, tenant)
-        compactor = Compactor(self._with, model, tenant, seen.mind.zone)
+        model = self._deps.models.get(seen.snapshot.agent.model, tenant)
+        compactor = Compactor(self._deps, model, tenant, seen.snapshot.zone)
         snapshot = Snapshot(
             agent_id=agent_id,
-            queue_start=seen.mind.state.queue_start,
+            queue_start=seen.snapshot.state.queue_start,
             queue=seen.queue,
-            summary=seen.mind.summary,
+            summary=seen.snapshot.summary,
             budget=budget,
         )
-        deadline = Deadline(self._with.limits.turn_timeout)
+        deadline = Deadline(self._deps.limits.turn_timeout)
         return await compactor.evict(snapshot, deadline) is not None
 
 

@@ -12,17 +12,18 @@ from datetime import UTC, tzinfo
 from uuid import UUID
 
 from memserver.agent.brief_tools import is_brief, shorter
-from memserver.agent.entries import EntryForm, prompt_messages
 from memserver.agent.options import AgentProtocol, PromptOrder
-from memserver.agent.protocols import prompt_file
+from memserver.agent.rendering import EntryForm, prompt_messages
+from memserver.agent.reply_modes import prompt_file
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.results import READ_TOOL, message_label
-from memserver.memory.text import shorten, stamp
+from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
+from memserver.text import stamp
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
@@ -34,7 +35,7 @@ SHORT_TEXT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mind:
+class AgentSnapshot:
     """An agent's memories at one moment, apart from the queue."""
 
     agent: Agent
@@ -58,7 +59,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PromptParts:
     """The prompt without the queue: its parts, and what room they leave.
 
     The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
@@ -71,7 +72,7 @@ class Frame:
     budget: Budget
     order: PromptOrder
 
-    def prompt(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
+    def messages(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
         """The whole prompt with this queue."""
         behind = {"working_context"} if self.order == "working_context_last" else set()
         texts = [part for part in self.parts[:-1] if part.text]
@@ -95,35 +96,35 @@ class Layout:
     order: PromptOrder
 
 
-async def frame(
-    mind: Mind, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
-) -> Frame:
+async def build_prompt(
+    snapshot: AgentSnapshot, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
+) -> PromptParts:
     """Render and count everything but the queue; tools that leave it no room are told briefly.
 
     Args:
-        mind: what there is to show.
+        snapshot: what there is to show.
         model: counts.
         prompts: render.
         layout: how much the prompt may hold.
         scale: the model's tokens for each one that we count; None where that was not learnt yet.
     """
-    protocol = mind.protocol
+    protocol = snapshot.protocol
     texts = {
-        "instructions": mind.agent.system_prompt
-        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(mind.tools)),
+        "instructions": snapshot.agent.system_prompt
+        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(snapshot.tools)),
         "working_context": prompts.render(
             prompt_file("working_context.md", protocol),
-            sections=mind.sections,
-            messages=mind.state.stats_messages,
-            passages=mind.state.stats_passages,
-            edited_at=stamp(mind.state.stats_edited_at, mind.zone),
+            sections=snapshot.sections,
+            messages=snapshot.state.stats_messages,
+            passages=snapshot.state.stats_passages,
+            edited_at=stamp(snapshot.state.stats_edited_at, snapshot.zone),
         ),
         "summary": prompts.render(
-            prompt_file("summary_in_context.md", protocol), summary=mind.summary
+            prompt_file("summary_in_context.md", protocol), summary=snapshot.summary
         )
-        if mind.summary
+        if snapshot.summary
         else "",
-        "tools": _tools_text(model, mind.tools),
+        "tools": _tools_text(model, snapshot.tools),
     }
     counts = await model.count_tokens(list(texts.values()))
     factor = scale or 1.0
@@ -134,43 +135,45 @@ async def frame(
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scaled(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
-    tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(mind.tools))
-    if tight and counts[-1] and (fewer := shorter(mind.tools)):
-        return await frame(replace(mind, tools=fewer), model, prompts, layout, scale)
-    return Frame(mind.tools, parts, sum(counts) + around, budget, layout.order)
+    tight = budget.room < TIGHT or (
+        budget.reserved < layout.reserved and not is_brief(snapshot.tools)
+    )
+    if tight and counts[-1] and (fewer := shorter(snapshot.tools)):
+        return await build_prompt(replace(snapshot, tools=fewer), model, prompts, layout, scale)
+    return PromptParts(snapshot.tools, parts, sum(counts) + around, budget, layout.order)
 
 
 async def count_prompt(
-    shape: Frame, queue: Sequence[Message], model: ChatModel, tools: Sequence[ToolSpec]
+    prompt: PromptParts, queue: Sequence[Message], model: ChatModel, tools: Sequence[ToolSpec]
 ) -> int:
     """Our own count of a prompt as it was sent, to compare with what the endpoint says of it.
 
     The tools are counted anew where others were sent than the frame has, or in another way.
     """
-    counted = shape.counted
+    counted = prompt.counted
     told = _tools_text(model, tools)
-    if told != shape.parts[-1].text:
+    if told != prompt.parts[-1].text:
         [count] = await model.count_tokens([told])
-        counted += count - shape.parts[-1].counted
-    largest = shape.budget.largest_counted
+        counted += count - prompt.parts[-1].counted
+    largest = prompt.budget.largest_counted
     return counted + sum(min(message.tokens, largest) for message in queue)
 
 
 async def render_queue(
-    mind: Mind, queue: Sequence[Message], largest: int, model: ChatModel
+    snapshot: AgentSnapshot, queue: Sequence[Message], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
-    can_read = any(tool.name == READ_TOOL for tool in mind.tools)
+    can_read = any(tool.name == READ_TOOL for tool in snapshot.tools)
     for each in queue:
         message = without_fields(each) if _field_tokens(each) > largest // 2 else each
         more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
-        parts = prompt_messages(message, mind.zone, mind.form)
+        parts = prompt_messages(message, snapshot.zone, snapshot.form)
         for part in parts:
             if message.tokens > largest and part.text:
                 room = (largest - _field_tokens(message)) // len(parts)
                 limit = max(1, room - model.message_overhead)
-                text = await _shortened_text(mind.agent.id, part.text, limit, model, more)
+                text = await _shortened_text(snapshot.agent.id, part.text, limit, model, more)
                 rendered.append(replace(part, text=text))
             else:
                 rendered.append(part)

@@ -9,27 +9,27 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.entries import EntryForm, event_text, user_text
+from memserver.agent.dependencies import TurnDependencies, form_of
 from memserver.agent.events import (
     End,
     Event,
     StepCommitted,
-    Stirred,
     TurnEnded,
     TurnPaused,
     TurnQueued,
+    WakeUp,
 )
-from memserver.agent.faculties import Faculties, form_of
 from memserver.agent.options import AgentOptions
+from memserver.agent.rendering import EntryForm, event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.memory.text import clean
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import WaitingCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 from memserver.storage.listing import Cut
+from memserver.text import clean
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""
@@ -72,12 +72,12 @@ class CallAnswer:
 class Conversation:
     """Posts messages to agents and follows their turns."""
 
-    def __init__(self, faculties: Faculties, worker: Worker) -> None:
-        self._database = faculties.database
-        self._models = faculties.models
-        self._events = faculties.events
-        self._clock = faculties.clock
-        self._limits = faculties.limits
+    def __init__(self, deps: TurnDependencies, worker: Worker) -> None:
+        self._database = deps.database
+        self._models = deps.models
+        self._events = deps.events
+        self._clock = deps.clock
+        self._limits = deps.limits
         self._worker = worker
         self._model_names: dict[UUID, str | None] = {}
         self._posting: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
@@ -187,7 +187,7 @@ class Conversation:
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
     async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
-        """Work the turn, or wait for whoever does, to its end or until an answer is waited for.
+        """ClaimedTurn the turn, or wait for whoever does, to its end or until an answer is waited for.
 
         Args:
             tenant: whose turn it is.
@@ -230,14 +230,14 @@ class Conversation:
         first = turn.first_position
         seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)
         with self._events.subscribe(turn.agent_id, turn.turn, text=text) as queue:
-            fresh = not turn.ended and self._worker.kick(turn.agent_id, tenant)
+            fresh = not turn.ended and self._worker.ensure_serving(turn.agent_id, tenant)
             if not fresh or turn.state != "waiting":
                 # Something may have happened before we listened: the database knows.
-                queue.put_nowait(Stirred())
+                queue.put_nowait(WakeUp())
             while True:
                 event = await self._next(queue, turn)
                 found = (
-                    await self._look(tenant, turn, seen) if isinstance(event, Stirred) else [event]
+                    await self._look(tenant, turn, seen) if isinstance(event, WakeUp) else [event]
                 )
                 for item in found:
                     if isinstance(item, StepCommitted):
@@ -294,7 +294,7 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def behind(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
         """What a turn of the inbox waits behind, if that is a call which waits for an answer."""
         if turn.state != "waiting":
             return None
@@ -332,13 +332,13 @@ class Conversation:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
             except TimeoutError:
                 if not self._worker.serves(turn.agent_id):
-                    return Stirred()
+                    return WakeUp()
 
     async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
         """What the database says has happened in the turn behind position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
-            queued = await self.behind(tx, now)
+            queued = await self.find_blocker(tx, now)
             messages = await recall.queue(
                 tx, turn.agent_id, seen + 1, turn.first_position + PLACES_PER_TURN
             )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.agent.context import SHORT_TEXT, Frame, count_entry, count_prompt, fields_text
-from memserver.agent.entries import EntryForm, prompt_messages
+from memserver.agent.context import SHORT_TEXT, PromptParts, count_entry, count_prompt, fields_text
+from memserver.agent.rendering import EntryForm, prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
 from memserver.memory.queue import Budget
@@ -44,20 +44,20 @@ class Counting:
         return replace(message, tokens=tokens + fields.tokens, fields=fields)
 
     async def learn(
-        self, shape: Frame, queue: Sequence[Message], tools: Sequence[ToolSpec], usage: Usage
+        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec], usage: Usage
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
-        counted = await count_prompt(shape, queue, self._model, tools)
+        counted = await count_prompt(prompt, queue, self._model, tools)
         exact = self._model.counts_exactly
         self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
-        self, shape: Frame, queue: Sequence[Message], tools: Sequence[ToolSpec]
+        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> None:
         """The endpoint says that this prompt is too long: from now on more is counted."""
-        counted = await count_prompt(shape, queue, self._model, tools)
-        self.scale = scale.after_overflow(shape.budget.scale, counted, shape.budget.capacity)
+        counted = await count_prompt(prompt, queue, self._model, tools)
+        self.scale = scale.after_overflow(prompt.budget.scale, counted, prompt.budget.capacity)
 
     def reader(self, message: Message, budget: Budget, *, can_read_on: bool) -> Reader:
         """The model, as the reader of the result of this entry's call."""

@@ -71,13 +71,13 @@ class TurnPaused:
 
 @dataclass(frozen=True, slots=True)
 class TurnQueued:
-    """The turn is stored, and is worked once an earlier one has ended that waits with the call `behind`.
+    """The turn is stored, and is worked once an earlier one has ended that waits with the call `blocked_by`.
 
     At `expires_at` that one goes on without an answer.
     """
 
     turn: int
-    behind: WaitingCall
+    blocked_by: WaitingCall
     expires_at: datetime
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -90,11 +90,11 @@ End = TurnEnded | TurnPaused | TurnQueued
 
 
 @dataclass(frozen=True, slots=True)
-class Stirred:
+class WakeUp:
     """Something of the turn has changed; the database knows what. Not for callers."""
 
 
-Event = TurnStarted | TextDelta | StepCommitted | Compacted | End | Stirred
+Event = TurnStarted | TextDelta | StepCommitted | Compacted | End | WakeUp
 
 
 class EventBus:
@@ -110,10 +110,10 @@ class EventBus:
         for queue in self._queues.get((agent_id, turn), ()):
             queue.put_nowait(event)
 
-    def stir(self, agent_id: UUID) -> None:
+    def notify(self, agent_id: UUID) -> None:
         """Have everybody look who waits for a turn of this agent."""
         for turn in self._turns.get(agent_id, ()):
-            self.publish(agent_id, turn, Stirred())
+            self.publish(agent_id, turn, WakeUp())
 
     def wants_text(self, agent_id: UUID, turn: int) -> bool:
         """Whether somebody in this process reads this turn's text while it is generated."""

@@ -43,4 +43,4 @@ class TimerJob:
             return
         async with self._database.tenant(job.tenant) as tx:
             await timers.remove(tx, timer_id)
-        self._worker.kick(timer.agent_id, job.tenant)
+        self._worker.ensure_serving(timer.agent_id, job.tenant)

@@ -16,9 +16,10 @@ from zoneinfo import ZoneInfo
 from memserver.agent.auto_recall import SEARCH, AutoRecall
 from memserver.agent.calls import run_call
 from memserver.agent.compaction import Compactor, Snapshot, check_room, compaction_job
-from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
+from memserver.agent.context import AgentSnapshot, PromptParts, as_sent, build_prompt, render_queue
 from memserver.agent.counting import Counting
 from memserver.agent.deadline import Deadline
+from memserver.agent.dependencies import TurnDependencies, auto_recall_floor, form_of, layout_of
 from memserver.agent.endings import (
     CANCELLED,
     CUT_OFF,
@@ -29,7 +30,6 @@ from memserver.agent.endings import (
     as_json,
     closed_by,
 )
-from memserver.agent.entries import is_sent
 from memserver.agent.events import (
     Event,
     StepCommitted,
@@ -38,7 +38,6 @@ from memserver.agent.events import (
     TurnPaused,
     TurnStarted,
 )
-from memserver.agent.faculties import Faculties, auto_recall_floor, form_of, layout_of
 from memserver.agent.incoming_events import NOTHING_TO_DO, began_with_event
 from memserver.agent.options import AgentOptions
 from memserver.agent.pressure import (
@@ -47,7 +46,8 @@ from memserver.agent.pressure import (
     PressureSteps,
     tools_to_save_by,
 )
-from memserver.agent.protocols import InvalidReplies, ask_for_step, complaint, said, tool_specs
+from memserver.agent.rendering import is_sent
+from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint, said, tool_specs
 from memserver.agent.tool_choice import ToolChoice
 from memserver.agent.turn_clock import TurnClock
 from memserver.errors import (
@@ -74,7 +74,7 @@ from memserver.messages import (
 )
 from memserver.storage import jobs, leases, recall
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.leases import TurnWrite, Work
+from memserver.storage.leases import ClaimedTurn, StepCommit
 from memserver.storage.tools import grants_from_row
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Tool, ToolContext
@@ -90,8 +90,8 @@ PAUSED = "requires_action"
 class TurnRun:
     """One turn while it runs."""
 
-    def __init__(self, faculties: Faculties, work: Work, queue: list[Message]) -> None:
-        self._with = faculties
+    def __init__(self, deps: TurnDependencies, work: ClaimedTurn, queue: list[Message]) -> None:
+        self._deps = deps
         self._work = work
         self._queue_start = work.state.queue_start
         self._warned = work.state.pressure_warned
@@ -104,19 +104,19 @@ class TurnRun:
         self._budget: Budget | None = None
         self._options = AgentOptions.model_validate(work.agent.options)
         tenant = work.lease.tenant
-        self._model = faculties.models.get(work.agent.model, tenant)
+        self._model = deps.models.get(work.agent.model, tenant)
         self._queue = as_sent(queue, self._model)
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         imported = work.turn.kind == "import"
-        self._deadline = Deadline(None if imported else faculties.limits.turn_timeout)
+        self._deadline = Deadline(None if imported else deps.limits.turn_timeout)
         self._first = work.turn.first_position
-        self._clock = TurnClock(self._options.clock, faculties.clock, queue)
+        self._clock = TurnClock(self._options.clock, deps.clock, queue)
         self._replied = any(
             message.position >= self._first and is_sent(message) for message in queue
         )
         self._of_event = began_with_event(queue, self._first)
-        self._choice = ToolChoice(faculties.tools, work.grants)
-        self._mind = Mind(
+        self._choice = ToolChoice(deps.tools, work.grants)
+        self._snapshot = AgentSnapshot(
             agent=work.agent,
             state=work.state,
             sections=work.sections,
@@ -124,13 +124,13 @@ class TurnRun:
             tools=self._specs(work.sections),
             zone=ZoneInfo(self._options.timezone),
             protocol=self._options.protocol,
-            form=form_of(self._options, faculties.limits),
+            form=form_of(self._options, deps.limits),
         )
-        self._counting = Counting(self._model, self._mind.form, work.state.token_scale)
-        self._compactor = Compactor(faculties, self._model, tenant, self._mind.zone)
+        self._counting = Counting(self._model, self._snapshot.form, work.state.token_scale)
+        self._compactor = Compactor(deps, self._model, tenant, self._snapshot.zone)
 
     async def run(self) -> bool:
-        """Work the turn to its end.
+        """ClaimedTurn the turn to its end.
 
         Returns:
             Whether the lease was given up, since nothing else waits or the turn itself does.
@@ -164,12 +164,12 @@ class TurnRun:
     async def _answer(self) -> bool:
         await self._recall_first()
         while True:
-            shape = await self._make_room()
+            prompt = await self._make_room()
             last = self._is_last
             try:
-                reply = await self._ask(shape, last=last)
+                reply = await self._ask(prompt, last=last)
             except ContextOverflow as error:
-                await self._shrink(shape, error)
+                await self._shrink(prompt, error)
                 continue
             except ProtocolViolation as error:
                 stop, released = await self._note_violation(error, last=last)
@@ -186,17 +186,17 @@ class TurnRun:
         """What the agent's own choice of tools needs: the tools, and what was called so far."""
         async with self._deadline.cutting():
             await self._choice.wait_for_tools()
-        self._mind = replace(self._mind, tools=self._specs(self._mind.sections))
-        database, lease = self._with.database, self._work.lease
+        self._snapshot = replace(self._snapshot, tools=self._specs(self._snapshot.sections))
+        database, lease = self._deps.database, self._work.lease
         await self._choice.recount(database, lease, self._evictable, self._first)
 
     async def _recall_first(self) -> None:
         """Automatic recall, where the agent has it and nothing has come of a message yet."""
-        floor = auto_recall_floor(self._options, self._with.limits)
+        floor = auto_recall_floor(self._options, self._deps.limits)
         asked = self._queue[-1] if self._queue else None
         if floor is None or asked is None or asked.position != self._first or asked.role != "user":
             return
-        shape = await self._make_room()
+        prompt = await self._make_room()
         if not self._queue_start or self._choice.tools.get(SEARCH) is None:
             return
         search = AutoRecall(self._work.agent.id, asked.text, self._queue_start, floor)
@@ -204,44 +204,44 @@ class TurnRun:
         call = Message(asked.position + 1, "assistant", "", self._clock.now(), 0, call=record)
         async with (
             self._deadline.cutting(),
-            LazyTransaction(self._with.database, self._work.lease.tenant) as lazy,
+            LazyTransaction(self._deps.database, self._work.lease.tenant) as lazy,
         ):
-            reader = self._counting.reader(call, shape.budget, can_read_on=self._can_read_on)
-            result = await search.result(self._with.recall, lazy, self._mind.zone, reader)
+            reader = self._counting.reader(call, prompt.budget, can_read_on=self._can_read_on)
+            result = await search.result(self._deps.recall, lazy, self._snapshot.zone, reader)
         if result is None:
             return
         found = await self._closed(call, "done", result)
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
-            await leases.write(tx, self._work.lease, self._change([found], self._steps, None))
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
+            await leases.commit_step(tx, self._work.lease, self._change([found], self._steps, None))
         self._queue.append(found)
         self._tell(StepCommitted((found,)))
 
-    async def _make_room(self) -> Frame:
+    async def _make_room(self) -> PromptParts:
         """The prompt's frame, after as many evictions as it takes for the queue to fit."""
-        shape = await self._frame()
-        check_room(shape.budget)
-        while not shape.budget.fits(self._queue) and len(self._evictable) > 1:
-            await self._evict(shape)
-            shape = await self._frame()
-            check_room(shape.budget)
-        self._budget = shape.budget
-        return shape
+        prompt = await self._frame()
+        check_room(prompt.budget)
+        while not prompt.budget.fits(self._queue) and len(self._evictable) > 1:
+            await self._evict(prompt)
+            prompt = await self._frame()
+            check_room(prompt.budget)
+        self._budget = prompt.budget
+        return prompt
 
-    async def _evict(self, shape: Frame) -> None:
+    async def _evict(self, prompt: PromptParts) -> None:
         lease = self._work.lease
         snapshot = Snapshot(
             agent_id=lease.agent_id,
             queue_start=self._queue_start,
             queue=self._evictable,
-            summary=self._mind.summary,
-            budget=shape.budget,
+            summary=self._snapshot.summary,
+            budget=prompt.budget,
         )
         compacted = await self._compactor.evict(snapshot, self._deadline, lease)
         if compacted is not None:
             self._tell(compacted)
         await self._refresh()
 
-    async def _shrink(self, shape: Frame, error: ContextOverflow) -> None:
+    async def _shrink(self, prompt: PromptParts, error: ContextOverflow) -> None:
         """The endpoint says that the prompt is too long, though it fits by our count: evict.
 
         From then on more is counted, so that a single long message is shown shorter; unless the window is
@@ -258,11 +258,11 @@ class TurnRun:
                 window=error.window,
             ) from error
         self._shrunk += 1
-        if error.window is not None and error.window < shape.budget.window:
+        if error.window is not None and error.window < prompt.budget.window:
             return
-        await self._counting.learn_overflow(shape, self._queue, self._mind.tools)
+        await self._counting.learn_overflow(prompt, self._queue, self._snapshot.tools)
         if len(self._evictable) > 1:
-            await self._evict(shape)
+            await self._evict(prompt)
 
     @property
     def _evictable(self) -> list[Message]:
@@ -289,36 +289,36 @@ class TurnRun:
             self._warned = budget.over_target(queue)  # too late: room is made all the same
             return None
         percent = 100 * budget.used(queue) // budget.capacity
-        text = self._with.prompts.render("pressure_alert.md", percent=percent)
+        text = self._deps.prompts.render("pressure_alert.md", percent=percent)
         self._pressure.begin(stop, self._steps + 1)
         self._warned = True
         alert = Message(ended.position + 1, "system", text, self._clock.now(), 0)
         return await self._counting.entry(alert)
 
-    async def _ask(self, shape: Frame, *, last: bool) -> Reply:
+    async def _ask(self, prompt: PromptParts, *, last: bool) -> Reply:
         work = self._work
         tools = self._offered(last=last)
         step = self._steps + 1
-        streaming = not self._pressure.run and self._with.events.wants_text(
+        streaming = not self._pressure.run and self._deps.events.wants_text(
             work.agent.id, work.turn.turn
         )
         async with self._deadline.cutting():
             queue = await render_queue(
-                self._mind, self._queue, shape.budget.largest_counted, self._model
+                self._snapshot, self._queue, prompt.budget.largest_counted, self._model
             )
             try:
                 reply = await ask_for_step(
                     self._model,
                     self._options.protocol,
-                    (shape.prompt(queue), tools),
-                    max_tokens=shape.budget.reserved,
+                    (prompt.messages(queue), tools),
+                    max_tokens=prompt.budget.reserved,
                     on_text=(lambda text: self._tell(TextDelta(step, text))) if streaming else None,
                 )
             except ProtocolViolation as error:
                 reply = self._invalid.as_answer(error, tools, last=last)
         self._usage += reply.usage
-        await self._counting.learn(shape, self._queue, tools, reply.usage)
-        self._budget = shape.budget.rescaled(self._counting.factor)
+        await self._counting.learn(prompt, self._queue, tools, reply.usage)
+        self._budget = prompt.budget.rescaled(self._counting.factor)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:
@@ -346,7 +346,7 @@ class TurnRun:
             return await self._pause(message, "approval")
         if not tool.transactional:
             return await self._act_outside(tool, message, last=last)
-        async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
+        async with LazyTransaction(self._deps.database, self._work.lease.tenant) as lazy:
             ended = await self._run_tool(tool, message, lazy)
             stop = await self._outcome(ended, last=last)
             released = await self._write(await lazy.get(), [ended], stop)
@@ -358,7 +358,7 @@ class TurnRun:
     ) -> tuple[str | None, bool]:
         """Run a tool whose effect is not ours: the call is stored as running before it starts."""
         running = await self._counting.entry(message)
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
             await self._write(tx, [running], None)
         return await self._finish_outside(tool, running, last=last)
 
@@ -367,7 +367,7 @@ class TurnRun:
     ) -> tuple[str | None, bool]:
         """Run what is stored as running, and commit its end."""
         try:
-            async with LazyTransaction(self._with.database, self._work.lease.tenant) as lazy:
+            async with LazyTransaction(self._deps.database, self._work.lease.tenant) as lazy:
                 ended = await self._run_tool(tool, running, lazy)
         except TurnTimeout:
             await self._close(await self._closed(running, "interrupted", CUT_OFF), None)
@@ -392,7 +392,7 @@ class TurnRun:
 
     async def _close(self, ended: Message, stop: str | None) -> bool:
         """Commit the end of a call that was stored as running."""
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
             released = await self._store_close(tx, ended, stop)
         self._step_done([ended])
         return released
@@ -408,8 +408,8 @@ class TurnRun:
         waiting = await self._counting.entry(replace(message, call=record))
         steps = self._steps + 1
         change = replace(self._change([waiting], steps, None), paused=True)
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
-            released = await leases.write(tx, self._work.lease, change)
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
+            released = await leases.commit_step(tx, self._work.lease, change)
         self._tell(TurnPaused(self._work.turn.turn, steps, self._usage, waiting))
         return PAUSED, released
 
@@ -447,7 +447,7 @@ class TurnRun:
             return await self._close_as(message, "failed", GONE, last=last)
         if tool.transactional:
             try:
-                async with LazyTransaction(self._with.database, lease.tenant) as lazy:
+                async with LazyTransaction(self._deps.database, lease.tenant) as lazy:
                     ended = await self._run_tool(tool, message, lazy)
                     stop = await self._outcome(ended, last=last)
                     released = await self._store_close(await lazy.get(), ended, stop)
@@ -457,7 +457,7 @@ class TurnRun:
             self._step_done([ended])
             return stop, released
         running = replace(message, call=replace(message.call, state="running"))
-        async with self._with.database.tenant(lease.tenant) as tx:
+        async with self._deps.database.tenant(lease.tenant) as tx:
             await leases.close_call(tx, lease, running)
         return await self._finish_outside(tool, running, last=last)
 
@@ -479,20 +479,20 @@ class TurnRun:
             turn=self._work.turn.turn,
             call_id=message.call.call.id,
             transaction=lazy,
-            database=self._with.database,
-            archival=self._with.archival,
-            recall=self._with.recall,
+            database=self._deps.database,
+            archival=self._deps.archival,
+            recall=self._deps.recall,
             before=self._first,
             position=message.position,
             # An approval may come days after the call.
             now=self._clock.now() if message.call.waits_for else message.created_at,
-            zone=self._mind.zone,
+            zone=self._snapshot.zone,
             reader=self._counting.reader(message, budget, can_read_on=self._can_read_on),
-            alone=self._was_killed or self._died() or tool.spec.name in self._with.deadly,
+            alone=self._was_killed or self._died() or tool.spec.name in self._deps.deadly,
         )
         call = message.call.call
         async with self._deadline.cutting():
-            state, result = await run_call(tool, call, context, self._with.limits.calls)
+            state, result = await run_call(tool, call, context, self._deps.limits.calls)
         return await self._closed(message, state, result)
 
     def _stop_reason(self, ended: Message, *, last: bool) -> str | None:
@@ -521,12 +521,12 @@ class TurnRun:
         self._usage += error.usage
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, self._options.protocol)
-        text = complaint(self._with.prompts, error, self._options.protocol)
+        text = complaint(self._deps.prompts, error, self._options.protocol)
         note = await self._counting.entry(
             Message(self._next_position(), "system", text, self._clock.now(), 0)
         )
         stop = (self._pressure.stop_reason or "max_steps") if last else None
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
             released = await self._write(tx, [note], stop)
         self._step_done([note])
         return stop, released
@@ -536,9 +536,9 @@ class TurnRun:
         change = self._change([*added, *self._said_now], self._steps + 1, stop)
         return await self._store(tx, change, added)
 
-    async def _store(self, tx: Transaction, change: TurnWrite, added: list[Message]) -> bool:
+    async def _store(self, tx: Transaction, change: StepCommit, added: list[Message]) -> bool:
         """Commit a change; with the turn's end, what follows when it left the queue too long."""
-        released = await leases.write(tx, self._work.lease, change)
+        released = await leases.commit_step(tx, self._work.lease, change)
         # Before the alert's steps are over nothing is evicted that could still wait.
         if change.ended and self._warned and self._over_target(added):
             lease = self._work.lease
@@ -575,7 +575,7 @@ class TurnRun:
         if self._alert is not None:
             self._warned = False  # the alert was never committed: it comes again
         change = self._change([], self._steps, stop, error)
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
             released = await self._store(tx, change, [])
         self._tell_end(stop, change.error)
         return released
@@ -586,8 +586,8 @@ class TurnRun:
         steps: int,
         stop: str | None,
         error: MemserverError | None = None,
-    ) -> TurnWrite:
-        return TurnWrite(
+    ) -> StepCommit:
+        return StepCommit(
             turn=self._work.turn,
             model=self._work.agent.model,
             messages=added,
@@ -611,12 +611,12 @@ class TurnRun:
                 continue
             why = DIED if self._was_killed else INTERRUPTED
             closed = await self._closed(message, "interrupted", why)
-            async with self._with.database.tenant(self._work.lease.tenant) as tx:
+            async with self._deps.database.tenant(self._work.lease.tenant) as tx:
                 await leases.close_call(tx, self._work.lease, closed)
             self._queue[index] = closed
             tool = self._choice.tools.get(message.call.call.name)
             if self._was_killed and tool is not None and tool.kind == "python":
-                self._with.deadly.add(tool.spec.name)
+                self._deps.deadly.add(tool.spec.name)
 
     async def _closed(self, message: Message, state: CallState, result: str) -> Message:
         assert message.call is not None
@@ -625,7 +625,7 @@ class TurnRun:
 
     async def _refresh(self) -> None:
         """Read again what a tool, the API, another agent or an eviction may have changed."""
-        async with self._with.database.tenant(self._work.lease.tenant) as tx:
+        async with self._deps.database.tenant(self._work.lease.tenant) as tx:
             row = await recall.context_row(tx, self._work.agent.id)
         if row is None:
             raise LeaseLost("The agent was deleted.")
@@ -639,23 +639,23 @@ class TurnRun:
                 if each.position >= state.queue_start or each.position == self._first
             ]
         self._choice.renew(grants_from_row(row))
-        self._mind = replace(
-            self._mind,
+        self._snapshot = replace(
+            self._snapshot,
             state=state,
             sections=sections,
             summary=leases.summary_from_row(row),
             tools=self._specs(sections),
         )
 
-    async def _frame(self) -> Frame:
-        model, prompts = self._model, self._with.prompts
+    async def _frame(self) -> PromptParts:
+        model, prompts = self._model, self._deps.prompts
         async with self._deadline.cutting():
-            layout = await layout_of(model, self._options, self._with.limits)
-            mind, scale = self._clock.shown(self._mind), self._counting.scale
-            shape = await frame(mind, model, prompts, layout, scale)
-        if shape.tools is not self._mind.tools:
-            self._mind = replace(self._mind, tools=shape.tools)
-        return shape
+            layout = await layout_of(model, self._options, self._deps.limits)
+            snapshot, scale = self._clock.shown(self._snapshot), self._counting.scale
+            prompt = await build_prompt(snapshot, model, prompts, layout, scale)
+        if prompt.tools is not self._snapshot.tools:
+            self._snapshot = replace(self._snapshot, tools=prompt.tools)
+        return prompt
 
     def _specs(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
         return tool_specs(self._choice.tools, sections, self._options.protocol)
@@ -665,18 +665,18 @@ class TurnRun:
         if self._pressure.run:
             return tools_to_save_by(self._choice.tools, self._may_call())
         if last and self._must_still_reply():
-            return tuple(spec for spec in self._mind.tools if spec.name == SEND_MESSAGE)
+            return tuple(spec for spec in self._snapshot.tools if spec.name == SEND_MESSAGE)
         calls = self._may_call()
         return (*calls, NOTHING_TO_DO.spec) if self._of_event and calls else calls
 
     def _may_call(self) -> tuple[ToolSpec, ...]:
         names = self._choice.offered()
-        return tuple(spec for spec in self._mind.tools if names is None or spec.name in names)
+        return tuple(spec for spec in self._snapshot.tools if names is None or spec.name in names)
 
     @property
     def _alerts(self) -> bool:
         own = self._options.pressure_alert
-        return self._with.limits.pressure_alert if own is None else own
+        return self._deps.limits.pressure_alert if own is None else own
 
     def _next_position(self) -> int:
         newest = self._queue[-1].position if self._queue else self._first
@@ -696,7 +696,7 @@ class TurnRun:
 
     @property
     def _max_steps(self) -> int:
-        return self._options.max_steps or self._with.limits.max_steps
+        return self._options.max_steps or self._deps.limits.max_steps
 
     @property
     def _can_read_on(self) -> bool:
@@ -708,7 +708,7 @@ class TurnRun:
         return self._work.turn.attempts > 1
 
     def _tell(self, event: Event) -> None:
-        self._with.events.publish(self._work.agent.id, self._work.turn.turn, event)
+        self._deps.events.publish(self._work.agent.id, self._work.turn.turn, event)
 
     def _tell_end(self, stop: str, error: JsonObject | None = None) -> None:
         turn = self._work.turn.turn

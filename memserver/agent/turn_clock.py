@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from memserver.agent.context import Mind
-from memserver.agent.faculties import Clock
+from memserver.agent.context import AgentSnapshot
+from memserver.agent.dependencies import Clock
 from memserver.agent.options import AgentClock
 from memserver.messages import Message
 
@@ -22,8 +22,8 @@ class TurnClock:
         """The time of what the agent does."""
         return self._told or self._clock()
 
-    def shown(self, mind: Mind) -> Mind:
+    def shown(self, snapshot: AgentSnapshot) -> AgentSnapshot:
         """The memories as the prompt shows them: an agent in another time sees no date of ours."""
         if self._told is None:
-            return mind
-        return replace(mind, state=replace(mind.state, stats_edited_at=self._told))
+            return snapshot
+        return replace(snapshot, state=replace(snapshot.state, stats_edited_at=self._told))

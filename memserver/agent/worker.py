@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
 
+from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
-from memserver.agent.events import Stirred, TurnEnded
-from memserver.agent.faculties import Faculties
+from memserver.agent.events import TurnEnded, WakeUp
 from memserver.agent.turn import TurnRun
 from memserver.errors import (
     Conflict,
@@ -22,11 +22,10 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.openai_http.asking import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import TURNS_CHANNEL, TurnWrite, Work
+from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn, StepCommit
 from memserver.storage.repeating import repeat
 from memserver.watchdog import Watchdog
 
@@ -46,14 +45,14 @@ class Worker:
     """Serves agents until it is stopped."""
 
     def __init__(
-        self, faculties: Faculties, watchdog: Watchdog, *, name: str, lease_seconds: float
+        self, deps: TurnDependencies, watchdog: Watchdog, *, name: str, lease_seconds: float
     ) -> None:
         self.name = name
         self._watchdog = watchdog
-        self._with = faculties
+        self._deps = deps
         self._lease_seconds = lease_seconds
         self._serving: dict[UUID, asyncio.Task[None]] = {}
-        self._again: set[UUID] = set()
+        self._rerun: set[UUID] = set()
         self._leases: dict[UUID, leases.Lease] = {}
         self._lost: set[UUID] = set()
         """Agents whose lease another worker took while a turn of theirs still runs here."""
@@ -67,7 +66,7 @@ class Worker:
         background = [
             asyncio.create_task(repeat(self._sweep, interval)),
             asyncio.create_task(repeat(self._renew, interval)),
-            asyncio.create_task(repeat(self._hear, interval)),
+            asyncio.create_task(repeat(self._listen, interval)),
         ]
         try:
             yield
@@ -79,7 +78,7 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._give_up_all()
 
-    def kick(self, agent_id: UUID, tenant: str) -> bool:
+    def ensure_serving(self, agent_id: UUID, tenant: str) -> bool:
         """See to it that the agent's inbox is worked; returns at once.
 
         Returns:
@@ -89,7 +88,7 @@ class Worker:
         if self._stopped:
             return False
         if agent_id in self._serving:
-            self._again.add(agent_id)
+            self._rerun.add(agent_id)
             return False
         task = asyncio.create_task(self._work_inbox(agent_id, tenant), name=f"agent {agent_id}")
         self._serving[agent_id] = task
@@ -104,16 +103,16 @@ class Worker:
         """What follows when the task that served an agent has ended, one way or the other."""
         del self._serving[agent_id]
         self._lost.discard(agent_id)
-        again = agent_id in self._again
-        self._again.discard(agent_id)
+        again = agent_id in self._rerun
+        self._rerun.discard(agent_id)
         if task.cancelled():
             return
         # Who waits behind a call that waits was told nothing yet.
-        self._with.events.stir(agent_id)
+        self._deps.events.notify(agent_id)
         error = task.exception()
         if error is None:
             if again:
-                self.kick(agent_id, tenant)
+                self.ensure_serving(agent_id, tenant)
         elif isinstance(error, MemserverError):
             # The turn stays in the inbox; the next sweep takes it up, here or elsewhere.
             logger.warning("Agent %s: %s", agent_id, error)
@@ -132,8 +131,8 @@ class Worker:
         released = False
         while not released:
             # Before the turn is taken up: it has no lease and no deadline yet, and any worker may have it.
-            await self._with.models.wait_until_ready()
-            async with self._with.database.tenant(tenant) as tx:
+            await self._deps.models.wait_until_ready()
+            async with self._deps.database.tenant(tenant) as tx:
                 work = await self._take(tx, agent_id)
                 if work is None:
                     return
@@ -142,12 +141,11 @@ class Worker:
                 if start > first:  # evicted in this turn, in a try that was cut off
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
-            with asking_for(str(agent_id)):
-                released = await self._attempt(work, TurnRun(self._with, work, queue))
+            released = await self._attempt(work, TurnRun(self._deps, work, queue))
             if released:
                 self._leases.pop(agent_id, None)
 
-    async def _attempt(self, work: Work, run: TurnRun) -> bool:
+    async def _attempt(self, work: ClaimedTurn, run: TurnRun) -> bool:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
         if work.turn.attempts == 1:
             return await run.run()
@@ -163,24 +161,24 @@ class Worker:
         await asyncio.to_thread(self._watchdog.forget, key)
         return released
 
-    async def _take(self, tx: Transaction, agent_id: UUID) -> Work | None:
-        return await leases.take(tx, agent_id, self.name, self._lease_seconds)
+    async def _take(self, tx: Transaction, agent_id: UUID) -> ClaimedTurn | None:
+        return await leases.acquire(tx, agent_id, self.name, self._lease_seconds)
 
     async def _fail_turn(self, agent_id: UUID, tenant: str) -> None:
         """A fault must not be tried for ever: the turn fails, and the agent goes on."""
-        async with self._with.database.tenant(tenant) as tx:
+        async with self._deps.database.tenant(tenant) as tx:
             work = await self._take(tx, agent_id)
         if work is not None:
             self._leases[agent_id] = work.lease
             await self._end_failed(work, _FAULT)
-            self._again.add(agent_id)
+            self._rerun.add(agent_id)
 
-    async def _end_failed(self, work: Work, failure: MemserverError) -> bool:
+    async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> bool:
         turn = work.turn
         # One that was answered has failed only to save something.
         error = None if turn.stop_reason else as_json(failure)
         stop = turn.stop_reason or "error"
-        change = TurnWrite(
+        change = StepCommit(
             turn=turn,
             model=work.agent.model,
             messages=(),
@@ -193,10 +191,10 @@ class Worker:
             stop_reason=stop,
             error=error,
         )
-        async with self._with.database.tenant(work.lease.tenant) as tx:
-            released = await leases.write(tx, work.lease, change)
+        async with self._deps.database.tenant(work.lease.tenant) as tx:
+            released = await leases.commit_step(tx, work.lease, change)
         ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, error)
-        self._with.events.publish(turn.agent_id, turn.turn, ended)
+        self._deps.events.publish(turn.agent_id, turn.turn, ended)
         return released
 
     async def _sweep(self) -> None:
@@ -204,34 +202,34 @@ class Worker:
 
         While the model loads every turn waits, each where somebody listens to it.
         """
-        if not self._with.models.loading():
+        if not self._deps.models.loading():
             await self._take_up_waiting()
         await self._expire_calls()
 
     async def _take_up_waiting(self) -> None:
-        async with self._with.database.across_tenants() as tx:
+        async with self._deps.database.across_tenants() as tx:
             found = await inbox.waiting_agents(tx, MOST_TAKEN_OVER)
         for agent_id, tenant in found:
-            self.kick(agent_id, tenant)
+            self.ensure_serving(agent_id, tenant)
 
     async def _expire_calls(self) -> None:
         """Let turns go on whose calls have waited for an answer as long as they may."""
-        seconds = self._with.limits.waiting_call_seconds
-        async with self._with.database.across_tenants() as tx:
+        seconds = self._deps.limits.waiting_call_seconds
+        async with self._deps.database.across_tenants() as tx:
             overdue = await calls.overdue(tx, seconds, MOST_TAKEN_OVER)
         for agent_id, tenant, call_id in overdue:
             # Somebody may have answered just now, or deleted the agent.
             with suppress(Conflict, NotFound):
-                async with self._with.database.tenant(tenant) as tx:
+                async with self._deps.database.tenant(tenant) as tx:
                     call = await calls.lock(tx, agent_id, call_id)
                     await calls.answer(tx, call, {"expired": True}, self.name)
-                self.kick(agent_id, tenant)
+                self.ensure_serving(agent_id, tenant)
 
     async def _renew(self) -> None:
         held = {agent: self._leases[agent] for agent in self._serving if agent in self._leases}
         if not held:
             return
-        async with self._with.database.across_tenants() as tx:
+        async with self._deps.database.across_tenants() as tx:
             still = await leases.renew(tx, self.name, list(held), self._lease_seconds)
         for agent_id, lease in held.items():
             # Meanwhile the agent may have been given up and taken again: that is another lease.
@@ -239,11 +237,11 @@ class Worker:
                 del self._leases[agent_id]
                 self._lost.add(agent_id)
 
-    async def _hear(self) -> None:
+    async def _listen(self) -> None:
         """Pass on that another worker has moved a turn that somebody here waits for."""
-        async for payload in self._with.database.listen(TURNS_CHANNEL):
+        async for payload in self._deps.database.listen(TURNS_CHANNEL):
             agent_id, _, turn = payload.partition(" ")
-            self._with.events.publish(UUID(agent_id), int(turn), Stirred())
+            self._deps.events.publish(UUID(agent_id), int(turn), WakeUp())
 
     async def _give_up_all(self) -> None:
         for agent_id in list(self._leases):
@@ -254,8 +252,8 @@ class Worker:
         lease = self._leases.pop(agent_id, None)
         while lease is not None:
             try:
-                async with self._with.database.tenant(lease.tenant) as tx:
-                    await leases.give_up(tx, lease)
+                async with self._deps.database.tenant(lease.tenant) as tx:
+                    await leases.release(tx, lease)
             except DatabaseError as error:
                 if not patient or isinstance(error, LeaseLost):
                     logger.info("The lease of agent %s is left to expire.", agent_id)

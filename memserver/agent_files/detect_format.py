@@ -4,10 +4,10 @@ import asyncio
 from typing import IO
 
 from memserver.agent.context import count_entry
-from memserver.agent.entries import prompt_messages
-from memserver.agent.faculties import Faculties
-from memserver.agent_files.archive import ArchiveReader, parsed
-from memserver.agent_files.letta import LettaFile, parsed_letta
+from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.rendering import prompt_messages
+from memserver.agent_files.archive import ArchiveReader, parse_json
+from memserver.agent_files.letta import LettaFile, find_letta
 from memserver.agent_files.source import Source
 from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
 
@@ -18,13 +18,13 @@ LARGEST_LETTA = 100_000_000
 HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 
-async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) -> Source:
+async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> Source:
     """Open a file that was sent.
 
     Args:
         file: stays open as long as the source is read.
         most_bytes: that it may unpack to.
-        faculties: count tokens where the file doesn't say them.
+        deps: count tokens where the file doesn't say them.
 
     Raises:
         AgentFileError: it can't be read.
@@ -35,7 +35,7 @@ async def open_source(file: IO[bytes], most_bytes: int, faculties: Faculties) ->
         return await asyncio.to_thread(ArchiveReader, file, most_bytes)
     if start[:1] in (b"{", b'"'):
         letta = await asyncio.to_thread(_read_letta, file)
-        model = faculties.models.get(None)
+        model = deps.models.get(None)
         shown = map(prompt_messages, letta.messages())
         letta.count_by([await count_entry(each, model) for each in shown])
         return letta
@@ -46,7 +46,7 @@ def _read_letta(file: IO[bytes]) -> LettaFile:
     text = file.read(LARGEST_LETTA + 1)
     if len(text) > LARGEST_LETTA:
         raise AgentFileTooLarge(f"A Letta agent file has {LARGEST_LETTA} bytes at most.")
-    told = parsed_letta(parsed(text, "The file"))
-    if told is None:
+    given = find_letta(parse_json(text, "The file"))
+    if given is None:
         raise AgentFileUnsupported("The JSON is no Letta agent file.", hint=HINT)
-    return LettaFile(told)
+    return LettaFile(given)

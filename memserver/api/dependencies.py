@@ -10,11 +10,11 @@ from pydantic import AfterValidator
 
 from memserver.api.middleware.access import Caller
 from memserver.errors import InvalidInput, ServerStarting
-from memserver.memory.text import clean
 from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.database import Transaction
 from memserver.storage.listing import Cut
+from memserver.text import clean
 from memserver.wire.base import Page, Record
 from memserver.wiring.services import Services
 
@@ -106,7 +106,7 @@ class Listing:
     """A page of a list, as a request asks for it: `limit`, `after` and `order` are the same for all lists.
 
     Attributes:
-        cut: what is to be read: one item more than the page has, which tells whether another page follows.
+        cut: what is to be read: one item more than the page has, which says whether another page follows.
     """
 
     cut: Cut
@@ -117,7 +117,7 @@ class Listing:
         return cls(Cut(limit + 1, after, order == "desc"))
 
     def is_behind(self, name: str) -> bool:
-        """Whether a name comes behind `after`."""
+        """Whether a name comes after `after`."""
         if self.cut.after is None:
             return True
         after: str = self.cut.after
@@ -148,7 +148,7 @@ class Listing:
         if self.cut.after is not None:
             places = [place for place, each in enumerate(found) if cursor(each) == self.cut.after]
             if not places:
-                raise InvalidInput("after: the list has no such item.", hint="Begin anew.")
+                raise InvalidInput("after: the list has no such item.", hint="Begin again.")
             found = found[places[0] + 1 :]
         return self.split(found, cursor)
 

@@ -10,14 +10,14 @@ from memserver.wiring.services import Services
 
 def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
     """What answers the requests; whose memories it uses, each request's key says."""
-    faculties = services.faculties
+    deps = services.deps
     server = make_server(
         Memories(
             services.database,
             services.archival,
-            faculties.recall,
+            deps.recall,
             _asker,
-            models=faculties.models,
+            models=deps.models,
         )
     )
     server.streamable_http_app(

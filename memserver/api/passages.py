@@ -16,10 +16,10 @@ from memserver.memory import paging
 from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
 from memserver.memory.dates import parse_range
 from memserver.memory.results import excerpts, passage_result
-from memserver.memory.text import clean
 from memserver.storage import collections
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
+from memserver.text import clean
 from memserver.wire.archival import ArchivalResults, Passage, Passages
 from memserver.wire.base import Page
 from memserver.wiring.services import Services
@@ -29,8 +29,6 @@ Date = Annotated[str | None, Query(max_length=40, description="ISO date or datet
 
 
 class Filters:
-    """The filter of a request, from its query."""
-
     def __init__(
         self,
         tag: Tags = None,
@@ -51,11 +49,11 @@ class Filters:
         self._dates = (start_date, end_date)
 
     def read(self, services: Services) -> PassageFilter:
-        """The filter, its dates told by the server's clock. Raises InvalidInput."""
+        """The filter, its dates read by the server's clock. Raises InvalidInput."""
         start, end = self._dates
         since = until = None
         if start is not None or end is not None:
-            now = services.faculties.clock()
+            now = services.deps.clock()
             since, until = parse_range(start or "0001-01-01", end or "9999-12-30", now)
         return PassageFilter(
             self._any_tags,
@@ -67,8 +65,6 @@ class Filters:
 
 
 class Asked:
-    """A search that a request asks for."""
-
     def __init__(
         self,
         query: Annotated[
@@ -89,7 +85,6 @@ class Asked:
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
     ) -> ArchivalResults:
-        """What it finds."""
         asked = ArchivalQuery(self._query, filters.read(services), self._mode)
         async with LazyTransaction(services.database, tenant) as transaction:
             found = await services.archival.search(transaction, searched, asked, self._page)
@@ -107,7 +102,6 @@ async def insert(
     place: Callable[[Transaction], Awaitable[collections.Collection]],
     new: PassagesIn,
 ) -> Passages:
-    """Store a request's passages."""
     texts = [
         PassageText(
             text=passage.text,
@@ -123,5 +117,4 @@ async def insert(
 
 
 def as_page(found: list[messages.Passage], listing: Listing) -> Page[Passage, UUID]:
-    """What was found as a page."""
     return listing.page(Page[Passage, UUID], found, lambda passage: UUID(passage.id))

@@ -8,12 +8,12 @@ from memserver.agent.events import (
     Compacted,
     Event,
     StepCommitted,
-    Stirred,
     TextDelta,
     TurnEnded,
     TurnPaused,
     TurnQueued,
     TurnStarted,
+    WakeUp,
 )
 from memserver.api.schemas.answers import waiting_call
 from memserver.messages import Message
@@ -36,11 +36,11 @@ def encode(event: Event) -> Iterator[str]:
         case TurnPaused():
             yield from _paused(event)
         case TurnQueued(turn):
-            call = waiting_call(event.behind, event.expires_at).model_dump(mode="json")
+            call = waiting_call(event.blocked_by, event.expires_at).model_dump(mode="json")
             yield frame("turn_queued", {"turn": turn, "blocked_by": call})
         case TurnEnded():
             yield from _ended(event)
-        case Stirred():
+        case WakeUp():
             return
 
 

@@ -167,7 +167,6 @@ def check_keys(app_url: str, host: str, origins: Collection[str]) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether all that a name or address stands for is this machine's loopback."""
     try:
         found = socket.getaddrinfo(host, None)
     except OSError:
@@ -176,7 +175,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
-    """Do something with the database of the settings."""
 
     async def run(url: str) -> T:
         async with _opened(url) as database:

@@ -27,13 +27,13 @@ from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
-from memserver.memory.text import clean_json
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
 from memserver.storage.documents import Document, NewDocument, Text
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
+from memserver.text import clean_json
 
 JOB = "ingest_document"
 BATCH = 128

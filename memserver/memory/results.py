@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from memserver.memory.excerpt import Matched, Query, one_line
 from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.memory.text import snippet, stamp
 from memserver.messages import Message, Passage
+from memserver.text import snippet, stamp
 
 T = TypeVar("T")
 

@@ -15,9 +15,10 @@ from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
 from memserver.memory.extract import extract
 from memserver.memory.queue import scaled
-from memserver.memory.text import shorten, snippet, stamp
+from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
+from memserver.text import snippet, stamp
 
 logger = logging.getLogger(__name__)
 

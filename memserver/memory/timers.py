@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.storage import jobs, timers
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
 from memserver.storage.timers import Timer
+from memserver.text import clean
 
 JOB = "timer"
 """The job's name."""

@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ClaimedTurn:
     """Everything about an agent that a turn needs, apart from its queue."""
 
     lease: Lease
@@ -68,7 +68,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnWrite:
+class StepCommit:
     """What a turn adds to the history, and how it stands after that.
 
     `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
@@ -126,7 +126,7 @@ CONTEXT_COLUMNS = f"""
 
 # The addition stands apart: under row-level security a comparison that could raise, as an addition may, is
 # not looked up in an index, and all turns that the agent ever had would be read.
-_TAKE = f"""
+_ACQUIRE = f"""
 WITH s AS (
     UPDATE agent_state SET
         lease_owner = %(worker)s,
@@ -146,7 +146,7 @@ SELECT {CONTEXT_COLUMNS}, {TURN_COLUMNS}
 FROM s JOIN t ON t.agent_id = s.agent_id JOIN agents a ON a.id = s.agent_id
 """
 
-_WRITE = """
+_COMMIT_STEP = """
 WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + cardinality(%(positions)s::bigint[]),
@@ -217,18 +217,20 @@ FROM held
 """
 
 
-async def take(tx: Transaction, agent_id: UUID, worker: str, seconds: float) -> Work | None:
+async def acquire(
+    tx: Transaction, agent_id: UUID, worker: str, seconds: float
+) -> ClaimedTurn | None:
     """Take the agent's lease and its next turn, if there is one and nobody else serves the agent.
 
     A lease that has expired is taken over and its epoch grows; a turn that was left running is taken
     up again where it stood.
     """
     parameters = {"agent_id": agent_id, "worker": worker, "seconds": seconds}
-    row = await (await tx.execute(_TAKE, parameters)).fetchone()
-    return None if row is None else _work(row)
+    row = await (await tx.execute(_ACQUIRE, parameters)).fetchone()
+    return None if row is None else _claimed_turn(row)
 
 
-async def write(tx: Transaction, lease: Lease, change: TurnWrite) -> bool:
+async def commit_step(tx: Transaction, lease: Lease, change: StepCommit) -> bool:
     """Add to the history and move the turn on, all at once.
 
     Returns:
@@ -238,7 +240,7 @@ async def write(tx: Transaction, lease: Lease, change: TurnWrite) -> bool:
     Raises:
         LeaseLost: another worker serves the agent; nothing was written.
     """
-    row = await (await tx.execute(_WRITE, _write_parameters(lease, change))).fetchone()
+    row = await (await tx.execute(_COMMIT_STEP, _step_parameters(lease, change))).fetchone()
     if row is None:
         raise LeaseLost("Another worker took the agent over.")
     return bool(row["released"])
@@ -324,7 +326,7 @@ async def evict(
     return False
 
 
-async def give_up(tx: Transaction, lease: Lease) -> None:
+async def release(tx: Transaction, lease: Lease) -> None:
     """Let another worker take the agent at once. Raises LeaseLost if it isn't ours any more.
 
     The turn that is given back was no attempt: it has killed nobody.
@@ -381,8 +383,8 @@ def summary_from_row(row: dict[str, Any]) -> str:
     return str(row["summary"]["text"]) if row["summary"] else ""
 
 
-def _work(row: dict[str, Any]) -> Work:
-    return Work(
+def _claimed_turn(row: dict[str, Any]) -> ClaimedTurn:
+    return ClaimedTurn(
         lease=Lease(row["agent_id"], row["tenant"], row["lease_owner"], row["lease_epoch"]),
         turn=turn_from_row(row),
         agent=agent_from_row(row),
@@ -393,7 +395,7 @@ def _work(row: dict[str, Any]) -> Work:
     )
 
 
-def _write_parameters(lease: Lease, change: TurnWrite) -> dict[str, Any]:
+def _step_parameters(lease: Lease, change: StepCommit) -> dict[str, Any]:
     messages = change.messages
     calls = [(message.position, message.call) for message in messages if message.call]
     return {

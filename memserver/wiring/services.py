@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
+from memserver.agent.dependencies import Clock, Limits, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
-from memserver.agent.faculties import Clock, Faculties, Limits, ModelSource, utc_now
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
@@ -64,8 +64,6 @@ SHORTEST_IDLE = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether one thing that a turn needs is there."""
-
     name: str
     ready: bool
     detail: str
@@ -73,10 +71,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the API works with."""
-
     database: Database
-    faculties: Faculties
+    deps: TurnDependencies
     worker: Worker
     conversation: Conversation
     archival: ArchivalStorage
@@ -106,7 +102,7 @@ class Services:
         return "answers"
 
     async def _ask_model(self) -> str:
-        model = self.faculties.models.get(None)
+        model = self.deps.models.get(None)
         await model.check()
         return ", ".join(map(str, filter(None, [model.name, model.profile])))
 
@@ -130,7 +126,7 @@ def check_settings(settings: Settings) -> None:
         if path is not None and not path.exists():
             raise SetupError(
                 f"MEMSERVER_{name.upper()} names {path}, which is not there.",
-                hint="Mend the path, or unset it.",
+                hint="Fix the path, or unset it.",
             )
 
 
@@ -214,7 +210,6 @@ async def assemble(
     tools: Sequence[Tool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
-    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
@@ -231,7 +226,7 @@ async def assemble(
     )
     webhooks = WebhookSender(settings.tool_networks)
     mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
-    faculties = Faculties(
+    deps = TurnDependencies(
         database=database,
         models=models,
         archival=archival,
@@ -256,9 +251,9 @@ async def assemble(
         clock=clock,
     )
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
-    worker = Worker(faculties, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
-    conversation = Conversation(faculties, worker)
-    taken_in = Documents(
+    worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    conversation = Conversation(deps, worker)
+    ingesting = Documents(
         database,
         archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
@@ -266,7 +261,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(faculties, upkeep, taken_in, settings)
+        job_handlers(deps, upkeep, ingesting, settings)
         | TimerJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
@@ -285,12 +280,12 @@ async def assemble(
         ):
             yield Services(
                 database=database,
-                faculties=faculties,
+                deps=deps,
                 worker=worker,
                 conversation=conversation,
                 archival=archival,
                 upkeep=upkeep,
-                documents=taken_in,
+                documents=ingesting,
                 jobs=jobs,
                 keys=keys,
                 idempotency=idempotency,
@@ -311,7 +306,6 @@ def python_tools(settings: Settings) -> list[Tool]:
 
 
 def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    """The MCP servers of the settings, by name."""
     made: dict[str, StdioServer | HttpServer] = {}
     for name, server in settings.mcp_servers.items():
         if server.command is not None:
@@ -322,22 +316,21 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    faculties: Faculties, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: Documents, settings: Settings
 ) -> dict[str, Handler]:
-    """What does the jobs of each name."""
     indexing = MessageIndexing(
-        faculties.database,
-        faculties.archival,
+        deps.database,
+        deps.archival,
         embeds=settings.embed_messages,
         # Where jobs don't run by themselves, who runs them wants them done.
         quiet=settings.index_after_seconds if settings.jobs_at_once else 0,
     )
     return {
-        COMPACT: CompactionJob(faculties).run,
+        COMPACT: CompactionJob(deps).run,
         message_index.JOB: indexing.run,
-        documents.JOB: taken_in.run,
+        documents.JOB: ingesting.run,
         **upkeep.handlers(),
-        **Relexing(faculties.database).handlers(),
+        **Relexing(deps.database).handlers(),
     }
 
 

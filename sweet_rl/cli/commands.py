@@ -82,8 +82,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         typer.Option(help="This unit alone, as list names it: seed-1/critic; repeatable."),
     ] = None,
     jobs: Annotated[
-        int,
-        typer.Option("--jobs", "-j", min=1, help="Units at once, spread over the GPUs."),
+        int, typer.Option("--jobs", "-j", min=1, help="Units at once, spread over the GPUs.")
     ] = 1,
     seconds: Annotated[
         float | None,
@@ -184,7 +183,6 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
 
 
 def report(recipe: Recipe, out: Path) -> None:
-    """Write results.json and the report of what is done, and print the tables."""
     results = gather(recipe, out)
     write_results(results, out / "report")
     path = write_report(results, out / "report")
@@ -198,7 +196,6 @@ def report(recipe: Recipe, out: Path) -> None:
 
 
 def _list(recipe: Recipe, units: Sequence[Unit], out: Path) -> None:
-    """What there is to do, and what is done."""
     state = RunState(out)
     print_table(
         ("unit", "state", "seconds", "figures"),
@@ -219,7 +216,6 @@ def _row(state: RunState, unit: Unit) -> Sequence[str]:
 
 
 def _estimate(recipe: Recipe, base: Path | None, out: Path | None) -> None:
-    """Print what trainings take; with `out`, also take a step of each there."""
     _quiet()
     from sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
 
@@ -270,7 +266,6 @@ def _selection(
 
 
 def _base(told: Path | None, recipe: Recipe) -> Path:
-    """The base model's folder: as told, as the recipe has it, or that of an installed model."""
     tried = [told] if told else [Path(recipe.base), EnginePaths(Settings().home).of(recipe.base)]
     for folder in tried:
         if (folder / "config.json").is_file():
@@ -282,13 +277,11 @@ def _base(told: Path | None, recipe: Recipe) -> Path:
 
 
 def _begin(out: Path, recipe: Recipe, stage: str) -> None:
-    """Write down what is run with what."""
     note_call(out, recipe.model_dump(mode="json"), stage)
     _quiet()
 
 
 def _quiet() -> None:
-    """Keep others' bars and deprecations out of what we print."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - heavy
@@ -302,7 +295,6 @@ def _tell(unit: Unit, figures: JsonObject, seconds: float) -> None:
 
 
 def _short(figures: JsonObject) -> str:
-    """The telling ones of a unit's figures."""
     flat = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     for name, inner in figures.items():
         if isinstance(inner, dict):
@@ -317,7 +309,6 @@ def _number(value: object) -> str:
 
 @contextmanager
 def _shows(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar in a terminal; elsewhere a line now and then."""
     if console.is_terminal:
         columns = (
             TextColumn("{task.description}"),

@@ -337,7 +337,6 @@ def _say(drawn: Sequence[Drawn]) -> None:
 
 
 def main() -> None:
-    """Run a command; what is wrong is said in a line."""
     try:
         app()
     except OutOfTime as error:

@@ -41,7 +41,6 @@ def play_pairs(episodes: Iterable[Episode], margin: float) -> list[Preferred]:
 
 
 def kept(episodes: Iterable[Episode], least: float) -> list[Kept]:
-    """The plays that earned so much: what rejection fine-tuning imitates."""
     return [
         Kept(task=each.task, sample=each.sample)
         for each in episodes

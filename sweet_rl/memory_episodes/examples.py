@@ -15,31 +15,19 @@ Plays = Mapping[tuple[str, int], Episode]
 def examples_of_plays(
     pairs: Iterable[Preferred], plays: Plays, tokenizer: Tokenizer, *, mean: bool = False
 ) -> list[Example]:
-    """One example for each task: its plays, each once, however many pairs it is in.
-
-    Args:
-        pairs: of plays.
-        plays: by task and sample.
-        tokenizer: of the model.
-        mean: a call counts by the mean of its tokens (the critic), else by their sum (multi-turn DPO).
-    """
+    """One example for each task: its plays, each once, however many pairs it is in."""
     return _of_plays(pairs, plays, {}, tokenizer, mean=mean)
 
 
 def examples_for_critic(
-    pairs: Iterable[Preferred],
-    plays: Plays,
-    tasks: Mapping[str, Task],
-    tokenizer: Tokenizer,
+    pairs: Iterable[Preferred], plays: Plays, tasks: Mapping[str, Task], tokenizer: Tokenizer
 ) -> list[Example]:
-    """As `examples_of_plays` by means, with the hidden information in every prompt."""
     return _of_plays(pairs, plays, tasks, tokenizer, mean=True)
 
 
 def examples_to_imitate(
     chosen: Iterable[Kept], plays: Plays, tokenizer: Tokenizer
 ) -> list[Example]:
-    """One example for each play."""
     found = []
     for each in chosen:
         rows = _rows(plays[each.task, each.sample], 0, None, tokenizer, mean=False)
@@ -48,7 +36,6 @@ def examples_to_imitate(
 
 
 def examples_of_states(states: Iterable[Ordered], tokenizer: Tokenizer) -> list[Example]:
-    """One example for each state: the calls that are in pairs, in one row. What an actor learns from."""
     found = []
     for state in states:
         places = sorted({place for pair in state.pairs for place in pair})
@@ -65,7 +52,6 @@ def examples_of_states(states: Iterable[Ordered], tokenizer: Tokenizer) -> list[
 def examples_to_score(
     states: Iterable[Candidates], tokenizer: Tokenizer, *, hidden: bool
 ) -> list[Example]:
-    """One example for each state: all its calls by their means."""
     found = []
     for state in states:
         messages = with_hidden(state.messages, state.hidden) if hidden else state.messages
@@ -77,7 +63,6 @@ def examples_to_score(
 def row_of_calls(
     messages: Sequence[ChatMessage], texts: Sequence[str], tokenizer: Tokenizer, *, mean: bool
 ) -> ScoredRow:
-    """Several calls to one prompt, each a side."""
     calls = [Call(len(messages), text, side) for side, text in enumerate(texts)]
     return scored_row(messages, calls, tokenizer, mean=mean)
 
@@ -116,7 +101,6 @@ def _of_plays(
 def _rows(
     episode: Episode, side: int, told: Task | None, tokenizer: Tokenizer, *, mean: bool
 ) -> list[ScoredRow]:
-    """A row for each stretch; with the hidden information of a task that is told."""
     rows = []
     for stretch in episode.stretches:
         messages: Sequence[ChatMessage] = stretch.messages

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from memserver.agent_files.archive import ArchiveReader
 from memserver.agent_files.export import Contents, Export
-from memserver.agent_files.ingest import Imported, TakeIn, Wishes
-from memserver.agent_files.tool_grants import Granting
+from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
+from memserver.agent_files.tool_grants import ToolGrants
 from memserver.llm.base import Reply
 from memserver.llm.wire import call_as_json
 from memserver.storage.database import Transaction
@@ -30,27 +30,18 @@ _names = count()
 
 
 class Draws(Record):
-    """Which alternatives are drawn, and whether they are executed.
-
-    Attributes:
-        count: calls for each state, the one that was made among them.
-        share: of the user's messages, chosen by chance; in a chosen one each call is a state, unless `execute`.
-        execute: play every different call to the end, for one state of each chosen message.
-        continuations: times that each is played to the end.
-        seed: of the chance.
-    """
-
-    count: int = 8
+    count: int = 8  # calls for each state, the one that was made among them
+    # of the user's messages, chosen by chance; in a chosen one each call is a state, unless `execute`
     share: float = 1.0
+    # play every different call to the end, for one state of each chosen message
     execute: bool = False
-    continuations: int = 2
-    seed: int = 0
+    continuations: int = 2  # times that each is played to the end
+    seed: int = 0  # of the chance
 
 
 async def play(
     stage: Stage, task: Task, sample: int, *, name: str, draws: Draws | None = None
 ) -> Drawn:
-    """Play a task, and draw calls for states in it."""
     played = await Play.begin(stage, task, name)
     states: list[Executed] = []
     try:
@@ -69,7 +60,6 @@ async def play(
 async def _drawn(
     played: Play, place: int, sample: int, draws: Draws, chance: Random
 ) -> list[Executed]:
-    """Play on by one message, with calls drawn beside each that is made."""
     player, first = played.player, len(played.player.steps)
     saved = await copied(played.stage, played.agent) if draws.execute else b""
     before, violations = len(played.outcomes), player.violations
@@ -97,15 +87,7 @@ async def _drawn(
 async def executed(
     played: Play, saved: bytes, place: int, states: list[State], draws: Draws
 ) -> tuple[tuple[float, ...], ...]:
-    """What episodes come to that go on by each reply of the last of these states.
-
-    Args:
-        played: with the outcomes from before the message.
-        saved: the agent, as it was before the message.
-        place: of the message.
-        states: those of the message, up to the one in question.
-        draws: how often each is played.
-    """
+    """What episodes come to that go on by each reply of the last of these states."""
     texts = [call_as_json(reply.call) for reply in states[-1].replies]
     different = dict(zip(texts, states[-1].replies, strict=True))
     begun = [state.replies[0] for state in states[:-1]]
@@ -125,7 +107,6 @@ async def executed(
 
 
 async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], state: State) -> float:
-    """The reward of the episode that goes on from a copy by these calls."""
     stage, name = played.stage, f"{played.name}-{next(_names)}"
     player = Player(stage.policy(played.task), forced=deque(calls))
     stage.players.add(name, player)
@@ -147,7 +128,6 @@ async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], stat
 
 
 async def copied(stage: Stage, agent: UUID) -> bytes:
-    """The agent as a file."""
     export = await Export.begin(
         stage.services.database, TENANT, agent, Contents(history=True, vectors=True)
     )
@@ -155,19 +135,17 @@ async def copied(stage: Stage, agent: UUID) -> bytes:
 
 
 async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
-    """Another agent of a file, with another model."""
     services = stage.services
     source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
     state = source.agent.state.model_copy(update={"token_scale_model": name})
     source.agent = source.agent.model_copy(update={"model": name, "state": state})
-    granting = Granting(services.faculties.tools, services.networks)
-    job = TakeIn(services.database, services.archival, granting)
-    imported = await job.run(TENANT, source, Wishes(name), _nothing)
+    granting = ToolGrants(services.deps.tools, services.networks)
+    job = AgentImporter(services.database, services.archival, granting)
+    imported = await job.run(TENANT, source, ImportOptions(name), _nothing)
     return imported.agent.id
 
 
-async def _nothing(_tx: Transaction, _imported: Imported) -> None:
-    """There is nothing else to write."""
+async def _nothing(_tx: Transaction, _imported: Imported) -> None: ...
 
 
 def _state(task: Task, sample: int, number: int, state: State) -> Executed:

@@ -13,12 +13,7 @@ _HEAD = "What will be asked at the end:"
 
 
 def hidden_of(task: Task, prompt: Sequence[ChatMessage]) -> str:
-    """The hidden information for a state, and for all of the stretch that begins with it.
-
-    Args:
-        task: with its questions.
-        prompt: what the agent sees; only its system message and where its queue begins decide.
-    """
+    """The hidden information for a state, and for all of the stretch that begins with it."""
     first, notes = _queue_begins(task, prompt), prompt[0]["content"]
     rows = []
     for number, asked in enumerate(task.asked, 1):

@@ -17,17 +17,13 @@ CRITIC_OF: dict[Arm, Arm] = {"sweet": "critic", "sweet-blind": "critic-blind"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The folder of a run."""
-
     folder: Path
 
     @property
     def tasks_file(self) -> Path:
-        """All tasks."""
         return self.folder / "tasks.jsonl"
 
     def tasks(self) -> list[Task]:
-        """All tasks. Raises InvalidInput where none were made."""
         if not self.tasks_file.is_file():
             raise InvalidInput(
                 f"{self.folder} has no tasks.",
@@ -36,36 +32,28 @@ class Run:
         return read_file(self.tasks_file, Task)
 
     def plays(self, side: str = "train") -> list[Drawn]:
-        """What the starting policy played."""
         return _some(read_parts(self.folder / "plays", f"{side}*.jsonl"), "plays", "play")
 
     def candidates(self, seed: int) -> list[Drawn]:
-        """Plays with calls drawn beside each that was made, for a seed's actors."""
         found = read_parts(self.folder / "candidates", f"seed-{seed}-*.jsonl")
         return _some(found, f"candidates of seed {seed}", "candidates")
 
     def executed(self) -> list[Drawn]:
-        """Plays with calls that were executed."""
         return _some(read_parts(self.folder / "oracle", "*.jsonl"), "executed calls", "oracle")
 
     def arm(self, arm: Arm, seed: int) -> Path:
-        """The folder of a training."""
         return self.folder / f"seed-{seed}" / arm
 
     def data(self, arm: Arm, seed: int) -> Path:
-        """What it learns from."""
         return self.arm(arm, seed) / "learnt.jsonl"
 
     def adapter(self, arm: Arm, seed: int) -> Path:
-        """What it gives."""
         return self.arm(arm, seed) / "adapter"
 
     def write(self, path: Path, records: Iterable[Record]) -> int:
-        """Write records to a new file; returns how many."""
         return write_file(path, records)
 
     def read(self, path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
-        """The records of a file of an earlier step. Raises InvalidInput where it isn't there."""
         if not path.is_file():
             raise InvalidInput(
                 f"{path} is not there.", hint="Run `pairs` for this method and seed first."

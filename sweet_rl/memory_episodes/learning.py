@@ -25,30 +25,21 @@ TOKENS_AT_ONCE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Sides with preferences among them: the plays of one task, or the calls of one state.
+    """Sides with preferences among them: the plays of one task, or the calls of one state."""
 
-    Attributes:
-        rows: their sides are numbered from 0.
-        pairs: the better side and the worse one.
-        lengths: what each side's weights add up to: its tokens, or its calls where a call's score is a mean.
-        references: each side's score by the reference.
-    """
-
-    rows: tuple[ScoredRow, ...]
-    pairs: tuple[tuple[int, int], ...]
+    rows: tuple[ScoredRow, ...]  # their sides are numbered from 0
+    pairs: tuple[tuple[int, int], ...]  # the better side and the worse one
+    # what each side's weights add up to: its tokens, or its calls where a call's score is a mean
     lengths: tuple[int, ...]
-    references: tuple[float, ...] = ()
+    references: tuple[float, ...] = ()  # each side's score by the reference
 
     @property
     def tokens(self) -> int:
-        """Of all rows."""
         return sum(len(each.row.ids) for each in self.rows)
 
 
 @dataclass(frozen=True)
 class Imitation(Learning[Example]):
-    """Learning all sides as they are: rejection fine-tuning, of the plays that were not rejected."""
-
     @override
     def size(self, row: Example, /) -> int:
         return row.tokens
@@ -67,15 +58,8 @@ class Imitation(Learning[Example]):
 
 @dataclass(frozen=True)
 class Preference(Learning[Example]):
-    """Learning which side is better.
-
-    Attributes:
-        beta: how strongly the policy may leave the reference.
-        nll: weight of the better sides' mean negative log-likelihood.
-    """
-
-    beta: float
-    nll: float = 0.0
+    beta: float  # how strongly the policy may leave the reference
+    nll: float = 0.0  # weight of the better sides' mean negative log-likelihood
 
     @override
     def size(self, row: Example, /) -> int:
@@ -94,7 +78,6 @@ class Preference(Learning[Example]):
         return float(loss.detach())
 
     def of(self, values: torch.Tensor, batch: Sequence[Example]) -> torch.Tensor:
-        """The loss of a batch from the scores of all its sides, in order."""
         better, worse = _pairs(batch, values.device)
         lengths = [each for example in batch for each in example.lengths]
         references = [each for example in batch for each in example.references]
@@ -108,7 +91,6 @@ class Preference(Learning[Example]):
 
 
 def with_references(model: Model, examples: Sequence[Example], at_once: int = 16) -> list[Example]:
-    """The examples with their sides' scores by the model as it is now."""
     model.eval()
     found = []
     for start in range(0, len(examples), at_once):
@@ -122,7 +104,6 @@ def with_references(model: Model, examples: Sequence[Example], at_once: int = 16
 
 
 def scores(model: Model, batch: Sequence[Example]) -> torch.Tensor:
-    """The weighted log-probability of every side of every example, in order."""
     count = sum(len(example.lengths) for example in batch)
     total = torch.zeros(count, device=model.device)
     for part, owners in _parts(batch):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.errors import ProtocolViolation
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
@@ -23,33 +23,25 @@ PolicyOf = Callable[[Task], ChatModel]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a call was made: the prompt, and the replies that were drawn, the one that was acted on first."""
-
     prompt: Messages
     replies: tuple[Reply, ...]
 
 
 @dataclass
 class Player(ChatModel):
-    """A chat model that passes on what another one does.
-
-    Attributes:
-        policy: that one.
-        message: place of what is being answered, among the task's lines and questions.
-        draw: replies at each call; the first is acted on.
-        forced: replies that are given before the policy is asked again.
-        steps: all calls, each with its prompt.
-        states: of the calls since `draw` or `forced` was set.
-        violations: replies that were no valid call.
-    """
-
-    policy: ChatModel
-    message: int = 0
-    draw: int = 1
-    forced: deque[Reply] = field(default_factory=deque)
-    steps: list[tuple[Messages, Step]] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
-    violations: int = 0
+    policy: ChatModel  # that one
+    message: int = 0  # place of what is being answered, among the task's lines and questions
+    draw: int = 1  # replies at each call; the first is acted on
+    forced: deque[Reply] = field(
+        default_factory=deque
+    )  # replies that are given before the policy is asked again
+    steps: list[tuple[Messages, Step]] = field(
+        default_factory=list
+    )  # all calls, each with its prompt
+    states: list[State] = field(
+        default_factory=list
+    )  # of the calls since `draw` or `forced` was set
+    violations: int = 0  # replies that were no valid call
 
     def __post_init__(self) -> None:
         self.name, self.message_overhead = self.policy.name, self.policy.message_overhead
@@ -126,11 +118,7 @@ class Player(ChatModel):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         return await self.policy.write(prompt, max_tokens=max_tokens, on_text=on_text)
 
@@ -140,24 +128,18 @@ class Player(ChatModel):
 
 
 class Players(ModelSource):
-    """A player for each agent, by the name of its model."""
-
     def __init__(self, counting: ChatModel) -> None:
-        """Make it; `counting` stands for the server's own model, which only counts."""
         self._counting = counting
         self._known: dict[str, Player] = {}
 
     def add(self, name: str, player: Player) -> None:
-        """An episode begins."""
         self._known[name] = player
 
     def remove(self, name: str) -> None:
-        """It is over."""
         del self._known[name]
 
     @override
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
-        """The one of this name; None is one that only counts."""
         return self._counting if name is None else self._known[name]
 
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 from uuid import UUID
 
 from memserver.agent.conversation import TurnResult
-from memserver.agent.entries import is_sent
 from memserver.agent.events import TurnEnded
+from memserver.agent.rendering import is_sent
 from memserver.errors import ModelError, ModelUnavailable
 from memserver.memory.working_context import default_sections
 from memserver.messages import JsonObject
@@ -32,17 +32,11 @@ OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_a
 
 @dataclass(frozen=True)
 class Stage:
-    """A running server and the policy that plays on it.
+    """A running server and the policy that plays on it."""
 
-    Attributes:
-        services: the server's; its jobs run only when asked to.
-        players: its models.
-        policy: plays the tasks.
-    """
-
-    services: Services
-    players: Players
-    policy: PolicyOf
+    services: Services  # the server's; its jobs run only when asked to
+    players: Players  # its models
+    policy: PolicyOf  # plays the tasks
     _jobs: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def settle(self) -> None:
@@ -53,27 +47,15 @@ class Stage:
 
 @dataclass
 class Play:
-    """One play of a task, while it runs.
-
-    Attributes:
-        stage: where it is played.
-        task: what is played.
-        name: of the agent, and of its model.
-        player: the policy, watched.
-        agent: the agent's id.
-        outcomes: of the questions asked so far.
-    """
-
-    stage: Stage
-    task: Task
-    name: str
-    player: Player
-    agent: UUID
-    outcomes: list[Outcome] = field(default_factory=list)
+    stage: Stage  # where it is played
+    task: Task  # what is played
+    name: str  # of the agent, and of its model
+    player: Player  # the policy, watched
+    agent: UUID  # the agent's id
+    outcomes: list[Outcome] = field(default_factory=list)  # of the questions asked so far
 
     @classmethod
     async def begin(cls, stage: Stage, task: Task, name: str) -> "Play":
-        """With a new agent."""
         player = Player(stage.policy(task))
         archival = stage.services.archival
         stage.players.add(name, player)
@@ -94,11 +76,9 @@ class Play:
 
     @property
     def length(self) -> int:
-        """Lines and questions."""
         return len(self.task.lines) + len(self.task.asked)
 
     async def do(self, place: int) -> None:
-        """The line or question at a place, which comes after all before it."""
         lines = self.task.lines
         self.player.message = place
         if place >= len(lines):
@@ -112,7 +92,6 @@ class Play:
         await self.stage.settle()
 
     async def finish(self, place: int) -> float:
-        """All from a place on; returns the reward."""
         for each in range(place, self.length):
             await self.do(each)
         return reward(self.outcomes)
@@ -124,7 +103,6 @@ class Play:
             await agents.delete(tx, self.agent)
 
     def episode(self, sample: int) -> Episode:
-        """What was played."""
         steps = self.player.steps
         return Episode(
             task=self.task.id,
@@ -138,7 +116,6 @@ class Play:
         )
 
     async def _say(self, said: Line | Asked) -> str:
-        """Say something; returns what the agent says to it."""
         conversation = self.stage.services.conversation
         turn = await conversation.post(TENANT, self.agent, said.text, at=said.at)
         result = await conversation.result(TENANT, turn)

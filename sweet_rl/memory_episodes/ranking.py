@@ -25,15 +25,8 @@ FIELDS = set(Candidates.model_fields)
 
 
 class Scorer:
-    """Scores calls by adapters on one base."""
-
     def __init__(self, base: Path, reference: Path | None) -> None:
-        """Make it.
-
-        Args:
-            base: the folder of the model.
-            reference: the adapter that critics started from; None: the base itself.
-        """
+        """Make it."""
         self._base, self._reference = base, reference
         self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(base)
 
@@ -51,7 +44,6 @@ class Scorer:
     def likelihoods(
         self, states: Sequence[Candidates], adapter: Path | None, *, hidden: bool
     ) -> Scores:
-        """The mean log-probability of each call's tokens."""
         model = adapters.load_base(self._base)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, str(adapters.checked(adapter)))

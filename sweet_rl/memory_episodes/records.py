@@ -24,61 +24,31 @@ class Line(Record):
 
 
 class Asked(Record):
-    """A question at the episode's end.
+    """A question at the episode's end."""
 
-    Attributes:
-        text: as the user asks it.
-        answer: word for word, or a reply in own words for what was never said.
-        evidence: the sentence that holds it; empty for what was never said.
-        kind: of the corpus' question.
-        line: where the sentence lies; None for what was never said.
-        at: when it is asked.
-    """
-
-    text: str
-    answer: str
-    evidence: str
-    kind: str
-    line: int | None
-    at: datetime
+    text: str  # as the user asks it
+    answer: str  # word for word, or a reply in own words for what was never said
+    evidence: str  # the sentence that holds it; empty for what was never said
+    kind: str  # of the corpus' question
+    line: int | None  # where the sentence lies; None for what was never said
+    at: datetime  # when it is asked
 
 
 class Task(Record):
-    """An episode to be played.
-
-    Attributes:
-        id: unique in a file.
-        topic: of the conversation; tasks of one topic are no independent draws.
-        side: training, validation or test.
-        window: tokens of the agent.
-        lines: of both sides, in order.
-        asked: the questions, in order.
-    """
-
-    id: str
-    topic: str
-    side: Side
-    window: int
-    lines: tuple[Line, ...]
-    asked: tuple[Asked, ...]
+    id: str  # unique in a file
+    topic: str  # of the conversation; tasks of one topic are no independent draws
+    side: Side  # training, validation or test
+    window: int  # tokens of the agent
+    lines: tuple[Line, ...]  # of both sides, in order
+    asked: tuple[Asked, ...]  # the questions, in order
 
 
 class Step(Record):
-    """One call of the policy.
-
-    Attributes:
-        shown: messages of its stretch that it saw.
-        action: the call as JSON, as the model writes it.
-        message: of the user, from 0, that it belongs to; the questions follow the lines.
-        alert: whether it was a step to save something by.
-        tokens: that were generated.
-    """
-
-    shown: int
-    action: str
-    message: int
-    alert: bool
-    tokens: int
+    shown: int  # messages of its stretch that it saw
+    action: str  # the call as JSON, as the model writes it
+    message: int  # of the user, from 0, that it belongs to; the questions follow the lines
+    alert: bool  # whether it was a step to save something by
+    tokens: int  # that were generated
 
 
 class Stretch(Record):
@@ -95,43 +65,26 @@ class Stretch(Record):
 
 
 class Outcome(Record):
-    """What came of a question."""
-
     answer: str
     right: bool
 
 
 class Episode(Record):
-    """An episode that was played.
-
-    Attributes:
-        task: its id.
-        sample: which play of the task by this policy, from 0.
-        reward: the share of the questions answered right.
-        outcomes: of each question.
-        stretches: all steps, in order.
-        evictions: how often the queue's beginning moved, at least.
-        violations: replies that were no valid call.
-        tokens: that were generated.
-    """
-
-    task: str
-    sample: int
-    reward: float
-    outcomes: tuple[Outcome, ...]
-    stretches: tuple[Stretch, ...]
-    evictions: int
-    violations: int = 0
-    tokens: int
+    task: str  # its id
+    sample: int  # which play of the task by this policy, from 0
+    reward: float  # the share of the questions answered right
+    outcomes: tuple[Outcome, ...]  # of each question
+    stretches: tuple[Stretch, ...]  # all steps, in order
+    evictions: int  # how often the queue's beginning moved, at least
+    violations: int = 0  # replies that were no valid call
+    tokens: int  # that were generated
 
     @property
     def key(self) -> tuple[str, int]:
-        """Tells it from all others of the same policy."""
         return self.task, self.sample
 
     @property
     def steps(self) -> list[tuple[Messages, Step]]:
-        """Each step with its prompt."""
         return [
             (stretch.messages[: step.shown], step)
             for stretch in self.stretches
@@ -146,35 +99,26 @@ class Executed(Candidates):
 
 
 class Preferred(Record):
-    """Of two plays of a task the better one and the worse one, by their samples."""
-
     task: str
     better: int
     worse: int
 
 
 class Kept(Record):
-    """A play that is imitated."""
-
     task: str
     sample: int
 
 
 class Ordered(Candidates):
-    """Candidates of a state, and pairs of them, the better one first, by their places."""
-
     pairs: tuple[tuple[int, int], ...]
 
 
 class Drawn(Record):
-    """Everything that one play of a task gave: the episode, and candidates for states in it."""
-
     episode: Episode
     states: tuple[Executed, ...] = ()
 
     @property
     def key(self) -> tuple[str, int]:
-        """The episode's."""
         return self.episode.key
 
 

@@ -28,7 +28,6 @@ Played = Mapping[str, Mapping[str, Sequence[Episode]]]
 
 
 def written(run: Run) -> str:
-    """The report."""
     tasks = {task.id: task for task in run.tasks() if task.side == "test"}
     played = _read(run)
     parts = [

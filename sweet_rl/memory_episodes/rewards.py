@@ -19,12 +19,10 @@ _ADMITS = re.compile(
 
 
 def outcome(asked: Asked, answer: str) -> Outcome:
-    """Whether an answer is right by its first words; no answer is wrong."""
     return Outcome(answer=answer, right=_is_right(asked, answer))
 
 
 def reward(outcomes: Sequence[Outcome]) -> float:
-    """The share that is right."""
     return sum(each.right for each in outcomes) / len(outcomes)
 
 

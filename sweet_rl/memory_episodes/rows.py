@@ -21,49 +21,22 @@ _END = "<|im_end|>"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is scored.
-
-    Attributes:
-        shown: messages of the row's that it answers.
-        text: the call as the model writes it.
-        side: whose score it goes into.
-    """
-
-    shown: int
-    text: str
-    side: int
+    shown: int  # messages of the row's that it answers
+    text: str  # the call as the model writes it
+    side: int  # whose score it goes into
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """Tokens, and how much each one's log-probability counts for which side.
-
-    Attributes:
-        row: what goes through the model.
-        weights: of each token; 0 for all that isn't scored.
-        sides: of each token.
-    """
-
-    row: Row
-    weights: tuple[float, ...]
-    sides: tuple[int, ...]
+    row: Row  # what goes through the model
+    weights: tuple[float, ...]  # of each token; 0 for all that isn't scored
+    sides: tuple[int, ...]  # of each token
 
 
 def scored_row(
-    messages: Sequence[ChatMessage],
-    calls: Sequence[Call],
-    tokenizer: Tokenizer,
-    *,
-    mean: bool,
+    messages: Sequence[ChatMessage], calls: Sequence[Call], tokenizer: Tokenizer, *, mean: bool
 ) -> ScoredRow:
-    """A row.
-
-    Args:
-        messages: that the last call answers.
-        calls: in the order of what they answer.
-        tokenizer: of the model.
-        mean: a call's score is the mean of its tokens'; else their sum.
-    """
+    """A row."""
     made = _Growing()
     header = _ids(tokenizer, _HEADER)
     written = 0
@@ -78,8 +51,6 @@ def scored_row(
 
 
 class _Growing:
-    """A row while it is written."""
-
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._scored: list[int] = []
@@ -90,7 +61,6 @@ class _Growing:
         self._trunk = 0
 
     def add(self, ids: Sequence[int]) -> None:
-        """Go on with the prompt."""
         self._write(ids, 0, self._trunk)
         self._trunk += len(ids)
 

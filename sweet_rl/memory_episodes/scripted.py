@@ -19,16 +19,9 @@ _AFTER_NOTES = "Recall storage:"
 
 @dataclass
 class Scripted(ChatModel):
-    """Answers what it sees, and admits what it doesn't; never searches.
-
-    Attributes:
-        task: whose questions it knows.
-        counter: counts tokens as the student's tokenizer does.
-        saves: whether it notes, when memory gets short, the sentences that will be asked for.
-    """
-
-    task: Task
-    counter: TokenCounter
+    task: Task  # whose questions it knows
+    counter: TokenCounter  # counts tokens as the student's tokenizer does
+    # whether it notes, when memory gets short, the sentences that will be asked for
     saves: bool = True
     name: str = "scripted"
     message_overhead: int = 16
@@ -46,8 +39,7 @@ class Scripted(ChatModel):
         return ""
 
     @override
-    async def check(self) -> None:
-        """Is always there."""
+    async def check(self) -> None: ...
 
     @override
     async def call_tool(
@@ -66,17 +58,12 @@ class Scripted(ChatModel):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         return Written("Nothing much.", Usage())
 
     @override
-    async def aclose(self) -> None:
-        """Holds nothing."""
+    async def aclose(self) -> None: ...
 
     def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
         """Oldest first: notes take room, so something may leave the queue while they are taken."""
@@ -99,7 +86,6 @@ class Scripted(ChatModel):
 
 
 def noted(asked: Asked) -> str:
-    """The note that holds a question's answer."""
     return quote(_question(asked), LONGEST_NOTE)
 
 

@@ -15,21 +15,12 @@ Rewards = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of two arms.
-
-    Attributes:
-        by_seed: of their mean rewards on the tasks that both played, seed by seed.
-        seeds: the mean of these with its t-interval.
-        topics: the mean over tasks, with an interval that draws topics.
-    """
-
-    by_seed: tuple[float, ...]
-    seeds: Estimate
-    topics: Estimate
+    by_seed: tuple[float, ...]  # of their mean rewards on the tasks that both played, seed by seed
+    seeds: Estimate  # the mean of these with its t-interval
+    topics: Estimate  # the mean over tasks, with an interval that draws topics
 
     @property
     def is_better(self) -> bool:
-        """Whether both intervals lie above 0."""
         return self.seeds.low > 0 and self.topics.low > 0
 
 
@@ -46,13 +37,7 @@ def t_interval(values: Sequence[float]) -> Estimate:
 def difference(
     one: Mapping[int, Rewards], other: Mapping[int, Rewards], topics: Mapping[str, str]
 ) -> Difference | None:
-    """How much more one arm earns than another; None where no seed has both.
-
-    Args:
-        one: its rewards, by seed.
-        other: likewise.
-        topics: of the tasks.
-    """
+    """How much more one arm earns than another; None where no seed has both."""
     seeds = sorted(one.keys() & other.keys())
     tasks = (
         sorted(set.intersection(*(one[s].keys() & other[s].keys() for s in seeds))) if seeds else []

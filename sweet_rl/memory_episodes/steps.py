@@ -28,47 +28,29 @@ class Part:
 
     @classmethod
     def read(cls, text: str) -> "Part":
-        """From NUMBER/OF. Raises InvalidInput."""
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
             raise InvalidInput(f"{text} is no part.", hint="Write 2/4 for the second of four.")
         return cls(int(number), int(of))
 
     def file(self, folder: Path, name: str) -> Path:
-        """Where it is written."""
         return folder / f"{name}-{self.number}-of-{self.of}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Playing:
-    """How tasks are played.
-
-    Attributes:
-        samples: times that each is, from `first` on.
-        first: number of the first.
-        at_once: episodes at a time.
-        part: which of the tasks.
-        deadline: after which no episode is begun.
-        draws: calls that are drawn beside those made.
-    """
-
-    samples: int = 1
-    first: int = 0
-    at_once: int = 24
-    part: Part = Part()
-    deadline: Deadline = field(default_factory=Deadline)
-    draws: Draws | None = None
+    samples: int = 1  # times that each is, from `first` on
+    first: int = 0  # number of the first
+    at_once: int = 24  # episodes at a time
+    part: Part = Part()  # which of the tasks
+    deadline: Deadline = field(default_factory=Deadline)  # after which no episode is begun
+    draws: Draws | None = None  # calls that are drawn beside those made
 
 
 async def play_all(
     stage: Stage, tasks: Sequence[Task], folder: Path, name: str, how: Playing
 ) -> list[Drawn]:
-    """Play tasks, and write what came of it.
-
-    Raises:
-        OutOfTime: with the deadline; what is played is kept.
-        MemserverError: the endpoint is down.
-    """
+    """Play tasks, and write what came of it."""
     own = tasks[how.part.number - 1 :: how.part.of]
     by_id = {task.id: task for task in own}
     samples = range(how.first, how.first + how.samples)
@@ -104,7 +86,6 @@ def some(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
 
 
 def faults(task: Task, drawn: Drawn) -> list[str]:
-    """What is wrong with a task, by what the script that saves made of it."""
     episode = drawn.episode
     users = sum(line.speaker == "user" for line in task.lines) + len(task.asked)
     found = []

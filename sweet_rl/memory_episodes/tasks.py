@@ -17,7 +17,6 @@ ASKED_KINDS = ("fact", "update")
 
 
 def tasks_of(talks: Sequence[Written], *, each: int, seed: int) -> Iterator[Task]:
-    """So many tasks of each conversation, which ask for different things where there are enough questions."""
     for talk in talks:
         random = Random(f"{seed} {talk.name}")
         pool: list[Question] = []
@@ -66,5 +65,4 @@ def _task(talk: Written, number: int, chosen: Sequence[Question], random: Random
 
 
 def _later(at: datetime, random: Random) -> datetime:
-    """Some days after the last session."""
     return at.astimezone(UTC) + timedelta(days=random.randint(2, 30), minutes=random.randint(0, 99))

@@ -39,23 +39,12 @@ HELD_OUT = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an arm is trained.
-
-    Attributes:
-        epochs: at most.
-        batch: examples in a step: plays, tasks or states.
-        rate: the highest learning rate.
-        beta: see `Preference`.
-        nll: see `Preference`.
-        rank: of a new adapter, where there is none to start from.
-    """
-
-    epochs: float
-    batch: int
-    rate: float
-    beta: float = 0.1
-    nll: float = 0.0
-    rank: int = 16
+    epochs: float  # at most
+    batch: int  # examples in a step: plays, tasks or states
+    rate: float  # the highest learning rate
+    beta: float = 0.1  # see `Preference`
+    nll: float = 0.0  # see `Preference`
+    rank: int = 16  # of a new adapter, where there is none to start from
 
 
 RECIPES: dict[Arm, Recipe] = {
@@ -70,28 +59,16 @@ RECIPES: dict[Arm, Recipe] = {
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a training starts from.
-
-    Attributes:
-        base: the folder of the model.
-        adapter: that is trained on, and as it is the reference; None: a new one, and the base.
-        seed: of the order, and of what the arm learns from.
-        seconds: that it may take.
-    """
-
-    base: Path
-    adapter: Path | None
-    seed: int
-    seconds: float | None = None
+    base: Path  # the folder of the model
+    adapter: (
+        Path | None
+    )  # that is trained on, and as it is the reference; None: a new one, and the base
+    seed: int  # of the order, and of what the arm learns from
+    seconds: float | None = None  # that it may take
 
 
 def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
-    """Train an arm and write its adapter; returns the figures. One that was killed resumes.
-
-    Raises:
-        InvalidInput: there is nothing to learn from.
-        Conflict: the folder has a training with another recipe.
-    """
+    """Train an arm and write its adapter; returns the figures. One that was killed resumes."""
     out, began = run.arm(arm, start.seed), time.monotonic()
     _claim(out, {"recipe": asdict(recipe), "adapter": str(start.adapter)})
     tokenizer = AutoTokenizer.from_pretrained(start.base)
@@ -129,7 +106,6 @@ def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
 def _examples(
     run: Run, arm: Arm, seed: int, tokenizer: Tokenizer
 ) -> tuple[list[Example], list[Example]]:
-    """What an arm learns, and for a critic what it is tried on."""
     file = run.data(arm, seed)
     if arm in ("sweet", "sweet-blind"):
         return examples_of_states(run.read(file, Ordered), tokenizer), []
@@ -177,5 +153,4 @@ def _claim(out: Path, told: dict[str, Any]) -> None:
 
 
 def changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
-    """The recipe with what was given of it."""
     return replace(recipe, **{name: value for name, value in given.items() if value is not None})

@@ -29,30 +29,16 @@ AT_ENDPOINT = 256
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Who plays.
-
-    Attributes:
-        url: of an OpenAI-compatible endpoint, …/v1.
-        model: its name there.
-        temperature: 0 is greedy.
-    """
-
-    url: str
-    model: str
-    temperature: float
+    url: str  # of an OpenAI-compatible endpoint, …/v1
+    model: str  # its name there
+    temperature: float  # 0 is greedy
 
 
 @asynccontextmanager
 async def stage_of(
     tokenizer: Path, policy: Endpoint | None, *, embedder: Embedder | None = None
 ) -> AsyncIterator[Stage]:
-    """A server with a policy on it.
-
-    Args:
-        tokenizer: of the model, its folder or its tokenizer.json.
-        policy: None is the script that saves what will be asked.
-        embedder: of the searches by meaning; None is the packaged one.
-    """
+    """A server with a policy on it."""
     with tempfile.TemporaryDirectory() as home:
         settings = _settings(Path(home), tokenizer, policy)
         found = BatchingEmbedder(RememberingEmbedder(embedder or make_embedder(settings)))
@@ -111,7 +97,6 @@ class RememberingEmbedder(Embedder):
     """Another embedder's vectors of the texts seen so far: every fork says what its original said."""
 
     def __init__(self, inner: Embedder, most: int = 20_000) -> None:
-        """Make it; of `most` texts, then it begins anew."""
         self._inner, self._most = inner, most
         self._known: dict[str, Vector] = {}
         self.model, self.dimension, self.window = inner.model, inner.dimension, inner.window

@@ -14,10 +14,7 @@ from sweet_rl.runs.stages import ADAPTER, Unit
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.sampling.sources import SamplingSource
 from sweet_rl.task_sets import Split, Surroundings, TaskSet, make_tasks
-from sweet_rl.trajectories import (
-    Trajectory,
-    read_file,
-)
+from sweet_rl.trajectories import Trajectory, read_file
 
 TRAJECTORIES, CANDIDATES, SCORED, RANKED = (
     "trajectories.jsonl",
@@ -33,46 +30,29 @@ Shows = Callable[[str], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True)
 class Bench:
-    """All that stages work with.
-
-    Attributes:
-        recipe: what is to be done.
-        out: the run's folder, an absolute path.
-        base: the base model's folder.
-        source: of samplers.
-        around: what tasks need of the machine.
-        deadline: of this call.
-        shows: progress.
-        gpus: that train together.
-    """
-
-    recipe: Recipe
-    out: Path
-    base: Path
-    source: SamplingSource
-    around: Surroundings
-    deadline: Deadline
-    shows: Shows
-    gpus: int = 1
+    recipe: Recipe  # what is to be done
+    out: Path  # the run's folder, an absolute path
+    base: Path  # the base model's folder
+    source: SamplingSource  # of samplers
+    around: Surroundings  # what tasks need of the machine
+    deadline: Deadline  # of this call
+    shows: Shows  # progress
+    gpus: int = 1  # that train together
     _tasks: dict[Split, TaskSet] = field(default_factory=dict, repr=False)
 
     def tasks(self, split: Split) -> TaskSet:
-        """The tasks of a split, made once."""
         if split not in self._tasks:
             self._tasks[split] = make_tasks(self.recipe, split, self.around.data)
         return self._tasks[split]
 
     def adapter(self, unit: Unit | None) -> Path | None:
-        """The adapter that a unit made."""
         return None if unit is None else unit.folder(self.out) / ADAPTER
 
     def rollouts(self, samples: int, progress: Progress) -> Rollouts:
-        """As the recipe has them."""
         return Rollouts(samples, self.recipe.sampling.at_once, self.deadline, progress)
 
     @property
     def sampling(self) -> Sampling:
-        """Of rollouts and candidates."""
         return Sampling(self.recipe.sampling.temperature, self.recipe.sampling.max_tokens)
 
 
@@ -81,12 +61,10 @@ Work = Callable[[Unit, Path, Bench], JsonObject]
 
 
 def collected_by(unit: Unit, bench: Bench) -> list[Trajectory]:
-    """The trajectories that a unit learns from."""
     return read_file(unit.needs["data"].folder(bench.out) / TRAJECTORIES, Trajectory)
 
 
 def check_finished(figures: JsonObject, unit: Unit) -> None:
-    """Raise OutOfTime where the figures say that the time was over first."""
     if not figures.get("finished", True):
         raise OutOfTime(
             f"The time is over: {unit.path} is not done.",

@@ -30,25 +30,17 @@ from sweet_rl.runs.bench import (
 from sweet_rl.runs.stages import Unit
 from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling, seed_of
 from sweet_rl.task_sets import TaskSet, environment, make_tasks
-from sweet_rl.trajectories import (
-    Candidates,
-    Trajectory,
-    read_file,
-    write_file,
-)
+from sweet_rl.trajectories import Candidates, Trajectory, read_file, write_file
 
 
 @dataclass(frozen=True, slots=True)
 class Plays:
-    """How often each task is played, how the policy is asked, and where the trajectories go."""
-
     path: Path
     samples: int
     sampling: Sampling
 
 
 def collect(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """The training tasks, played."""
     recipe, tasks, path = bench.recipe.collect, bench.tasks("train"), folder / TRAJECTORIES
     if recipe.file is not None:
         assert bench.around.data is not None, "published tasks could not have been read"
@@ -63,7 +55,6 @@ def collect(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 
 def candidates(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """Several next messages for each turn of the first trajectories."""
     recipe = bench.recipe
     collected = collected_by(unit, bench)
     chosen = collected[: math.ceil(recipe.candidates.share * len(collected))]
@@ -86,7 +77,6 @@ def candidates(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 
 def evaluate(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """A policy on the tasks of a split: as training plays, and greedily."""
     recipe = bench.recipe
     tasks = bench.tasks("validation" if unit.stage == "validate" else "test")
     single = unit.part == "single"
@@ -99,11 +89,7 @@ def evaluate(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 
 def export(recipe: Recipe, out: Path, data: Path | None) -> Path:
-    """Write what was collected in the form in which ColBench's trajectories are published.
-
-    Raises:
-        InvalidInput: nothing is collected yet.
-    """
+    """Write what was collected in the form in which ColBench's trajectories are published."""
     collected = sorted(out.glob(f"*/collect/{TRAJECTORIES}"))
     if not collected:
         raise InvalidInput(f"{out} has nothing collected yet.")
@@ -134,7 +120,6 @@ async def sampled(
 
 
 async def scripted(unit: Unit, bench: Bench, tasks: TaskSet, path: Path, samples: int) -> None:
-    """Play tasks with the agent that knows their families, and errs."""
     recipe = bench.recipe.warm_start
     habits = NOISY if recipe is None else recipe.habits
 

@@ -8,28 +8,15 @@ from sweet_rl.oracle import agreement, gains_of, values_of
 from sweet_rl.pairs import is_held_out, successes
 from sweet_rl.picture import draw
 from sweet_rl.plans import ScorePlan
-from sweet_rl.runs.bench import (
-    CANDIDATES,
-    RANKED,
-    SCORED,
-    Bench,
-    check_finished,
-    collected_by,
-)
+from sweet_rl.runs.bench import CANDIDATES, RANKED, SCORED, Bench, check_finished, collected_by
 from sweet_rl.runs.stages import Unit
-from sweet_rl.trajectories import (
-    Candidates,
-    Ranked,
-    read_file,
-    write_file,
-)
+from sweet_rl.trajectories import Candidates, Ranked, read_file, write_file
 
 SOME = 2
 """Collaborations of each kind that are drawn."""
 
 
 def rank(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """The candidates by the critic's advantages, or by the oracle; and how alike these two are."""
     variant = bench.recipe.variant(unit.part)
     of_critic, recipe = variant.critic, variant.rank
     file = unit.needs["candidates"].folder(bench.out) / CANDIDATES

@@ -24,11 +24,7 @@ _HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characte
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write report.md and its pictures; returns its path.
-
-    Raises:
-        SetupError: matplotlib isn't installed.
-    """
+    """Write report.md and its pictures; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {
         "scores.png": _draw_scores(results),
@@ -44,7 +40,6 @@ def write_report(results: Results, folder: Path) -> Path:
 
 
 def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
-    """A mean with its interval."""
     if math.isnan(found.mean):
         return "-"
     form = f"{'+' if sign else ''}.{digits}f"
@@ -54,7 +49,6 @@ def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
 
 
 def rows_of(table: Table) -> list[tuple[str, ...]]:
-    """A table's rows as text, under `_HEAD`."""
     return [
         (
             row.policy,
@@ -69,7 +63,6 @@ def rows_of(table: Table) -> list[tuple[str, ...]]:
 
 
 def title_of(table: Table) -> str:
-    """What a table is of."""
     how = "drawn at temperature 1" if table.mode == "sampled" else "greedy"
     tasks = max(row.tasks for row in table.rows)
     return f"{table.split}, {how}, {tasks} tasks"
@@ -123,7 +116,6 @@ def _kinds(table: Table) -> str:
 
 
 def _critics(units: Mapping[str, JsonObject]) -> str:
-    """How well critics tell good from bad."""
     rows = []
     for path, done in units.items():
         figures = done["figures"]
@@ -164,7 +156,6 @@ def _costs(units: Mapping[str, JsonObject]) -> str:
 
 
 def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
-    """Tokens that a unit had a model write."""
     if "/collect" in path or "/candidates" in path:
         return figures.get("tokens", "-")
     if "sampled" in figures:
@@ -182,7 +173,6 @@ def _number(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def _draw_scores(results: Results) -> bytes | None:
-    """Success and tests passed of each policy, in each table of the test split (or else of validation)."""
     split = "test" if any(table.split == "test" for table in results.tables) else "validation"
     tables = [table for table in results.tables if table.split == split]
     if not tables:
@@ -222,7 +212,6 @@ def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no 
 
 
 def _draw_curves(results: Results) -> bytes | None:
-    """The loss of each training by step, one picture for each stage."""
     return _draw_stages(results.curves, "loss by step", ("-",))
 
 
@@ -235,13 +224,7 @@ def _draw_rewards(results: Results) -> bytes | None:
 def _draw_stages(
     found: Mapping[str, Sequence[tuple[float, ...]]], title: str, styles: Sequence[str]
 ) -> bytes | None:
-    """What trainings wrote down, by step: a place for each stage, and there a colour for each training.
-
-    Args:
-        found: by the training's path, rows of a step and a value for each line.
-        title: behind the stage.
-        styles: of the lines.
-    """
+    """What trainings wrote down, by step: a place for each stage, and there a colour for each training."""
     stages: dict[str, dict[str, Sequence[tuple[float, ...]]]] = {}
     for path, curve in found.items():
         stage = path.split("/")[1].split(".")[0]

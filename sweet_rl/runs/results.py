@@ -37,8 +37,6 @@ Plays = Mapping[int, Mapping[str, Sequence[Trajectory]]]
 
 @dataclass(frozen=True)
 class Row:
-    """One policy on one split in one mode."""
-
     policy: str
     seeds: int
     tasks: int
@@ -47,8 +45,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Paired:
-    """How B differs from A in one score, on the same tasks and seeds."""
-
     a: str
     b: str
     score: str
@@ -57,55 +53,32 @@ class Paired:
 
 @dataclass(frozen=True)
 class Table:
-    """All policies on one split in one mode.
-
-    Attributes:
-        by_kind: their success by family.
-        behaviour: of each, in generated tasks; see `behaviour.behaviour`.
-    """
-
     split: str
     mode: str
     rows: Sequence[Row]
     differences: Sequence[Paired]
-    by_kind: Mapping[str, Mapping[str, float]]
-    behaviour: Mapping[str, JsonObject]
+    by_kind: Mapping[str, Mapping[str, float]]  # their success by family
+    behaviour: Mapping[str, JsonObject]  # of each, in generated tasks; see `behaviour.behaviour`
 
 
 @dataclass(frozen=True)
 class Results:
-    """Of a run, as far as it is done.
-
-    Attributes:
-        recipe: its name.
-        tables: with something in them.
-        units: figures and seconds of each unit that is done, by its path.
-        curves: a training's losses by step, by its path.
-        rewards: a preference training's steps with what the chosen and the rejected gained over the reference,
-            beta times their scores, by its path.
-        missing: units that aren't done.
-    """
-
-    recipe: str
-    tables: Sequence[Table]
-    units: Mapping[str, JsonObject]
-    curves: Mapping[str, Sequence[tuple[int, float]]]
+    recipe: str  # its name
+    tables: Sequence[Table]  # with something in them
+    units: Mapping[str, JsonObject]  # figures and seconds of each unit that is done, by its path
+    curves: Mapping[str, Sequence[tuple[int, float]]]  # a training's losses by step, by its path
+    # a preference training's steps with what the chosen and the rejected gained over the reference, beta times their
+    # scores, by its path
     rewards: Mapping[str, Sequence[tuple[int, float, float]]]
-    missing: Sequence[str]
+    missing: Sequence[str]  # units that aren't done
 
     def as_json(self) -> JsonObject:
-        """As a JSON object without nan."""
         whole = asdict(self) | {"versions": versions()}
         return dict(json.loads(json.dumps(whole), parse_constant=lambda _: None))
 
 
 def gather(recipe: Recipe, out: Path) -> Results:
-    """Read what is done.
-
-    Raises:
-        InvalidInput: nothing is.
-        Conflict: something was done with another recipe.
-    """
+    """Read what is done."""
     state = RunState(out)
     units = units_of(recipe)
     done: dict[str, JsonObject] = {}
@@ -133,7 +106,6 @@ def gather(recipe: Recipe, out: Path) -> Results:
 
 
 def write_results(results: Results, folder: Path) -> Path:
-    """Write results.json; returns its path."""
     path = folder / "results.json"
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(results.as_json(), indent=1, ensure_ascii=False) + "\n")
@@ -204,7 +176,6 @@ def _estimate(by_seed: Plays, score: str, name: str) -> Estimate:
 
 
 def _by_kind(plays: Mapping[str, Plays]) -> dict[str, dict[str, float]]:
-    """Success by family and policy."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, by_seed in plays.items():
         for tasks in by_seed.values():
@@ -241,7 +212,6 @@ def _score(play: Trajectory, score: str) -> float:
 
 
 def _logged(folder: Path) -> list[JsonObject]:
-    """What a training wrote down."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []

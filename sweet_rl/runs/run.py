@@ -17,28 +17,16 @@ Told = Callable[[Unit, JsonObject, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which units are wanted.
-
-    Attributes:
-        stages: these; empty for all.
-        begin: all from this stage on, in the order of the stages.
-        seeds: these, and what all seeds share; empty for all.
-        parts: what makes and plays these policies alone, variants among them; empty for all.
-        only: these units, by their folders; empty for all.
-    """
-
-    stages: tuple[Stage, ...] = ()
-    begin: Stage | None = None
-    seeds: tuple[int, ...] = ()
-    parts: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()  # these; empty for all
+    begin: Stage | None = None  # all from this stage on, in the order of the stages
+    seeds: tuple[int, ...] = ()  # these, and what all seeds share; empty for all
+    parts: tuple[
+        str, ...
+    ] = ()  # what makes and plays these policies alone, variants among them; empty for all
+    only: tuple[str, ...] = ()  # these units, by their folders; empty for all
 
     def of(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those that are wanted, in their order.
-
-        Raises:
-            InvalidInput: a part, or a folder, is in none of them.
-        """
+        """Those that are wanted, in their order."""
         if unknown := set(self.only) - {unit.path for unit in units}:
             raise InvalidInput(f"The recipe has no {min(unknown)}.", hint="`list` names all units.")
         needed = {unit.path for name in self.parts for unit in _made_for(name, units)}
@@ -55,7 +43,6 @@ class Selection:
 
 
 def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
-    """All that has this part, and what that needs."""
     left = [unit for unit in units if unit.part == part]
     if not left:
         known = ", ".join(sorted({unit.part for unit in units if unit.part}))
@@ -69,21 +56,7 @@ def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
 def run_units(
     units: Sequence[Unit], wanted: Selection, bench: Bench, told: Told, *, redo: bool = False
 ) -> list[Unit]:
-    """Do what is wanted and not done yet; returns what was done now.
-
-    Args:
-        units: of the recipe, in their order.
-        wanted: of these.
-        bench: what they work with.
-        told: of each that was done.
-        redo: what was done with other settings is put aside and done anew.
-
-    Raises:
-        InvalidInput: nothing is wanted, or a unit needs one that is neither done nor wanted.
-        Conflict: a unit was done with other settings.
-        OutOfTime: with the deadline; what is done is kept.
-        MemserverError: what a stage raises.
-    """
+    """Do what is wanted and not done yet; returns what was done now."""
     state = RunState(bench.out)
     to_do = left_of(units, wanted, state, redo=redo)
     if any(samples(unit, bench.recipe) for unit in to_do):
@@ -100,7 +73,6 @@ def run_units(
 def left_of(
     units: Sequence[Unit], wanted: Selection, state: RunState, *, redo: bool = False
 ) -> list[Unit]:
-    """What is wanted and not done yet, in its order. What it raises and `redo`: as `run_units`."""
     chosen = wanted.of(units)
     if not chosen:
         raise InvalidInput("Nothing of this recipe is meant by these options.")
@@ -114,7 +86,6 @@ def left_of(
 
 
 def samples(unit: Unit, recipe: Recipe) -> bool:
-    """Whether it asks a model for texts."""
     if unit.stage == "collect":
         return recipe.collect.by == "policy"
     return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}

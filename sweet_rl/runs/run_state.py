@@ -24,16 +24,10 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 @dataclass(frozen=True)
 class RunState:
-    """A run's folder."""
-
     out: Path
 
     def figures(self, unit: Unit) -> JsonObject | None:
-        """What came of a unit, or None where it isn't done.
-
-        Raises:
-            Conflict: it was done with other settings.
-        """
+        """What came of a unit, or None where it isn't done."""
         done = self._done(unit)
         if done is None:
             return None
@@ -45,17 +39,12 @@ class RunState:
         return dict(done["figures"])
 
     def is_outdated(self, unit: Unit) -> bool:
-        """Whether it was done (or begun) with other settings."""
         found = self._done(unit) or self._begun(unit)
         return found is not None and found["digest"] != unit.digest
 
     @contextmanager
     def working_on(self, unit: Unit) -> Iterator[Path]:
-        """The unit's folder, this process's alone; the time that is spent in it is kept.
-
-        Raises:
-            Conflict: another process works on it, or it was begun with other settings.
-        """
+        """The unit's folder, this process's alone; the time that is spent in it is kept."""
         folder = unit.folder(self.out)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("wb") as file:
@@ -77,7 +66,6 @@ class RunState:
                 _write(folder / SPENT, spent | {"seconds": round(seconds, 2)})
 
     def finish(self, unit: Unit, figures: JsonObject) -> None:
-        """Say that a unit is done. To be called inside `working_on`'s folder's last moment."""
         spent = self._begun(unit) or {"seconds": 0.0}
         _write(
             unit.folder(self.out) / DONE,
@@ -97,7 +85,6 @@ class RunState:
         )
 
     def seconds(self, unit: Unit) -> float:
-        """Spent on it so far."""
         begun = self._begun(unit)
         return float(begun["seconds"]) if begun else 0.0
 
@@ -139,7 +126,6 @@ def versions() -> JsonObject:
 
 
 def _changes(done: JsonObject, unit: Unit) -> str:
-    """Which settings differ, or which unit that it needs."""
     now = {role: needed.digest for role, needed in unit.needs.items()}
     told = _differing("", done["settings"], unit.settings)
     told += [

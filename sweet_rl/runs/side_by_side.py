@@ -16,67 +16,33 @@ from sweet_rl.runs.stages import Unit
 
 
 class Started(Protocol):
-    """A process that does a unit."""
+    def ended(self) -> int | None: ...
 
-    def ended(self) -> int | None:
-        """Its exit status, or None while it runs."""
-        ...
+    def last_lines(self) -> str: ...
 
-    def last_lines(self) -> str:
-        """Of what it wrote."""
-        ...
+    def dismiss(self) -> None: ...
 
-    def dismiss(self) -> None:
-        """Tell it to end, and don't wait for that."""
-        ...
-
-    def stop(self) -> None:
-        """End it and all its processes."""
-        ...
+    def stop(self) -> None: ...
 
 
 class Launcher(Protocol):
-    """Starts processes."""
-
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> Started:
-        """Have a process do a unit.
-
-        Args:
-            unit: all that it needs is done.
-            place: the number of the GPU.
-            endpoints: by which it samples; empty where it needs none.
-        """
+        """Have a process do a unit."""
         ...
 
 
 @dataclass
 class SideBySide:
-    """Runs a recipe's units so.
-
-    Attributes:
-        bench: what units work with, of which the processes are told.
-        launcher: of the processes.
-        told: of each unit that was done.
-        jobs: units at once, at most.
-        places: GPUs, over which they are spread.
-        pause: seconds between looks at the processes.
-    """
-
-    bench: Bench
-    launcher: Launcher
-    told: Told
-    jobs: int
-    places: int = 1
-    pause: float = 0.1
+    bench: Bench  # what units work with, of which the processes are told
+    launcher: Launcher  # of the processes
+    told: Told  # of each unit that was done
+    jobs: int  # units at once, at most
+    places: int = 1  # GPUs, over which they are spread
+    pause: float = 0.1  # seconds between looks at the processes
     _running: dict[str, tuple[Unit, int, Started]] = field(default_factory=dict, init=False)
 
     def run(self, units: Sequence[Unit], wanted: Selection, *, redo: bool = False) -> list[Unit]:
-        """As `run_units`: do what is wanted and not done yet, and return what was done now.
-
-        Raises:
-            SetupError: a process failed. None is begun after that; those that ran are waited for.
-            MemserverError: what `run_units` raises before anything is begun; OutOfTime.
-        """
+        """As `run_units`: do what is wanted and not done yet, and return what was done now."""
         state = RunState(self.bench.out)
         waiting = left_of(units, wanted, state, redo=redo)
         if any(samples(unit, self.bench.recipe) for unit in waiting):
@@ -116,7 +82,6 @@ class SideBySide:
         return done
 
     def _start(self, waiting: list[Unit], state: RunState) -> None:
-        """Start what can be, in its order."""
         ready = [
             unit
             for unit in waiting

@@ -52,37 +52,24 @@ ADAPTER = "adapter"
 
 @dataclass(frozen=True)
 class Unit:
-    """One piece of work.
-
-    Attributes:
-        stage: of which.
-        seed: of its chance; None for what all seeds share.
-        part: a variant's name, or a policy's; empty for the one of its kind.
-        needs: by the role that each has here.
-        settings: what decides its outcome, besides.
-    """
-
-    stage: Stage
-    seed: int | None
-    part: str = ""
-    needs: "dict[str, Unit]" = field(default_factory=dict)
-    settings: JsonObject = field(default_factory=dict)
+    stage: Stage  # of which
+    seed: int | None  # of its chance; None for what all seeds share
+    part: str = ""  # a variant's name, or a policy's; empty for the one of its kind
+    needs: "dict[str, Unit]" = field(default_factory=dict)  # by the role that each has here
+    settings: JsonObject = field(default_factory=dict)  # what decides its outcome, besides
 
     @property
     def path(self) -> str:
-        """Its folder under the run's."""
         owner = SHARED if self.seed is None else f"seed-{self.seed}"
         return f"{owner}/{self.stage}{'.' if self.part else ''}{self.part}"
 
     @cached_property
     def digest(self) -> str:
-        """Of all that decides its outcome."""
         needs = {role: unit.digest for role, unit in self.needs.items()}
         text = json.dumps([self.stage, self.seed, self.settings, needs], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def folder(self, out: Path) -> Path:
-        """Where its files are."""
         return out / self.path
 
 
@@ -96,12 +83,10 @@ class Policy:
 
 
 def units_of(recipe: Recipe) -> list[Unit]:
-    """All units of a recipe, each behind those that it needs."""
     return list({unit.path: unit for unit in _Graph(recipe).units()}.values())
 
 
 def policies_of(recipe: Recipe) -> list[Policy]:
-    """All that are evaluated."""
     return _Graph(recipe).policies()
 
 
@@ -147,7 +132,6 @@ class _Graph:
         return None if self._recipe.share_data else seed
 
     def _begin(self, seed: int | None) -> dict[str, Unit]:
-        """The unit whose adapter training starts from, if there is one."""
         warm_start = self._warm_start(seed)
         return {} if warm_start is None else {"begin": warm_start}
 
@@ -193,10 +177,7 @@ class _Graph:
         return self._trained("critic", seed, {"data": self._collect(seed)}, settings[0], part)
 
     def _candidates(self, seed: int) -> Unit:
-        settings = {
-            "candidates": _settings(self._recipe.candidates),
-            "sampling": self._sampling(),
-        }
+        settings = {"candidates": _settings(self._recipe.candidates), "sampling": self._sampling()}
         needs = {"data": self._collect(seed), **self._begin(seed)}
         return Unit("candidates", seed, "", needs, settings)
 
@@ -216,12 +197,7 @@ class _Graph:
         return self._trained("actor", seed, {"data": self._rank(seed, variant)}, settings, part)
 
     def _trained(
-        self,
-        stage: Stage,
-        seed: int,
-        needs: dict[str, Unit],
-        settings: JsonObject,
-        part: str = "",
+        self, stage: Stage, seed: int, needs: dict[str, Unit], settings: JsonObject, part: str = ""
     ) -> Unit:
         return Unit(stage, seed, part, needs | self._begin(seed), settings)
 
@@ -244,12 +220,10 @@ _EVALUATIONS: dict[Stage, Split] = {"validate": "validation", "evaluate": "test"
 
 
 def evaluations(units: Sequence[Unit], stage: Stage) -> list[Unit]:
-    """Those of one stage."""
     return [unit for unit in units if unit.stage == stage]
 
 
 def _add(found: list[Unit], unit: Unit) -> None:
-    """A unit behind all that it needs, each once."""
     for needed in unit.needs.values():
         _add(found, needed)
     if all(unit.path != each.path for each in found):

@@ -28,18 +28,10 @@ from sweet_rl.runs.bench import (
 from sweet_rl.runs.play_work import Plays, sampled, scripted
 from sweet_rl.runs.stages import Unit
 from sweet_rl.sampling.samplers import seed_of
-from sweet_rl.trajectories import (
-    Candidates,
-    Pair,
-    Ranked,
-    Trajectory,
-    read_file,
-    write_file,
-)
+from sweet_rl.trajectories import Candidates, Pair, Ranked, Trajectory, read_file, write_file
 
 
 def warm_start(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """Scripted dialogues, and a training on them."""
     recipe = bench.recipe.warm_start
     assert recipe is not None
     path = folder / TRAJECTORIES
@@ -52,7 +44,6 @@ def warm_start(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 
 def rft(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """Rejection fine-tuning on what was collected."""
     recipe = bench.recipe.variant(unit.part).rft
     collected = collected_by(unit, bench)
     return _sft(unit, folder, bench, successes(collected), recipe)
@@ -89,14 +80,12 @@ def extra_samples(collected: Sequence[Trajectory], drawn: Sequence[Candidates]) 
 
 
 def mdpo(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """Multi-turn DPO on what was collected."""
     recipe = bench.recipe.variant(unit.part).mdpo
     pairs = trajectory_pairs(collected_by(unit, bench), every_success=recipe.every_success)
     return _preferences(unit, folder, bench, pairs, recipe)
 
 
 def critic(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """SWEET-RL's critic; some tasks are held out for its accuracy."""
     recipe = bench.recipe.variant(unit.part).critic
     pairs = trajectory_pairs(collected_by(unit, bench), every_success=recipe.every_success)
     held_out = [pair for pair in pairs if is_held_out(pair.task, recipe.held_out)]
@@ -107,15 +96,10 @@ def critic(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
 
 
 def actor(unit: Unit, folder: Path, bench: Bench) -> JsonObject:
-    """SWEET-RL's policy, from pairs of candidates."""
     recipe = bench.recipe.variant(unit.part).actor
     ranked = read_file(unit.needs["data"].folder(bench.out) / RANKED, Ranked)
     pairs = turn_pairs(
-        ranked,
-        count=recipe.pairs,
-        margin=recipe.margin,
-        top=recipe.top,
-        seed=seed_of(unit.path),
+        ranked, count=recipe.pairs, margin=recipe.margin, top=recipe.top, seed=seed_of(unit.path)
     )
     slots = bench.tasks("train").slots
     told = {"by_oracle": judged(pairs, slots)} if slots else {}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memserver.local.engine import leash
+from memserver.local.engine import supervise
 from sweet_rl.runs.bench import Bench
 from sweet_rl.runs.stages import Unit
 
@@ -19,7 +19,6 @@ _LAST_LINES = 15
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     told = os.environ.get(_GPUS)  # noqa: TID251 - not a setting of ours
     if told is not None:
         return tuple(filter(None, told.split(",")))
@@ -30,26 +29,20 @@ def visible_gpus() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class UnitProcess:
-    """One that was started; see `side_by_side.Started`."""
-
     child: subprocess.Popen[bytes]
     log: Path
 
     def ended(self) -> int | None:
-        """Its exit status, or None while it runs."""
         return self.child.poll()
 
     def last_lines(self) -> str:
-        """Of what it wrote, and where all of that is."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join([*text.splitlines()[-_LAST_LINES:], f"Its log is {self.log}."])
 
     def dismiss(self) -> None:
-        """Tell it to end, and don't wait for that."""
         self.child.terminate()
 
     def stop(self) -> None:
-        """End it and all its processes."""
         self.child.terminate()
         try:
             self.child.wait(_GRACE + 2)
@@ -60,22 +53,15 @@ class UnitProcess:
 
 @dataclass(frozen=True)
 class UnitProcesses:
-    """Starts them; see `side_by_side.Launcher`.
-
-    Attributes:
-        options: of `memserver train`, those that `bench` doesn't tell.
-        bench: whose surroundings and deadline they have.
-        gpus: as CUDA_VISIBLE_DEVICES names them, by their number here; empty where there are none.
-        jobs: units at once; each has its share of the cores, unless OMP_NUM_THREADS says otherwise.
-    """
-
-    options: Sequence[str]
-    bench: Bench
-    gpus: Sequence[str] = ()
+    options: Sequence[str]  # of `memserver train`, those that `bench` doesn't tell
+    bench: Bench  # whose surroundings and deadline they have
+    gpus: Sequence[
+        str
+    ] = ()  # as CUDA_VISIBLE_DEVICES names them, by their number here; empty where there are none
+    # units at once; each has its share of the cores, unless OMP_NUM_THREADS says otherwise
     jobs: int = 1
 
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> UnitProcess:
-        """Have a process do a unit."""
         logs = self.bench.out / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         log = logs / f"{unit.path.replace('/', '-')}.log"
@@ -100,7 +86,7 @@ class UnitProcesses:
     def _command(self, unit: Unit, endpoints: Sequence[str]) -> list[str]:
         around, left = self.bench.around, self.bench.deadline.left
         return [
-            *(sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}"),
+            *(sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}"),
             *(sys.executable, "-m", "sweet_rl.cli", "all", "--only", unit.path),
             *self.options,
             *(word for address in endpoints for word in ("--endpoint", address)),

@@ -13,17 +13,9 @@ from sweet_rl.trajectories import Messages
 
 @dataclass(frozen=True, slots=True)
 class EndpointSampler:
-    """One model or adapter of an endpoint.
-
-    Attributes:
-        client: of the endpoint; whoever made it closes it.
-        model: its name there; each version of an adapter has a name of its own.
-        seeded: send seeds. vLLM draws faster without, and then no two runs are alike.
-    """
-
-    client: EndpointClient
-    model: str
-    seeded: bool = True
+    client: EndpointClient  # of the endpoint; whoever made it closes it
+    model: str  # its name there; each version of an adapter has a name of its own
+    seeded: bool = True  # send seeds. vLLM draws faster without, and then no two runs are alike.
 
     async def sample(
         self, chat: Messages, count: int, sampling: Sampling, seed: int
@@ -61,13 +53,11 @@ class SpreadSampler:
     async def sample(
         self, chat: Messages, count: int, sampling: Sampling, seed: int
     ) -> list[Sampled]:
-        """As the protocol says."""
         first = next(message["content"] for message in chat if message["role"] == "user")
         chosen = self.samplers[seed_of(first) % len(self.samplers)]
         return await chosen.sample(chat, count, sampling, seed)
 
-    async def aclose(self) -> None:
-        """Nothing: the samplers are their makers'."""
+    async def aclose(self) -> None: ...
 
 
 def _read(answer: JsonObject) -> list[Sampled]:

@@ -15,23 +15,15 @@ from sweet_rl.trajectories import Messages
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How texts are drawn.
-
-    Attributes:
-        temperature: 1 draws from the model as it is, 0 takes the likeliest token each time.
-        max_tokens: of one text, its end included.
-    """
-
+    # 1 draws from the model as it is, 0 takes the likeliest token each time
     temperature: float = 1.0
-    max_tokens: int = 256
+    max_tokens: int = 256  # of one text, its end included
 
 
 GREEDY = Sampling(temperature=0)
 
 
 class SamplerName(StrEnum):
-    """By what policies are sampled."""
-
     AUTO = "auto"
     VLLM = "vllm"
     TRANSFORMERS = "transformers"
@@ -39,17 +31,9 @@ class SamplerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One text.
-
-    Attributes:
-        text: without the token that ends it.
-        tokens: that were generated.
-        read: tokens of the prompt.
-    """
-
-    text: str
-    tokens: int
-    read: int = 0
+    text: str  # without the token that ends it
+    tokens: int  # that were generated
+    read: int = 0  # tokens of the prompt
 
 
 class Sampler(Protocol):
@@ -65,20 +49,13 @@ class Sampler(Protocol):
             count: how many texts.
             sampling: how they are drawn.
             seed: the same one gives the same texts, as far as the model computes the same each time.
-
-        Raises:
-            ContextOverflow: the chat and max_tokens are more than the model's window.
-            ModelError: another failure of an endpoint.
         """
         ...
 
-    async def aclose(self) -> None:
-        """Give back what it holds."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 def seed_of(*parts: object) -> int:
-    """A seed, 0 to 2^31 - 1, from whatever tells one draw from another."""
     return zlib.crc32(" ".join(map(str, parts)).encode()) & 0x7FFF_FFFF
 
 
@@ -95,7 +72,6 @@ class ScriptedSampler:
     async def sample(
         self, chat: Messages, count: int, sampling: Sampling, seed: int
     ) -> list[Sampled]:
-        """As the protocol says; no chat is too long."""
         read = sum(len(message["content"].split()) for message in chat)
         seeds = [seed + number if sampling.temperature else 0 for number in range(count)]
         texts = [" ".join(self._words(chat, each)[: sampling.max_tokens]) for each in seeds]
@@ -104,5 +80,4 @@ class ScriptedSampler:
     def _words(self, chat: Messages, seed: int) -> list[str]:
         return self.rule(chat, seed).split(" ")
 
-    async def aclose(self) -> None:
-        """There is nothing to give back."""
+    async def aclose(self) -> None: ...

@@ -26,43 +26,24 @@ class SamplingSource(Protocol):
         ...
 
     def addresses(self) -> Sequence[str] | None:
-        """Of the endpoints by which another process can sample: none where it needs none; None: not yet.
-
-        Raises:
-            SetupError: they can't be started.
-        """
+        """Of the endpoints by which another process can sample: none where it needs none; None: not yet."""
         ...
 
     def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler of the base with this adapter, while a block runs.
-
-        Args:
-            adapter: its folder, an absolute path; None for the base alone.
-        """
+        """A sampler of the base with this adapter, while a block runs."""
         ...
 
 
 @dataclass(frozen=True)
 class EndpointSource:
-    """OpenAI-compatible endpoints that take adapters as vLLM does.
+    running: Sequence[str]  # the addresses of one or more of them (…/v1) with the same base
+    model: str = BASE  # their name of the base
+    seeded: bool = True  # see `EndpointSampler`
+    api_key: str = ""  # empty where none is wanted
 
-    Attributes:
-        running: the addresses of one or more of them (…/v1) with the same base.
-        model: their name of the base.
-        seeded: see `EndpointSampler`.
-        api_key: empty where none is wanted.
-    """
-
-    running: Sequence[str]
-    model: str = BASE
-    seeded: bool = True
-    api_key: str = ""
-
-    def prepare(self) -> None:
-        """Nothing: they run."""
+    def prepare(self) -> None: ...
 
     def addresses(self) -> Sequence[str]:
-        """As they were told."""
         return self.running
 
     @asynccontextmanager
@@ -83,32 +64,21 @@ class EndpointSource:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """vLLM servers of our own.
-
-    Attributes:
-        servers: started when they are needed.
-        deadline: after it they aren't waited for.
-        seeded: see `EndpointSampler`.
-    """
-
-    servers: Sequence[VllmServer]
-    deadline: Deadline
-    seeded: bool = True
+    servers: Sequence[VllmServer]  # started when they are needed
+    deadline: Deadline  # after it they aren't waited for
+    seeded: bool = True  # see `EndpointSampler`
 
     def prepare(self) -> None:
-        """Begin to start them."""
         for server in self.servers:
             server.begin()
 
     def addresses(self) -> Sequence[str] | None:
-        """Once all of them answer."""
         found = [server.address_if_ready() for server in self.servers]
         ready = [address for address in found if address is not None]
         return ready if len(ready) == len(found) else None
 
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
-        """A sampler over HTTP."""
         self.prepare()
         addresses = [
             await asyncio.to_thread(server.address, self.deadline) for server in self.servers
@@ -130,20 +100,15 @@ async def _loaded(endpoint: Endpoint, adapter: Path) -> str:
 
 @dataclass(frozen=True)
 class TransformersSource:
-    """This process, by transformers."""
-
     base: Path
 
-    def prepare(self) -> None:
-        """Nothing: a model is loaded when it is opened."""
+    def prepare(self) -> None: ...
 
     def addresses(self) -> Sequence[str]:
-        """None: each process samples by itself."""
         return ()
 
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
-        """A sampler in this process."""
         from sweet_rl.sampling.transformers_sampler import (  # noqa: PLC0415 - torch is heavy
             TransformersSampler,
         )
@@ -157,15 +122,11 @@ class TransformersSource:
 
 @dataclass(frozen=True)
 class ScriptedSource:
-    """A rule, whatever the adapter."""
-
     rule: Rule
 
-    def prepare(self) -> None:
-        """Nothing."""
+    def prepare(self) -> None: ...
 
     def addresses(self) -> Sequence[str]:
-        """None."""
         return ()
 
     @asynccontextmanager
@@ -173,5 +134,4 @@ class ScriptedSource:
         self,
         adapter: Path | None,  # noqa: ARG002 - the protocol's
     ) -> AsyncIterator[Sampler]:
-        """A scripted sampler."""
         yield ScriptedSampler(self.rule)

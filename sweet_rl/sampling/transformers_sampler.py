@@ -31,22 +31,10 @@ class _Request:
 
 
 class TransformersSampler:
-    """A base model and perhaps an adapter, on the GPU if there is one."""
-
     def __init__(
-        self,
-        base: Path,
-        adapter: Path | None = None,
-        *,
-        most_at_once: int = MOST_AT_ONCE,
+        self, base: Path, adapter: Path | None = None, *, most_at_once: int = MOST_AT_ONCE
     ) -> None:
-        """Load it.
-
-        Args:
-            base: the folder of a causal language model.
-            adapter: a LoRA adapter's folder.
-            most_at_once: texts in one batch.
-        """
+        """Load it."""
         device, dtype = (
             ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         )
@@ -64,7 +52,6 @@ class TransformersSampler:
     async def sample(
         self, chat: Messages, count: int, sampling: Sampling, seed: int
     ) -> list[Sampled]:
-        """As the protocol says."""
         text = self._tokenizer.apply_chat_template(
             list(chat), tokenize=False, add_generation_prompt=True
         )
@@ -81,7 +68,6 @@ class TransformersSampler:
         return await done
 
     async def aclose(self) -> None:
-        """Stop, and let go of the model."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -135,7 +121,6 @@ class TransformersSampler:
         ]
 
     def _rows(self, rows: Sequence[tuple[Sequence[int], int]], sampling: Sampling) -> list[Sampled]:
-        """One batch through the model, padded on the left."""
         longest = max(len(prompt) for prompt, _ in rows)
         pad = self._tokenizer.pad_token_id or 0
         ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows]
@@ -185,7 +170,6 @@ class _Drawing(LogitsProcessor):  # type: ignore[misc]
 
 
 def _ends(tokenizer: Any, model: Any) -> set[int]:  # noqa: ANN401 - transformers has no types
-    """The tokens that end a message."""
     named = model.generation_config.eos_token_id
     several = set(named) if isinstance(named, list) else {named}
     return {end for end in several | {tokenizer.eos_token_id} if end is not None}

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
-from memserver.local.engine import leash
+from memserver.local.engine import supervise
 from sweet_rl.deadline import Deadline
 
 _HOST = "127.0.0.1"
@@ -37,28 +37,17 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How it is started.
-
-    Attributes:
-        command: that runs vLLM's API server, without its options.
-        window: tokens.
-        cache_gb: of the keys and values that it keeps, in GB. A fixed size, so that what else uses the GPU
-            while it starts doesn't matter.
-        rank: of the largest adapter.
-        more: further options.
-        start_seconds: that loading may take.
-    """
-
-    command: tuple[str, ...]
-    window: int = 4096
+    command: tuple[str, ...]  # that runs vLLM's API server, without its options
+    window: int = 4096  # tokens
+    # of the keys and values that it keeps, in GB. A fixed size, so that what else uses the GPU while it starts doesn't
+    # matter.
     cache_gb: float = 8
-    rank: int = 16
-    more: tuple[str, ...] = ()
-    start_seconds: float = 600
+    rank: int = 16  # of the largest adapter
+    more: tuple[str, ...] = ()  # further options
+    start_seconds: float = 600  # that loading may take
 
 
 def vllm_command(told: str | None) -> tuple[str, ...] | None:
-    """The command of vLLM's API server: as told, or this Python's own if it has vLLM; else None."""
     if told:
         return tuple(shlex.split(told))
     if find_spec("vllm") is None:
@@ -67,19 +56,10 @@ def vllm_command(told: str | None) -> tuple[str, ...] | None:
 
 
 class VllmServer:
-    """A context manager; it starts when it is told to, or first asked for its address."""
-
     def __init__(
         self, base: Path, log: Path, options: ServerOptions, gpu: str | None = None
     ) -> None:
-        """Describe it.
-
-        Args:
-            base: the model's folder.
-            log: what the server writes; an older one is kept as .1.
-            options: how it is started.
-            gpu: that it uses, as CUDA_VISIBLE_DEVICES names it; None leaves that to vLLM.
-        """
+        """Describe it."""
         self._base, self._log, self._options, self._gpu = base, log, options, gpu
         self._port = _free_port()
         self._url = f"http://{_HOST}:{self._port}/v1"
@@ -94,12 +74,7 @@ class VllmServer:
         self.stop()
 
     def address(self, deadline: Deadline | None = None) -> str:
-        """The endpoint's address, once it answers; starts the server if need be.
-
-        Raises:
-            SetupError: it can't be started, ended, or takes too long.
-            OutOfTime: the deadline was first.
-        """
+        """The endpoint's address, once it answers; starts the server if need be."""
         while (url := self.address_if_ready()) is None:
             if deadline is not None:
                 deadline.check("vLLM's server is still starting")
@@ -107,11 +82,7 @@ class VllmServer:
         return url
 
     def address_if_ready(self) -> str | None:
-        """The endpoint's address if it answers, else None; starts the server if need be.
-
-        Raises:
-            SetupError: as `address`.
-        """
+        """The endpoint's address if it answers, else None; starts the server if need be."""
         if self._ready and self._child is not None and self._child.poll() is None:
             return self._url
         if self._ready or self._child is None:
@@ -130,11 +101,7 @@ class VllmServer:
         return self._url if self._ready else None
 
     def begin(self) -> None:
-        """Start it, if it doesn't run, and don't wait for it.
-
-        Raises:
-            SetupError: it can't be started.
-        """
+        """Start it, if it doesn't run, and don't wait for it."""
         if self._child is None or self._child.poll() is not None:
             self._ready = False
             self._start()
@@ -145,7 +112,6 @@ class VllmServer:
             self._child.terminate()
 
     def stop(self) -> None:
-        """End it and all its processes."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -153,13 +119,13 @@ class VllmServer:
         try:
             child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # what the leash held ends with it
+            os.killpg(child.pid, signal.SIGKILL)  # what it supervised ends with it
             child.wait()
 
     def _start(self) -> None:
         if self._log.exists():
             self._log.replace(self._log.with_name(f"{self._log.name}.1"))
-        held = (sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}")
+        held = (sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}")
         self._begun = time.monotonic()
         try:
             with self._log.open("wb") as log:

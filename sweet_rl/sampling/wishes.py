@@ -20,37 +20,17 @@ from sweet_rl.sampling.vllm_server import ServerOptions, VllmServer, vllm_comman
 
 @dataclass(frozen=True, slots=True)
 class SamplingWishes:
-    """What the command line says of sampling.
-
-    Attributes:
-        sampler: see SamplerName.
-        vllm: the command of vLLM's API server; None for this Python's.
-        endpoint: addresses of running ones, instead.
-        endpoint_model: their name of the base.
-        gpus: that servers of our own share, as CUDA_VISIBLE_DEVICES names them; empty leaves that to vLLM.
-    """
-
-    sampler: SamplerName
-    vllm: str | None
-    endpoint: Sequence[str]
-    endpoint_model: str
+    sampler: SamplerName  # see SamplerName
+    vllm: str | None  # the command of vLLM's API server; None for this Python's
+    endpoint: Sequence[str]  # addresses of running ones, instead
+    endpoint_model: str  # their name of the base
+    # that servers of our own share, as CUDA_VISIBLE_DEVICES names them; empty leaves that to vLLM
     gpus: Sequence[str] = ()
 
     def source(
         self, recipe: Recipe, base: Path, out: Path, deadline: Deadline, stack: ExitStack
     ) -> SamplingSource:
-        """The source.
-
-        Args:
-            recipe: has the settings of servers.
-            base: the model's folder.
-            out: the run's folder, which gets the servers' logs.
-            deadline: after it servers aren't waited for.
-            stack: ends the servers.
-
-        Raises:
-            SetupError: vLLM is wished and not there.
-        """
+        """The source."""
         sampling = recipe.sampling
         if self.endpoint:
             return EndpointSource(self.endpoint, self.endpoint_model, sampling.seeded)

@@ -29,14 +29,7 @@ from sweet_rl.warm_start.corpus_users import users
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
 from sweet_rl.warm_start.reading import lessons_of, lessons_of_passages, small_model_prompts
 from sweet_rl.warm_start.report import draw, table
-from sweet_rl.warm_start.small_talk import (
-    PLAIN,
-    SHORT,
-    ask,
-    load_replies,
-    on_topic,
-    settle,
-)
+from sweet_rl.warm_start.small_talk import PLAIN, SHORT, ask, load_replies, on_topic, settle
 from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
 
 app = typer.Typer(
@@ -170,7 +163,6 @@ async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: i
 
 @asynccontextmanager
 async def _recorder(tokenizer: Path) -> AsyncIterator[Recorder]:
-    """A recorder on a server of its own, set as for the local model."""
     with tempfile.TemporaryDirectory() as home:
         settings = Settings(
             home=Path(home),

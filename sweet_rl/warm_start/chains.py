@@ -13,29 +13,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One turn of the agent in a chain.
-
-    Attributes:
-        message: its place among the chain's messages.
-        kind: what the user's message is about.
-        goal: what a right turn holds, word for word; empty where any words will do.
-    """
-
-    message: int
-    kind: str
-    goal: str
+    message: int  # its place among the chain's messages
+    kind: str  # what the user's message is about
+    goal: str  # what a right turn holds, word for word; empty where any words will do
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Messages in the wire form of JSON mode (`role`, `content`), and the turns to learn among them."""
-
     messages: tuple[dict[str, str], ...]
     lessons: tuple[Lesson, ...]
 
 
 def write_chains(path: Path, batches: Iterable[Chain]) -> int:
-    """Write chains to a new file, whole or not at all; returns how many."""
     part = path.with_suffix(".part")
     written = 0
     with gzip.open(part, "wt", encoding="utf-8") as file:
@@ -47,7 +36,6 @@ def write_chains(path: Path, batches: Iterable[Chain]) -> int:
 
 
 def read_chains(path: Path) -> Iterator[Chain]:
-    """The chains of a file."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             yield _chain(json.loads(line))

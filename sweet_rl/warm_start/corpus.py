@@ -54,25 +54,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked later.
-
-    Attributes:
-        text: the question, as the user asks it.
-        answer: a span of `evidence`, or a reply in own words for the kinds `WITHOUT_SPAN`.
-        evidence: the sentence that answers it; empty for what was never said.
-        kind: one of `KINDS`.
-    """
-
-    text: str
-    answer: str
-    evidence: str
-    kind: str
+    text: str  # the question, as the user asks it
+    answer: str  # a span of `evidence`, or a reply in own words for the kinds `WITHOUT_SPAN`
+    evidence: str  # the sentence that answers it; empty for what was never said
+    kind: str  # one of `KINDS`
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One conversation."""
-
     name: str
     topic: str
     user: str
@@ -87,7 +76,6 @@ class Written:
         return side_of(self.topic)
 
     def place(self, question: Question) -> int | None:
-        """The number of the turn that holds the evidence; None for what was never said."""
         found = [n for n, turn in enumerate(self.turns) if question.evidence in turn.text]
         return found[-1] if question.evidence and found else None
 
@@ -103,7 +91,6 @@ class Passage:
 
     @property
     def side(self) -> Side:
-        """Passages of a group are on one side."""
         return side_of(self.group)
 
 
@@ -114,39 +101,23 @@ def side_of(key: str) -> Side:
 
 
 def conversations(folder: Path = CORPUS / "conversations") -> list[Written]:
-    """All of them, by name.
-
-    Raises:
-        CorpusError: a file breaks the format.
-    """
+    """All of them, by name."""
     return [read_conversation(path) for path in sorted(folder.glob("*.txt"))]
 
 
 def passages(folder: Path = CORPUS / "passages") -> list[Passage]:
-    """All of them, by file.
-
-    Raises:
-        CorpusError: a file breaks the format.
-    """
+    """All of them, by file."""
     return [each for path in sorted(folder.glob("*.txt")) for each in read_passages(path)]
 
 
 def shelves(side: Side, folder: Path = CORPUS / "passages") -> list[list[Passage]]:
-    """The passages of a side, by group.
-
-    Raises:
-        CorpusError: a file breaks the format.
-    """
+    """The passages of a side, by group."""
     groups = [list(read_passages(path)) for path in sorted(folder.glob("*.txt"))]
     return [group for group in groups if group and group[0].side == side]
 
 
 def read_conversation(path: Path) -> Written:
-    """One file.
-
-    Raises:
-        CorpusError: it breaks the format.
-    """
+    """One file."""
     reader = _Lines(path)
     head = {key: reader.field(key) for key in ("topic", "user", "assistant")}
     sessions: list[datetime] = []
@@ -173,11 +144,7 @@ def read_conversation(path: Path) -> Written:
 
 
 def read_passages(path: Path) -> Iterator[Passage]:
-    """The passages of one file, which is one group: `title:`, `text:`, then questions, repeated.
-
-    Raises:
-        CorpusError: it breaks the format.
-    """
+    """The passages of one file, which is one group: `title:`, `text:`, then questions, repeated."""
     reader = _Lines(path)
     while reader.more():
         title, text = reader.field("title"), reader.field("text")
@@ -212,8 +179,6 @@ def _check(question: Question, texts: Sequence[str], reader: "_Lines") -> None:
 
 
 class _Lines:
-    """The lines of a file, as a key and a value each."""
-
     _LINE = re.compile(r"(==|\?|=|>|[a-z]+:) +(\S.*)")
 
     def __init__(self, path: Path) -> None:

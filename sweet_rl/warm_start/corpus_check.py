@@ -44,12 +44,10 @@ _STOP = frozenset(
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, folded."""
     return re.findall(r"[\w']+", text.lower())
 
 
 def content_words(text: str) -> set[str]:
-    """The words that carry meaning, by a rough stem."""
     return {_stem(word) for word in words_of(text) if word not in _STOP}
 
 
@@ -59,7 +57,6 @@ def overlap(question: Question) -> int:
 
 
 def faults(talk: Written) -> Iterator[str]:
-    """What is wrong with a conversation, beyond its format."""
     if not 3 <= len(talk.sessions) <= 5:
         yield f"{len(talk.sessions)} sessions"
     if list(talk.sessions) != sorted(talk.sessions):
@@ -89,7 +86,6 @@ def _faults_of_notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def describe(talk: Written) -> str:
-    """A line on a conversation's questions."""
     spans = [question for question in talk.questions if question.kind in {"fact", "update"}]
     places = [talk.place(question) for question in talk.questions]
     of_assistant = sum(
@@ -106,7 +102,6 @@ def describe(talk: Written) -> str:
 
 
 def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
-    """Phrases in more conversations than `MOST_CONVERSATIONS`, and in which."""
     where: dict[str, set[str]] = defaultdict(set)
     for talk in talks:
         for turn in talk.turns:
@@ -121,7 +116,6 @@ def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
 
 
 def main(files: Sequence[str]) -> int:
-    """Print the report; returns how many faults there are."""
     found = 0
     if files:
         for file in files:

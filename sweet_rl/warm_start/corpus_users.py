@@ -28,7 +28,6 @@ SPARED = 0.5
 
 
 def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
-    """Somebody who comes back weeks after all of it was said, and asks."""
     past = _past(talk, len(talk.turns))
     at = past[-1].at + timedelta(days=random.randint(4, 70), minutes=random.randint(0, 600))
     questions = random.sample(talk.questions, min(len(talk.questions), random.randint(4, 7)))
@@ -49,7 +48,6 @@ def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
 
 
 def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
-    """Somebody who lives through the last session with the agent, tells it things, and asks."""
     last = len(talk.sessions) - 1
     first = next(number for number, turn in enumerate(talk.turns) if turn.session == last)
     while talk.turns[first].speaker == "assistant":
@@ -80,7 +78,6 @@ def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
 
 
 def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Random) -> User:
-    """Somebody who has questions for documents: those asked for are among the shelf's."""
     at = datetime(2026, 2, 1, 9, tzinfo=UTC) + timedelta(days=random.randint(0, 300))
     quoted = random.random() < 0.5
     sayings = []
@@ -99,7 +96,6 @@ def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Rando
 
 
 def following(random: Random) -> User:
-    """Somebody who wants a key followed to its last value, among many pairs."""
     at = datetime(2026, 2, 1, 9, tzinfo=UTC)
     keys = [_key(random) for _ in range(PAIRS)]
     values = {key: _key(random) for key in keys}
@@ -129,7 +125,6 @@ def users(
     *,
     each: int,
 ) -> Iterator[User]:
-    """Users of every kind, so many for each conversation."""
     everything = [passage for shelf in shelves for passage in shelf]
     for _ in range(each):
         for talk in talks:

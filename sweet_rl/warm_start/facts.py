@@ -49,50 +49,34 @@ class Wording:
     forms: tuple[str, ...]
 
     def pick(self, held_out: bool, random: Random) -> str:
-        """A way to say it."""
         return self.forms[-1] if held_out else random.choice(self.forms[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fact, such as the name of somebody's dog.
+    """A kind of fact, such as the name of somebody's dog."""
 
-    Attributes:
-        word: the thing.
-        label: how a note calls it.
-        key: what a search looks for.
-        value: the kind of its values.
-        tell, ask: what the person says.
-        answer: what the agent says.
-        comment: what the agent says when it is told, where it takes no note.
-        held_out: for tests only.
-    """
-
-    word: str
-    label: str
-    key: str
-    value: str
-    tell: Wording
+    word: str  # the thing
+    label: str  # how a note calls it
+    key: str  # what a search looks for
+    value: str  # the kind of its values
+    tell: Wording  # (tell, ask) what the person says
     ask: Wording
-    answer: tuple[str, ...]
-    comment: tuple[str, ...] = ()
-    held_out: bool = field(default=False)
+    answer: tuple[str, ...]  # what the agent says
+    comment: tuple[str, ...] = ()  # what the agent says when it is told, where it takes no note
+    held_out: bool = field(default=False)  # for tests only
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A kind with its value."""
-
     kind: Kind
     value: str
 
     @property
     def note(self) -> str:
-        """The fact as a line of the working context."""
         return f"{self.kind.label}: {self.value}"
 
     def filled(self, form: str) -> str:
-        """A form of words with this fact in it."""
         article = "an" if self.value[:1].lower() in "aeiou" else "a"
         return form.format(
             w=self.kind.word,
@@ -105,13 +89,11 @@ class Fact:
 
 @cache
 def lasting() -> tuple[Kind, ...]:
-    """Facts that belong into the working context."""
     return _kinds("facts.toml")
 
 
 @cache
 def passing() -> tuple[Kind, ...]:
-    """What happened, and is left to the summary and to recall storage."""
     return _kinds("episodes.toml")
 
 

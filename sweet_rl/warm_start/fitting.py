@@ -40,53 +40,29 @@ LEAST_RATE = 0.05
 
 @dataclass
 class Fit:
-    """How far a training is.
-
-    Attributes:
-        steps: in all.
-        done: of them.
-        losses: nats per token, each with its step.
-    """
-
-    steps: int
-    done: int = 0
-    losses: list[tuple[int, float]] = field(default_factory=list)
+    steps: int  # in all
+    done: int = 0  # of them
+    losses: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # nats per token, each with its step
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast.
-
-    Attributes:
-        steps: at most.
-        batch: chains in a step.
-        rate: the highest learning rate; a cosine takes it down after a short warm-up.
-        seconds: that it may take; None: any.
-        seed: of the order.
-    """
-
-    steps: int
-    batch: int
-    rate: float
-    seconds: float | None = None
-    seed: int = 1
+    steps: int  # at most
+    batch: int  # chains in a step
+    rate: float  # the highest learning rate; a cosine takes it down after a short warm-up
+    seconds: float | None = None  # that it may take; None: any
+    seed: int = 1  # of the order
 
 
 class Learning(Protocol[_Taken]):
-    """What is learnt from a batch, whatever it is made of."""
+    def size(self, row: _Taken, /) -> int: ...
 
-    def size(self, row: _Taken, /) -> int:
-        """By which what is in a batch is about alike."""
-        ...
-
-    def step(self, model: Model, batch: Sequence[_Taken], /) -> float:
-        """Add up the gradients of a batch; returns its loss."""
-        ...
+    def step(self, model: Model, batch: Sequence[_Taken], /) -> float: ...
 
 
 class Chains(Learning[Row]):
-    """Learning what chains show: `input_ids` and `labels`."""
-
     @override
     def size(self, row: Row, /) -> int:
         return len(row["input_ids"])
@@ -106,15 +82,7 @@ def fit(
     schedule: Schedule,
     learning: Learning[Learnt] = CHAINS,  # type: ignore[assignment]
 ) -> Fit:
-    """Train a model's adapter.
-
-    Args:
-        model: a PEFT model on its device; only what wants a gradient is trained.
-        rows: what is learnt from: of each chain its `input_ids` and `labels`, unless `learning` takes something else.
-        file: where the training is saved; one that is there is resumed.
-        schedule: how long and how fast.
-        learning: what a step does with a batch.
-    """
+    """Train a model's adapter."""
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(
         parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
@@ -146,15 +114,12 @@ def fit(
 
 
 class _Clock:
-    """Fits what is left of a training into its time, by what its steps have taken."""
-
     def __init__(self, schedule: Schedule, done: int) -> None:
         self._schedule = schedule
         self._start = self._last = time.monotonic()
         self._began = self._timed = done
 
     def refit(self, state: Fit) -> None:
-        """Change how many steps there are, after some of the first ones."""
         seconds = self._schedule.seconds
         if seconds is None or state.done - self._began not in TIMED_AT:
             return
@@ -215,7 +180,6 @@ def _step(model: Model, batch: Sequence[Row]) -> float:
 
 
 def _parts(batch: Sequence[Row]) -> Iterator[list[Row]]:
-    """A batch in parts that fit the memory."""
     part: list[Row] = []
     for row in sorted(batch, key=lambda each: len(each["input_ids"])):
         if part and (len(part) + 1) * len(row["input_ids"]) > TOKENS_AT_ONCE:
@@ -241,7 +205,6 @@ def _add_up(parameters: Sequence[torch.nn.Parameter]) -> None:
 
 
 def _of_the_first(number: int) -> int:
-    """The number that the first process has."""
     if not dist.is_initialized():
         return number
     found = [number]
@@ -258,7 +221,6 @@ def join() -> None:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 

@@ -12,31 +12,23 @@ from sweet_rl.warm_start.values import Split
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Small talk."""
-
     reply: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """One or more lasting facts; `then` is asked in the same breath."""
-
     facts: tuple[Fact, ...]
     then: "Ask | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fact has another value now."""
-
     old: Fact
     new: Fact
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """A fact shall be forgotten."""
-
     fact: Fact
 
 
@@ -50,92 +42,59 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """What the agent knows of the person."""
-
     facts: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AskDay:
-    """What was said on a day."""
-
     day: str
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A list with its topic."""
-
     topic: str
     title: str
     items: str
 
     def filled(self, form: str) -> str:
-        """A form of words with this note in it."""
         upper = self.topic[:1].upper() + self.topic[1:]
         return form.format(t=self.topic, T=upper, v=self.title, l=self.items)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A note to be kept in archival storage."""
-
     note: Note
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A question for a note."""
-
     note: Note
 
 
 @dataclass(frozen=True, slots=True)
 class Converse:
-    """Talk that holds lasting facts among other things.
-
-    Attributes:
-        reply: what is said to it.
-        notes: what a good memory writes down of it; `old -> new` changes a note.
-    """
-
-    reply: str
-    notes: tuple[str, ...] = ()
+    reply: str  # what is said to it
+    notes: tuple[str, ...] = ()  # what a good memory writes down of it; `old -> new` changes a note
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """A question about what was said.
+    """A question about what was said."""
 
-    Attributes:
-        question: with its answer, and the sentence that holds it.
-        speaker: whose sentence that is; empty where nothing was said of it.
-        notes: of the turn with that sentence, which may hold the answer too.
-    """
-
-    question: Question
-    speaker: str
-    notes: tuple[str, ...] = ()
+    question: Question  # with its answer, and the sentence that holds it
+    speaker: str  # whose sentence that is; empty where nothing was said of it
+    notes: tuple[str, ...] = ()  # of the turn with that sentence, which may hold the answer too
 
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """A question that documents in archival storage answer.
-
-    Attributes:
-        question: with its answer, and the sentence that holds it.
-        quoted: the answer is wanted as ANSWER and DOCUMENT.
-    """
-
-    question: Question
-    quoted: bool
+    question: Question  # with its answer, and the sentence that holds it
+    quoted: bool  # the answer is wanted as ANSWER and DOCUMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """A question for the last of some values, each of which is the key of the next."""
-
     chain: tuple[str, ...]
 
 
@@ -158,8 +117,6 @@ Intent = (
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """One message of the user."""
-
     text: str
     intent: Intent
     at: datetime | None = None
@@ -167,8 +124,6 @@ class Saying:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A message from before the conversation."""
-
     role: Literal["user", "assistant"]
     text: str
     at: datetime
@@ -178,31 +133,17 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A whole conversation, and the agent that it is held with.
-
-    Attributes:
-        past: what was said before, and is imported.
-        sayings: what the user says.
-        window: tokens of the agent.
-        order: of its prompt.
-        persona: its system prompt, if not the server's.
-        task: a section of the working context that says what the agent is there for.
-        documents: in its archival storage.
-        auto_recall: whether the server searches for it.
-    """
-
-    past: tuple[Past, ...]
-    sayings: tuple[Saying, ...]
-    window: int
-    order: PromptOrder
-    persona: str | None
-    task: str = ""
-    documents: tuple[str, ...] = ()
-    auto_recall: bool = False
+    past: tuple[Past, ...]  # what was said before, and is imported
+    sayings: tuple[Saying, ...]  # what the user says
+    window: int  # tokens of the agent
+    order: PromptOrder  # of its prompt
+    persona: str | None  # its system prompt, if not the server's
+    task: str = ""  # a section of the working context that says what the agent is there for
+    documents: tuple[str, ...] = ()  # in its archival storage
+    auto_recall: bool = False  # whether the server searches for it
 
     @property
     def memorable(self) -> frozenset[str]:
-        """What was said that no note holds and that is no small talk."""
         return frozenset(each.text for each in self.past if each.fact)
 
     @property
@@ -218,23 +159,14 @@ class User:
 
     @property
     def has_times(self) -> bool:
-        """Whether what the user says has times of its own."""
         return any(each.at is not None for each in self.sayings)
 
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """What a conversation is made of: its side of the values, kinds and wordings.
-
-    Attributes:
-        values: training or test.
-        kinds: the kinds that are held out, or the others.
-        wording: the sentences that are held out, or the others.
-    """
-
-    values: Split = "train"
-    kinds: bool = False
-    wording: bool = False
+    values: Split = "train"  # training or test
+    kinds: bool = False  # the kinds that are held out, or the others
+    wording: bool = False  # the sentences that are held out, or the others
 
 
 TRAINING = Holdout()

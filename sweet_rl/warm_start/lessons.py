@@ -15,11 +15,7 @@ _SAID = '"message": "'
 
 
 class Tokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The ids of a text."""
-        ...
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
 def chatml(messages: Sequence[dict[str, str]]) -> str:
@@ -59,7 +55,6 @@ def tokens_and_labels(chain: Chain, tokenizer: Tokenizer) -> dict[str, list[int]
 def dataset_rows(
     chains: Iterable[Chain], tokenizer: Tokenizer, *, longest: int
 ) -> list[dict[str, list[int]]]:
-    """All chains but those of more than `longest` tokens."""
     rows = (tokens_and_labels(chain, tokenizer) for chain in chains)
     return [row for row in rows if len(row["input_ids"]) <= longest]
 

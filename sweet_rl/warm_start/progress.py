@@ -7,8 +7,6 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """One bar while the block runs."""
-
     def __init__(self, title: str, total: int) -> None:
         self._bar = Bar(console=Console(stderr=True))
         self._task = self._bar.add_task(title, total=total)
@@ -21,5 +19,4 @@ class Progress:
         self._bar.stop()
 
     def step(self, by: int = 1) -> None:
-        """So much more is done."""
         self._bar.advance(self._task, by)

@@ -40,8 +40,6 @@ _INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that can be found: a turn of a conversation, or a passage."""
-
     label: str
     text: str
     at: datetime
@@ -49,12 +47,7 @@ class Line:
 
 
 def answer(question: Question, speaker: str) -> str:
-    """What is said in reply: the answer first, then the sentence that it stands in.
-
-    Args:
-        question: with its answer.
-        speaker: whose turn the sentence is from; empty for a passage.
-    """
+    """What is said in reply: the answer first, then the sentence that it stands in."""
     if question.kind == "unanswerable":
         return not_found(Random(question.text))
     if question.kind in {"date", "retracted", "premise"}:
@@ -65,7 +58,6 @@ def answer(question: Question, speaker: str) -> str:
 
 
 def quote(question: Question, characters: int) -> str:
-    """The sentence, or as much of it around the answer as has so many characters."""
     text = question.evidence
     if len(text) <= characters:
         return text
@@ -77,12 +69,10 @@ def quote(question: Question, characters: int) -> str:
 
 
 def not_found(random: Random) -> str:
-    """What is said where nothing that was found holds the answer."""
     return f"{CANT_FIND} {random.choice(_NOTHING)}"
 
 
 def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) -> Iterable[Chain]:
-    """Chains that teach to read this conversation, so many of each question."""
     lines = turn_lines(talk)
     later = talk.sessions[-1].replace(tzinfo=UTC) + timedelta(days=random.randint(3, 90))
     for question in talk.questions:
@@ -106,7 +96,6 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
 def lessons_of_passages(
     shelf: Sequence[Passage], random: Random, prompts: Prompts, *, each: int
 ) -> Iterable[Chain]:
-    """Chains that teach to read passages, among others of the shelf."""
     now = datetime(2026, 1, 1, 9, tzinfo=UTC)
     lines = [
         Line(f"p{number + 1}", f"{one.title}. {one.text}", now) for number, one in enumerate(shelf)
@@ -128,7 +117,6 @@ def lessons_of_passages(
 
 
 def turn_lines(talk: Written) -> list[Line]:
-    """The turns as search results show them."""
     lines, step = [], 0
     for number, turn in enumerate(talk.turns):
         step = step + 1 if number and talk.turns[number - 1].session == turn.session else 0
@@ -276,7 +264,6 @@ def _fit(text: str) -> str:
 
 
 def small_model_prompts() -> Prompts:
-    """The texts that the local model reads."""
     return Prompts(shipped_prompts() / "small_model")
 
 

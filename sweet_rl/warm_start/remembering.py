@@ -34,7 +34,6 @@ _AROUND = 24
 def steps(
     intent: Converse | Remember | Consult | Follow, prompt: Sequence[PromptMessage], random: Random
 ) -> Steps:
-    """The calls that a message of one of the corpus' people asks for."""
     match intent:
         case Converse():
             yield from converse(intent, prompt)
@@ -47,7 +46,6 @@ def steps(
 
 
 def converse(intent: Converse, prompt: Sequence[PromptMessage]) -> Steps:
-    """Note what lasts, then reply."""
     shown = prompt
     for note in intent.notes:
         call = save(note, shown)
@@ -80,7 +78,6 @@ def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) 
 
 
 def consult(intent: Consult, prompt: Sequence[PromptMessage], random: Random) -> Steps:
-    """Search the documents, and answer in the form that is wanted."""
     question = intent.question
     found = bool(question.evidence) and in_sight(question, prompt)
     if not found:
@@ -95,7 +92,6 @@ def consult(intent: Consult, prompt: Sequence[PromptMessage], random: Random) ->
 
 
 def follow(intent: Follow, random: Random) -> Steps:
-    """Look a key up, and its value if that is a key too, until one isn't."""
     for key, value in pairwise(intent.chain):
         shown = yield call("archival_memory_search", query=key, request_heartbeat=True)
         if not re.search(rf"{key}\W{{1,6}}{value}", last_result(shown)):
@@ -115,12 +111,7 @@ def is_lost(intent: object, call: ToolCall) -> bool:
 def save_before_eviction(
     lasting: Sequence[tuple[str, str]], prompt: Sequence[PromptMessage]
 ) -> ToolCall:
-    """The right call after a pressure alert: the next note that is missing, or that there is none.
-
-    Args:
-        lasting: texts of the user, each with a note that belongs to it.
-        prompt: with the alert at its end.
-    """
+    """The right call after a pressure alert: the next note that is missing, or that there is none."""
     texts = [part.text for part in prompt if part.role == "user"]
     for text, note in lasting:
         if any(text in shown for shown in texts):
@@ -167,28 +158,23 @@ def shows(text: str, question: Question) -> bool:
 
 
 def notes(prompt: Sequence[PromptMessage]) -> set[str]:
-    """The lines of the working context, wherever it stands."""
     systems = [part.text for part in prompt if part.role == "system"]
     return {line.strip() for text in systems for line in text.splitlines()}
 
 
 def last_result(prompt: Sequence[PromptMessage]) -> str:
-    """What the last call brought."""
     return next((part.text for part in reversed(prompt) if part.role == "tool"), "")
 
 
 def say(message: str) -> ToolCall:
-    """An answer."""
     return call("send_message", message=message)
 
 
 def call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - JSON
-    """A call."""
     return ToolCall(f"call_{uuid4().hex[:12]}", name, dict(arguments))
 
 
 def _search(tool: str, question: Question) -> Generator[ToolCall, Sequence[PromptMessage], bool]:
-    """Search by the question itself, page after page; returns whether the sentence was found."""
     query = question.text[:LONGEST_QUERY]
     for page in range(1, MOST_PAGES + 1):
         further = {} if page == 1 else {"page": page}

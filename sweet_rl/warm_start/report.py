@@ -35,11 +35,7 @@ def table(figures: Figures) -> Table:
 
 
 def draw(figures: Figures, file: Path) -> None:
-    """Draw the loss over the steps, and the share of right turns in the three tests, if there were any.
-
-    Raises:
-        ImportError: matplotlib is not there (the extra `eval` has it).
-    """
+    """Draw the loss over the steps, and the share of right turns in the three tests, if there were any."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - not needed for the training itself
 
     tested = "trained" in figures

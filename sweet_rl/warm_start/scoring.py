@@ -24,8 +24,6 @@ LONGEST_TURN = 120
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A turn to be generated."""
-
     prompt: str
     right: str
     kind: str
@@ -52,7 +50,6 @@ def questions(chains: Iterable[Chain], most: int) -> list[Question]:
 def score(
     model: TransformersModel, tokenizer: TransformersTokenizer, asked: Sequence[Question]
 ) -> dict[str, Any]:
-    """The share of right turns, in all and by kind, with some wrong ones to look at."""
     by_kind: dict[str, list[bool]] = defaultdict(list)
     wrong: list[dict[str, str]] = []
     ordered = sorted(asked, key=lambda question: len(question.prompt))
@@ -75,7 +72,6 @@ def score(
 
 
 def is_right(question: Question, answer: str) -> bool:
-    """Whether an answer calls the right tool and holds the goal."""
     try:
         said, right = json.loads(answer), json.loads(question.right)
         return said["tool"] == right["tool"] and question.goal.lower() in json.dumps(
@@ -92,7 +88,6 @@ def generate(
     prompts: Sequence[str],
     longest: int = LONGEST_TURN,
 ) -> list[str]:
-    """Greedy answers to prompts that are rendered already."""
     tokenizer.padding_side = "left"
     inputs = tokenizer(
         list(prompts), return_tensors="pt", padding=True, add_special_tokens=False

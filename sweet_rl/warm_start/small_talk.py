@@ -32,35 +32,22 @@ _UNWANTED = re.compile(r"language model|\bAI\b|[\[\]{}<>*#|\\]|http|\n", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How the untrained model is asked.
-
-    Attributes:
-        name: of its files under data/: the answers that are kept, and the sentences whose answers are not.
-        system: the system message; None leaves it to the chat template.
-        max_tokens: of an answer.
-        keep: what is kept of an answer; an empty text refuses it.
-        every: only every so many sentences are asked.
-    """
-
-    name: str
-    system: str | None
-    max_tokens: int
-    keep: Callable[[str], str]
-    every: int = 1
+    name: str  # of its files under data/: the answers that are kept, and the sentences whose answers are not
+    system: str | None  # the system message; None leaves it to the chat template
+    max_tokens: int  # of an answer
+    keep: Callable[[str], str]  # what is kept of an answer; an empty text refuses it
+    every: int = 1  # only every so many sentences are asked
 
     @property
     def kept(self) -> Path:
-        """The answers that are kept, a JSON object a line."""
         return DATA / f"{self.name}.jsonl"
 
     @property
     def dropped(self) -> Path:
-        """The sentences that were answered in vain, one a line."""
         return DATA / f"{self.name}.dropped.txt"
 
     @property
     def asked(self) -> Path:
-        """The answers of a run that has not come to its end, those to drop included."""
         return DATA / f"{self.name}.asked.jsonl"
 
 
@@ -77,7 +64,6 @@ Chooser = Callable[[Sequence[SmallTalk]], Awaitable[Sequence[SmallTalk]]]
 
 
 def sentences(path: Path = DATA / "small_talk.toml") -> list[tuple[str, bool]]:
-    """All that is said, each with whether it is held out for tests."""
     groups = tomllib.loads(path.read_text(encoding="utf-8"))["group"]
     said: dict[str, bool] = {}
     for group in groups:
@@ -90,7 +76,6 @@ def sentences(path: Path = DATA / "small_talk.toml") -> list[tuple[str, bool]]:
 
 
 def load_replies(manner: "Manner | None" = None) -> list[SmallTalk]:
-    """The answers that are kept; by default the short ones."""
     return _read((manner or SHORT).kept)
 
 
@@ -98,9 +83,6 @@ async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 
     """Have the model answer every sentence that it was not asked before, whatever became of the answer.
 
     The answers wait for `settle`. A run that broke off goes on.
-
-    Raises:
-        ModelError: the endpoint can't be asked.
     """
     known = {talk.text for path in (manner.kept, manner.asked) for talk in _read(path)}
     known.update(_lines(manner.dropped))
@@ -132,13 +114,6 @@ async def settle(manner: Manner, choose: Chooser | None = None) -> int:
     """Keep the answers of a run that has come to its end, and remember which were dropped.
 
     Doing it again, also after it broke off, changes nothing.
-
-    Args:
-        manner: which answers.
-        choose: keeps some of the new ones; None keeps all that are usable.
-
-    Returns:
-        How many are kept, old and new.
     """
     answered = {talk.text: talk for talk in _read(manner.asked)}
     usable = [talk for talk in answered.values() if talk.reply]
@@ -167,7 +142,6 @@ def _line(talk: SmallTalk) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)

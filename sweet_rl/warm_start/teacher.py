@@ -48,40 +48,22 @@ Steps = Generator[ToolCall, Sequence[PromptMessage], None]
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """One thing to learn: what is asked, and the right answer.
-
-    Attributes:
-        prompt: what the model saw.
-        call: the right call; None where a text is asked for.
-        text: the right text.
-        kind: of the user's message, for figures by kind.
-        goal: what a right call must hold, besides the right tool.
-    """
-
-    prompt: tuple[PromptMessage, ...]
-    call: ToolCall | None
-    text: str
-    kind: str
-    goal: str
+    prompt: tuple[PromptMessage, ...]  # what the model saw
+    call: ToolCall | None  # the right call; None where a text is asked for
+    text: str  # the right text
+    kind: str  # of the user's message, for figures by kind
+    goal: str  # what a right call must hold, besides the right tool
 
 
 @dataclass
 class Teacher(ChatModel):
-    """The right answers of one conversation, written down as they are given.
+    """The right answers of one conversation, written down as they are given."""
 
-    Attributes:
-        counter: counts tokens as the student's tokenizer does.
-        window: tokens that the student can see.
-        random: chooses the words.
-        memorable: what the user says that a summary should keep.
-        lasting: what the user says that is worth a note, and the note.
-    """
-
-    counter: TokenCounter
-    window: int
-    random: Random
-    memorable: frozenset[str] = frozenset()
-    lasting: Sequence[tuple[str, str]] = ()
+    counter: TokenCounter  # counts tokens as the student's tokenizer does
+    window: int  # tokens that the student can see
+    random: Random  # chooses the words
+    memorable: frozenset[str] = frozenset()  # what the user says that a summary should keep
+    lasting: Sequence[tuple[str, str]] = ()  # what the user says that is worth a note, and the note
     taught: list[Taught] = field(default_factory=list)
     name: str = "teacher"
     message_overhead: int = 16
@@ -89,7 +71,6 @@ class Teacher(ChatModel):
     _steps: Steps | None = None
 
     def expect(self, intent: Intent) -> None:
-        """The next message of the user is about this."""
         self._intent, self._steps = intent, None
 
     @override
@@ -105,8 +86,7 @@ class Teacher(ChatModel):
         return ""
 
     @override
-    async def check(self) -> None:
-        """Is always there."""
+    async def check(self) -> None: ...
 
     @override
     async def call_tool(
@@ -137,23 +117,17 @@ class Teacher(ChatModel):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         text = right_summary(prompt[-1].text, self.memorable, most_words=int(max_tokens * 0.5))
         self.taught.append(Taught(tuple(prompt), None, text, "summary", ""))
         return Written(text, Usage())
 
     @override
-    async def aclose(self) -> None:
-        """Holds nothing."""
+    async def aclose(self) -> None: ...
 
 
 def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
-    """The calls that a message asks for, each decided by what the prompt then shows."""
     match intent:
         case Chat(reply=reply):
             yield _say(reply)
@@ -180,11 +154,6 @@ def right_summary(request: str, memorable: Collection[str], *, most_words: int) 
 
     Small talk is dropped, and so is what stands in the working context: it would be out of date there
     after the next change. The oldest lines go first where it gets too long.
-
-    Args:
-        request: the prompt's last message.
-        memorable: what the user says in this conversation that is worth a line.
-        most_words: of the summary.
     """
     before, _, after = request.partition("\n\nNew messages:\n")
     old = before.removeprefix("Notes so far:\n").strip()
@@ -282,7 +251,6 @@ def _list_all(facts: Sequence[Fact]) -> str:
 
 
 def _in_sight(fact: Fact, prompt: Sequence[PromptMessage]) -> bool:
-    """Whether the prompt shows the fact: as a note, in the summary, or where the person said it."""
     if fact.note in _notes(prompt):
         return True
     said = (str(part.call.arguments.get("message", "")) for part in prompt if part.call is not None)
@@ -303,7 +271,6 @@ _TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
 
 
 def _notes(prompt: Sequence[PromptMessage]) -> set[str]:
-    """The lines of the working context, wherever it stands."""
     systems = [part.text for part in prompt if part.role == "system"]
     return {line.strip() for text in systems for line in text.splitlines()}
 

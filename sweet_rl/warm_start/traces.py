@@ -15,7 +15,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
@@ -40,64 +40,45 @@ MAX_OUTPUT_TOKENS = 256
 
 
 class SimulatedClock:
-    """The time in the agents' world."""
-
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def __call__(self) -> datetime:
-        """The time."""
         return self.now
 
 
 class Teachers(ModelSource):
-    """A teacher for each agent, by the name of its model."""
-
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self._known: dict[str, Teacher] = {}
         self._default = Teacher(counter, 8192, Random(0))
 
     def add(self, name: str, user: User, random: Random) -> Teacher:
-        """A new one, for this user."""
         self._known[name] = Teacher(
             self._counter, user.window, random, user.memorable, user.lasting
         )
         return self._known[name]
 
     def remove(self, name: str) -> None:
-        """Its conversation is over."""
         del self._known[name]
 
     @override
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
-        """The one of this name; None is one that only counts."""
         return self._default if name is None else self._known[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Plays conversations on a running server.
-
-    Attributes:
-        services: the server's, whose models are `teachers` and whose clock is `clock`; jobs run
-            only when the recorder says so, so that the same seed gives the same traces.
-        teachers: the models.
-        clock: what the server takes for the time.
-    """
-
+    # the server's, whose models are `teachers` and whose clock is `clock`; jobs run only when the recorder says so, so
+    # that the same seed gives the same traces
     services: Services
-    teachers: Teachers
-    clock: SimulatedClock
+    teachers: Teachers  # the models
+    clock: SimulatedClock  # what the server takes for the time
 
     async def record_made_up(
         self, path: Path, side: Holdout, talk: Sequence[SmallTalk], *, count: int, seed: int
     ) -> int:
-        """Play made-up users and write their chains; what they say is given by the seed.
-
-        Returns:
-            How many chains were written.
-        """
+        """Play made-up users and write their chains; what they say is given by the seed."""
         played: list[Chain] = []
         with Progress("users", count) as progress:
             for start in range(0, count, AT_ONCE):
@@ -112,7 +93,6 @@ class Recorder:
         return write_chains(path, played)
 
     async def record_all(self, path: Path, users: Sequence[User], *, seed: int) -> int:
-        """Play any number of users, some at a time, and write their chains; returns how many."""
         played: list[Chain] = []
         with Progress("users", len(users)) as progress:
             for start in range(0, len(users), AT_ONCE):
@@ -123,7 +103,6 @@ class Recorder:
         return write_chains(path, played)
 
     async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
-        """Play these users, all at once, and write their chains; returns how many."""
         return write_chains(path, await self._play(users, f"{path.stem}-{seed}", Random(seed)))
 
     async def _play(self, users: Sequence[User], name: str, random: Random) -> list[Chain]:
@@ -198,7 +177,6 @@ class _Player:
 
 
 def chains(taught: Iterable[Taught]) -> Iterator[Chain]:
-    """Put turns together whose prompts only grew."""
     messages: list[dict[str, str]] = []
     lessons: list[Lesson] = []
     for each in taught:

@@ -44,31 +44,17 @@ LONGEST_CHAIN = 3584
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How it is trained.
-
-    Attributes:
-        seconds: that training may take; None: as long as the epochs do.
-        epochs: at most.
-        steps: at most; None leaves it to the epochs.
-        batch: chains in a step.
-        rate: the highest learning rate.
-        rank: of the adapter.
-        plain_share: plain chats for each chain, so that ordinary chat stays.
-        adapter: is trained on; None begins a new one.
-    """
-
-    seconds: float | None = None
-    epochs: float = 3
-    steps: int | None = None
-    batch: int = 32
-    rate: float = 4e-4
-    rank: int = 16
-    plain_share: float = 0.25
-    adapter: Path | None = None
+    seconds: float | None = None  # that training may take; None: as long as the epochs do
+    epochs: float = 3  # at most
+    steps: int | None = None  # at most; None leaves it to the epochs
+    batch: int = 32  # chains in a step
+    rate: float = 4e-4  # the highest learning rate
+    rank: int = 16  # of the adapter
+    plain_share: float = 0.25  # plain chats for each chain, so that ordinary chat stays
+    adapter: Path | None = None  # is trained on; None begins a new one
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:
-    """The untrained model's own chats without tools, as chains of one turn."""
     return [
         Chain(
             (
@@ -85,7 +71,6 @@ def plain_chats(*, held_out: bool) -> list[Chain]:
 
 
 def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str, Any]:
-    """Train an adapter and write it, in bf16, to `out`/adapter; returns the figures of the run."""
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     files = sorted(traces.glob("train*.jsonl.gz"))
     chains = [chain for file in files for chain in read_chains(file)]
@@ -120,7 +105,6 @@ def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str
 def examine(
     model: TransformersModel, tokenizer: TransformersTokenizer, traces: Path, most: int
 ) -> dict[str, Any]:
-    """Every figure of a model: the three tests, and what became of plain chat."""
     model.eval()
     figures: dict[str, Any] = {
         name: score(model, tokenizer, questions(read_chains(traces / f"{name}.jsonl.gz"), most))
@@ -145,7 +129,6 @@ def examine(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; see the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", type=Path, help="the folder of the traces")
     parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
@@ -197,7 +180,6 @@ def _write(path: Path, figures: dict[str, Any]) -> None:
 
 
 def _short(figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures without the texts."""
     dropped = {"wrong", "answers", "losses"}
     if not isinstance(figures, dict):
         return figures

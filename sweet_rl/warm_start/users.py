@@ -13,15 +13,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
-from sweet_rl.warm_start.facts import (
-    DATA,
-    Fact,
-    Kind,
-    dressed,
-    lasting,
-    new_fact,
-    passing,
-)
+from sweet_rl.warm_start.facts import DATA, Fact, Kind, dressed, lasting, new_fact, passing
 from sweet_rl.warm_start.intents import (
     Ask,
     AskAll,
@@ -74,14 +66,7 @@ WINDOWS = (1280, 1280, 1536, 1536, 2048)
 
 
 def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetime) -> User:
-    """Make up a conversation.
-
-    Args:
-        random: the source of chance.
-        side: what it may be made of.
-        talk: small talk with its answers.
-        now: when it takes place.
-    """
+    """Make up a conversation."""
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
         _make_past(making)
@@ -106,7 +91,6 @@ def _chat(making: _Making) -> None:
 
 
 def _introduce(making: _Making) -> None:
-    """The user begins with their name, and often with something else in the same message."""
     _tell(making, count=making.random.choice((1, 2, 2)), first=_names())
 
 
@@ -192,7 +176,6 @@ def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
 
 
 def _tell_what_was_asked(making: _Making) -> None:
-    """The user tells what the agent did not know."""
     if not making.unknown:
         return _tell(making)
     label = making.random.choice(list(making.unknown))
@@ -302,7 +285,6 @@ def _make_past(making: _Making) -> None:
 
 
 def _past_saying(making: _Making) -> tuple[str, str, bool]:
-    """What was said, its answer, and whether it tells something."""
     random = making.random
     chance = random.random()
     kinds, found = (lasting(), None) if chance < 0.2 else (passing(), None)

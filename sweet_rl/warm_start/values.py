@@ -73,25 +73,16 @@ _SYLLABLES = [
 
 @cache
 def words() -> dict[str, Any]:
-    """The word lists."""
     found: dict[str, Any] = tomllib.loads((DATA / "words.toml").read_text(encoding="utf-8"))
     return found
 
 
 def split_of(value: str) -> Split:
-    """Whether a value is for training or for tests."""
     return "test" if zlib.crc32(value.lower().encode()) % TEST_SHARE == 0 else "train"
 
 
 def draw(kind: str, word: str, split: Split, random: Random) -> str:
-    """A value of this kind from one side of the split.
-
-    Args:
-        kind: person, pet, town, title, date, … as facts.toml names them.
-        word: the thing; a favourite's values depend on it.
-        split: training or test.
-        random: the source of chance.
-    """
+    """A value of this kind from one side of the split."""
     for _ in range(1000):
         value, decider = _any(kind, word, random)
         if split_of(decider) == split:
@@ -136,7 +127,6 @@ def _text(kind: str, word: str, random: Random) -> str:
 
 
 def made_up(random: Random) -> str:
-    """A name that nobody has."""
     return "".join(random.choices(_SYLLABLES, k=random.randint(2, 3))).capitalize()
 
 

@@ -11,7 +11,7 @@ import httpx2
 import psycopg
 from fastapi import FastAPI
 
-from memserver.agent.faculties import Clock, ModelSource, utc_now
+from memserver.agent.dependencies import Clock, ModelSource, utc_now
 from memserver.llm.base import ChatModel
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder

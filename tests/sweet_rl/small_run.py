@@ -12,9 +12,7 @@ from sweet_rl.recipe import Recipe, load_recipe
 from sweet_rl.runs.bench import Bench
 from sweet_rl.sampling.sources import ScriptedSource
 from sweet_rl.task_sets import Surroundings
-from sweet_rl.trajectories import (
-    Messages,
-)
+from sweet_rl.trajectories import Messages
 
 RECIPE = """
 name: small

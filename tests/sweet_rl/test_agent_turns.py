@@ -12,10 +12,7 @@ collator = lazy("sweet_rl.collator")
 dpo_trainer = lazy("trl.trainer.dpo_trainer")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 
-TEMPLATES = {
-    "chatml": (CHATML, "<|im_end|>"),
-    "llama 3": (LLAMA_3, "<|eot_id|>"),
-}
+TEMPLATES = {"chatml": (CHATML, "<|im_end|>"), "llama 3": (LLAMA_3, "<|eot_id|>")}
 GENERATION = CHATML.replace(
     "+ message['content'] + '<|im_end|>\\n' }}",
     "}}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}"
@@ -42,10 +39,7 @@ def test_labels_decode_to_what_the_agent_wrote_and_its_end_tokens(name: str) -> 
 def test_the_mask_is_that_of_a_template_with_generation_marks() -> None:
     made = tiny_model.tokenizer()
     whole = made.apply_chat_template(
-        list(TALK),
-        chat_template=GENERATION,
-        return_dict=True,
-        return_assistant_tokens_mask=True,
+        list(TALK), chat_template=GENERATION, return_dict=True, return_assistant_tokens_mask=True
     )
     assert whole["input_ids"] == rendered(made, TALK)
     assert AgentTurns.of(made).mask(whole["input_ids"]) == whole["assistant_masks"]

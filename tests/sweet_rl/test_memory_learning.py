@@ -170,7 +170,7 @@ def test_pairs_of_plays_are_the_best_and_the_worst_of_a_task_that_are_far_enough
         Preferred(task="v", better=1, worse=0),
     ]
     assert [(each.task, each.sample) for each in data.kept(played, 0.6)] == [
-        *(("t", 1), ("t", 2), ("u", 1), ("v", 1)),
+        *(("t", 1), ("t", 2), ("u", 1), ("v", 1))
     ]
 
 
@@ -296,10 +296,7 @@ def test_critics_are_compared_with_what_executing_calls_came_to_within_states() 
     right, half = [
         ranking.ranked(states, scores) for scores in ([(0, 1), (1, 0)], [(0, 1), (0, 1)])
     ]
-    assert [each.oracle for each in right] == [
-        pytest.approx((0.3, 0.9)),
-        pytest.approx((0.4, 0.2)),
-    ]
+    assert [each.oracle for each in right] == [pytest.approx((0.3, 0.9)), pytest.approx((0.4, 0.2))]
     assert [agreement(each)["agreement"] for each in (right, half)] == [1.0, 0.5]
     assert ranking.raised(right, half).mean == 0.5
     assert ranking.raised(right[:0], half[:0]) is None

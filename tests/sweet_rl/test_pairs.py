@@ -34,10 +34,7 @@ def test_a_success_is_chosen_over_every_play_of_its_task_that_earned_less() -> N
     assert [pair.task for pair in pairs] == ["a", "a"]
     assert all(pair.prompt == PLAYED[0].messages[:2] for pair in pairs)
     assert all(pair.chosen == PLAYED[1].messages[2:] for pair in pairs)
-    assert [pair.rejected for pair in pairs] == [
-        PLAYED[0].messages[2:],
-        PLAYED[4].messages[2:],
-    ]
+    assert [pair.rejected for pair in pairs] == [PLAYED[0].messages[2:], PLAYED[4].messages[2:]]
     assert pairs[0].hidden == PLAYED[0].hidden
 
 

@@ -26,11 +26,7 @@ TRAINING = {
 
 
 def test_a_training_run_is_shown_as_a_table_and_drawn(tmp_path: Path) -> None:
-    run = {
-        "training": TRAINING,
-        "untrained": figures(0.125),
-        "trained": figures(0.875),
-    }
+    run = {"training": TRAINING, "untrained": figures(0.125), "trained": figures(0.875)}
     (tmp_path / "figures.json").write_text(json.dumps(run), encoding="utf-8")
     shown = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert shown.exit_code == 0, shown.output

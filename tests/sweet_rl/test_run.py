@@ -27,14 +27,7 @@ from sweet_rl.runs.run import Selection, run_units
 from sweet_rl.runs.run_state import RunState, note_call
 from sweet_rl.runs.stages import STAGES, Unit, units_of
 from sweet_rl.sampling.sources import ScriptedSource
-from sweet_rl.trajectories import (
-    Candidates,
-    Messages,
-    Pair,
-    Ranked,
-    Trajectory,
-    read_file,
-)
+from sweet_rl.trajectories import Candidates, Messages, Pair, Ranked, Trajectory, read_file
 from tests.sweet_rl.small_run import bench, small, words
 
 

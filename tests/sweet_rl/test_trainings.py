@@ -102,10 +102,7 @@ def test_warm_starting_makes_what_was_said_likelier(tiny_base: Path, tmp_path: P
     write_data(tmp_path)
     seen: list[tuple[int, int]] = []
     plan = SftPlan(
-        tiny_base,
-        tmp_path / "successes.jsonl",
-        tmp_path / "out",
-        schedule=replace(SHORT, steps=12),
+        tiny_base, tmp_path / "successes.jsonl", tmp_path / "out", schedule=replace(SHORT, steps=12)
     )
     figures = trains_sft.train_sft(plan, lambda done, total: seen.append((done, total)))
     assert seen == [(step, 12) for step in range(13)]

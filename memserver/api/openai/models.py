@@ -27,7 +27,6 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, agent: Agent) -> "Model":
-        """From a stored agent."""
         return cls(id=agent.name, created=int(agent.created_at.timestamp()))
 
 

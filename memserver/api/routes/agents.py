@@ -9,16 +9,16 @@ from uuid import UUID
 from fastapi import Query
 
 from memserver import messages
-from memserver.agent.mirror import look
+from memserver.agent.inspect_context import inspect_context
 from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn
 from memserver.api.schemas.answers import context_model
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
 from memserver.storage import agents, collections, languages
 from memserver.storage.agents import NewAgent
+from memserver.text import clean
 from memserver.wire.agents import Agent
 from memserver.wire.base import Page
 from memserver.wire.messages import ContextPart, ContextView, Message
@@ -100,10 +100,11 @@ async def delete_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantD
 @router.get("/{agent}/context")
 async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> ContextView:
     """What the agent's prompt holds now, part by part, in text and tokens."""
-    view = await look(services.faculties, tenant, agent_id)
-    budget = view.frame.budget
+    view = await inspect_context(services.deps, tenant, agent_id)
+    budget = view.prompt.budget
     parts = [
-        ContextPart(name=part.name, tokens=part.tokens, text=part.text) for part in view.frame.parts
+        ContextPart(name=part.name, tokens=part.tokens, text=part.text)
+        for part in view.prompt.parts
     ]
     queue = sum(budget.shown(message) for message in view.queue)
     shown = "\n".join(_shown(part) for part in view.shown)

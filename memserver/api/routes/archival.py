@@ -15,8 +15,8 @@ from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import PassagesIn
 from memserver.errors import InvalidInput
 from memserver.memory import reading
-from memserver.memory.text import clean
 from memserver.storage import collections, passage_search, passages
+from memserver.text import clean
 from memserver.wire.archival import ArchivalResults, Collection, Passage, Passages
 from memserver.wire.base import Page
 

@@ -36,7 +36,7 @@ async def list_waiting_calls(
             await agents.get(tx, agent_id)
         found = await calls.list_waiting(tx, listing.cut, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
-    limits = services.faculties.limits
+    limits = services.deps.limits
     shown = [waiting_call(call, limits.expiry(call.created_at)) for call in items]
     return Page[WaitingCall, UUID](items=shown, next=more)
 
@@ -69,7 +69,7 @@ async def give_result(
     key: IdempotencyKey = None,
 ) -> Response:
     """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
-    text = cut(given.text(), services.faculties.limits.calls.characters)
+    text = cut(given.text(), services.deps.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
     return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)

@@ -12,11 +12,11 @@ from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import CollectionIn, CollectionPatch, PassagePatch, PassagesIn
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
+from memserver.text import clean
 from memserver.wire.archival import ArchivalResults, Collection, Passage, Passages
 from memserver.wire.base import Page
 

@@ -44,7 +44,7 @@ async def create_key(
     new: KeyIn, request: Request, services: ServicesDep, caller: CallerDep
 ) -> CreatedKey:
     """Create a key. The answer alone has its secret; what is stored is a hash."""
-    now: datetime = services.faculties.clock()
+    now: datetime = services.deps.clock()
     if new.expires_at is not None and new.expires_at <= now:
         raise InvalidInput("expires_at: it is over already.", hint="Name a time to come.")
     tenant = _whose(caller, new.tenant)

@@ -14,10 +14,10 @@ from memserver.memory import paging, recall
 from memserver.memory.dates import parse_range
 from memserver.memory.recall import RecallHit, RecallMode
 from memserver.memory.results import excerpts, message_result
-from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
+from memserver.text import clean
 from memserver.wire.messages import FoundMessage, RecallResults
 from memserver.wiring.services import Services
 
@@ -64,7 +64,7 @@ async def search_recall(
             hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
             return RecallResults(items=await _found(hits, query), next=more)
     async with LazyTransaction(services.database, tenant) as lazy:
-        found = await services.faculties.recall.search(
+        found = await services.deps.recall.search(
             lazy, agent_id, wanted, paging.Page(page, limit), mode
         )
     return recall_results(found, await _found(found.hits, query))
@@ -91,7 +91,7 @@ def _recall_query(
     since = until = None
     if any(date is not None for date in dates):
         start, end = dates
-        now = services.faculties.clock()
+        now = services.deps.clock()
         since, until = parse_range(start or "0001-01-01", end or "now", now)
     return RecallQuery(
         text=text,

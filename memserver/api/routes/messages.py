@@ -153,7 +153,7 @@ async def import_messages(
         async with services.database.tenant(tenant) as tx:
             turn = await inbox.get_turn(tx, agent_id, turn.turn)
     else:
-        services.worker.kick(agent_id, tenant)
+        services.worker.ensure_serving(agent_id, tenant)
     if queued is not None or not wait:
         response.status_code = 202
     return turn_status(turn, queued)
@@ -164,7 +164,7 @@ async def get_turn(agent_id: AgentId, turn: int, services: ServicesDep, tenant: 
     """How a turn stands: a message's, or an import's."""
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
-        return turn_status(found, await services.conversation.behind(tx, found))
+        return turn_status(found, await services.conversation.find_blocker(tx, found))
 
 
 @router.get(

@@ -17,10 +17,10 @@ from memserver.api.schemas.sections import (
     Undo,
 )
 from memserver.memory import attachments, working_context
-from memserver.memory.text import clean
 from memserver.memory.working_context import check_limit, check_version
 from memserver.storage import agent_sections, sections
 from memserver.storage.sections import Editor
+from memserver.text import clean
 from memserver.wire.base import Page
 from memserver.wire.sections import Reader, SectionByItself, SectionVersion
 

@@ -20,7 +20,7 @@ async def create_timer(
     agent_id: AgentId, new: TimerIn, services: ServicesDep, tenant: TenantDep
 ) -> Timer:
     """Set a timer. At its time the text is an event in the agent's inbox, once, also after a restart."""
-    now = services.faculties.clock()
+    now = services.deps.clock()
     due = new.at or now + timedelta(seconds=new.in_seconds or 0)
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)

@@ -21,7 +21,7 @@ from memserver.tools import registry
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from memserver.tools.toolbox import check_rules
 from memserver.wire.agents import AgentOptions
 from memserver.wire.base import Page
@@ -40,7 +40,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     A webhook's `secret` is in this answer only.
     """
     check_free(services, new.name)
-    await asyncio.to_thread(checked_parameters, new.parameters)
+    await asyncio.to_thread(check_parameters, new.parameters)
     secret = None
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
@@ -62,7 +62,7 @@ async def list_tools(
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
         own = await tools.list_page(tx, listing.cut)
-    of_server = map(server_tool, services.faculties.tools.server_tools())
+    of_server = map(server_tool, services.deps.tools.server_tools())
     found = sorted(
         [*map(registered_tool, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
         key=lambda tool: tool.name,
@@ -75,7 +75,7 @@ async def list_tools(
 @router.get("/tools/{name}")
 async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> Tool:
     """Get one tool."""
-    tool = services.faculties.tools.server_tool(name)
+    tool = services.deps.tools.server_tool(name)
     if tool is not None:
         return server_tool(tool)
     async with services.database.tenant(tenant) as tx:
@@ -93,7 +93,7 @@ async def update_tool(
         if value is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
     if change.parameters is not None:
-        await asyncio.to_thread(checked_parameters, change.parameters)
+        await asyncio.to_thread(check_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:
         definition = await tools.get(tx, name)
         _check_change(definition.kind, set(values))
@@ -124,7 +124,7 @@ async def list_agent_tools(
         await agents.get(tx, agent_id)
         grants = await tools.grants_of(tx, agent_id)
     said = {grant.name: grant for grant in grants}
-    toolset = services.faculties.tools.toolset(grants)
+    toolset = services.deps.tools.toolset(grants)
     names = [spec.name for spec in toolset.specs()]
     away = [grant.name for grant in grants if grant.attached and grant.name not in names]
     shown, more = listing.cut_out(names + away, lambda name: name)
@@ -157,7 +157,7 @@ async def detach_tool(
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
         said = {grant.name: grant for grant in grants}
-        tool = services.faculties.tools.server_tool(name)
+        tool = services.deps.tools.server_tool(name)
         by_default = tool is not None and tool.attached
         attached = said[name].attached if name in said else by_default
         if not attached:
@@ -176,7 +176,7 @@ async def detach_tool(
 
 def check_free(services: Services, name: str) -> None:
     """Raises Conflict if the server itself has a tool of this name."""
-    if services.faculties.tools.server_tool(name) is not None:
+    if services.deps.tools.server_tool(name) is not None:
         raise Conflict(
             f"The server has a tool named {name!r} already.", hint="Choose another name."
         )
@@ -184,7 +184,7 @@ def check_free(services: Services, name: str) -> None:
 
 def check_own(services: Services, name: str) -> None:
     """Raises Conflict if a tool is the server's, which no tenant changes."""
-    if services.faculties.tools.server_tool(name) is not None:
+    if services.deps.tools.server_tool(name) is not None:
         raise Conflict(f"{name!r} is a tool of the server, and can't be changed over the API.")
 
 
@@ -201,7 +201,7 @@ def _check_change(kind: str, fields: set[str]) -> None:
 
 
 async def _named(services: Services, tx: Transaction, name: str) -> tuple[registry.Tool, Grant]:
-    toolbox = services.faculties.tools
+    toolbox = services.deps.tools
     tool = toolbox.server_tool(name)
     if tool is not None:
         return tool, Grant(name, attached=True)
@@ -226,4 +226,4 @@ async def _check(
             f"The agent would never call {name}: its protocol is chat.",
             hint='Give it the option protocol: "tools" first.',
         )
-    check_rules(grants, tool, options.max_steps or services.faculties.limits.max_steps)
+    check_rules(grants, tool, options.max_steps or services.deps.limits.max_steps)

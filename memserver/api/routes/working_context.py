@@ -19,10 +19,10 @@ from memserver.api.schemas.sections import (
 )
 from memserver.memory import attachments, working_context
 from memserver.memory.attachments import Seat
-from memserver.memory.text import clean
 from memserver.memory.working_context import Rewrite, check_version
 from memserver.storage import agents, sections
 from memserver.storage.sections import Editor
+from memserver.text import clean
 from memserver.wire.base import Page
 from memserver.wire.sections import Section, SectionVersion, WorkingContext
 

@@ -45,7 +45,7 @@ def waiting_call(call: calls.WaitingCall, expires_at: datetime) -> WaitingCall:
 
 def blocking_call(end: End | None) -> WaitingCall | None:
     """The call for which a turn waits, if it does."""
-    return waiting_call(end.behind, end.expires_at) if isinstance(end, TurnQueued) else None
+    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
 
 
 def turn_status(turn: inbox.Turn, queued: TurnQueued | None = None) -> Turn:

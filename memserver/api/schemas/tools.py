@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
-from memserver.memory.text import is_within
+from memserver.text import is_within
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.signature import TOOL_NAME
 from memserver.wire.tools import ToolRules

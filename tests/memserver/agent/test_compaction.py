@@ -183,7 +183,7 @@ async def test_a_compaction_cut_off_at_any_await_leaves_the_old_queue_or_the_new
         old = server.rows(STATE), server.rows(SUMMARIES)
         assert old[1] == []
         cut = Cutting(monkeypatch)
-        job = CompactionJob(server.services.faculties)
+        job = CompactionJob(server.services.deps)
         run = type("Run", (), {"tenant": "default", "args": {"agent_id": agent}})()
         seen = []
         for point in range(100):

@@ -100,8 +100,8 @@ async def test_a_stopped_worker_begins_nothing_that_comes_too_late(database: One
     async with serving(database, ScriptedModel(echo)) as server:
         agent = UUID(await server.create_agent())
         worker = server.services.worker
-        assert worker.kick(agent, "default")
-    assert not worker.kick(agent, "default")
+        assert worker.ensure_serving(agent, "default")
+    assert not worker.ensure_serving(agent, "default")
     assert not worker.serves(agent)
 
 

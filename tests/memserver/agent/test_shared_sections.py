@@ -61,7 +61,7 @@ def head(server: Server, name: str) -> str:
 
 
 def model_of(server: Server, name: str) -> ScriptedModel:
-    model = server.services.faculties.models.get(name)
+    model = server.services.deps.models.get(name)
     assert isinstance(model, ScriptedModel)
     return model
 

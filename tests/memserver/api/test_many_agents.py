@@ -26,7 +26,7 @@ def at(stub: EndpointStub, **settings: Any) -> dict[str, Any]:
 
 
 def models_of(server: Server) -> Models:
-    models = server.services.faculties.models
+    models = server.services.deps.models
     assert isinstance(models, Models)
     return models
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from memserver.agent.faculties import ModelSource
+from memserver.agent.dependencies import ModelSource
 from memserver.api.mcp_server import Memories, always, make_server
 from memserver.memory.archival import ArchivalStorage
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -36,7 +36,7 @@ async def offered(
     models: ModelSource | None = None,
 ) -> AsyncIterator[Client]:
     archival = ArchivalStorage(HashingEmbedder())
-    recall = server.services.faculties.recall
+    recall = server.services.deps.recall
     memories = Memories(server.services.database, archival, recall, always(tenant), only, models)
     async with Client(make_server(memories)) as client:
         yield client
@@ -92,7 +92,7 @@ async def test_another_agent_reads_what_it_found_to_its_end_in_pages_of_the_agen
         agent = await server.create_agent(name="sam", options=small)
         past = {"messages": [{"role": "user", "text": text}]}
         await server.http.post(f"/v1/agents/{agent}/messages/import", json=past)
-        models = server.services.faculties.models
+        models = server.services.deps.models
         async with offered(server, models=models) as client:
             _, passage = await call_tool(
                 client, "archival_memory_insert", agent="sam", content=text

@@ -33,7 +33,7 @@ async def ended(server: Server, agent: str, turn: int) -> dict[str, Any]:
 
 async def over(server: Server, agent: str, turn: int) -> dict[str, Any]:
     """The turn, once it has ended, whoever makes it go on."""
-    with server.services.faculties.events.subscribe(UUID(agent), turn) as queue:
+    with server.services.deps.events.subscribe(UUID(agent), turn) as queue:
         while (stands := await server.get(f"{agent}/turns/{turn}"))["finished_at"] is None:
             await queue.get()
     return stands
@@ -162,7 +162,7 @@ async def test_who_waits_when_the_turn_before_begins_to_wait_is_told(database: O
         held.release.set()
         paused, queued = (await first).json(), (await second).ended
     assert paused["stop_reason"] == "requires_action"
-    assert (queued.turn, queued.behind.turn) == (2, 1)
+    assert (queued.turn, queued.blocked_by.turn) == (2, 1)
 
 
 async def test_what_waits_behind_a_call_outlives_a_restart_and_every_worker_tells_of_it(

@@ -91,7 +91,7 @@ async def test_no_worker_takes_a_paused_agent_whatever_waits_behind_it(
         ]
         assert server.rows("SELECT * FROM agents_waiting(10)") == []
         async with server.services.database.tenant("default") as tx:
-            assert await leases.take(tx, UUID(agent), "another worker", 2) is None
+            assert await leases.acquire(tx, UUID(agent), "another worker", 2) is None
         await answer(server, agent, call, "approval", approve=False)
         result = await server.services.conversation.result("default", later)
     assert result.messages[-1].text == "Hello!"

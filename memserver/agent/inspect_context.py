@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from memserver.agent.context import Frame, Mind, as_sent, frame, render_queue
-from memserver.agent.faculties import Faculties, form_of, layout_of
+from memserver.agent.context import AgentSnapshot, PromptParts, as_sent, build_prompt, render_queue
+from memserver.agent.dependencies import TurnDependencies, form_of, layout_of
 from memserver.agent.options import AgentOptions
-from memserver.agent.protocols import tool_specs
+from memserver.agent.reply_modes import tool_specs
 from memserver.llm.base import ChatModel
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
@@ -19,44 +19,44 @@ from memserver.storage.tools import grants_from_row
 class Context:
     """What the next prompt is made of."""
 
-    mind: Mind
-    frame: Frame
+    snapshot: AgentSnapshot
+    prompt: PromptParts
     queue: list[Message]
     summary_failure: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ContextView:
     """What a prompt would hold now."""
 
-    frame: Frame
+    prompt: PromptParts
     queue: list[Message]
     shown: list[PromptMessage]
     summary_failure: str | None
     model: ChatModel
 
 
-async def look(faculties: Faculties, tenant: str, agent_id: UUID) -> View:
+async def inspect_context(deps: TurnDependencies, tenant: str, agent_id: UUID) -> ContextView:
     """Put the prompt together as the next step would find it.
 
     Raises:
         NotFound: no such agent.
         ModelError: the model endpoint didn't say how large its window is.
     """
-    seen = await read_context(faculties, tenant, agent_id)
-    model = faculties.models.get(seen.mind.agent.model)
-    largest = seen.frame.budget.largest_counted
-    shown = await render_queue(seen.mind, seen.queue, largest, model)
-    return View(seen.frame, seen.queue, shown, seen.summary_failure, model)
+    seen = await read_context(deps, tenant, agent_id)
+    model = deps.models.get(seen.snapshot.agent.model)
+    largest = seen.prompt.budget.largest_counted
+    shown = await render_queue(seen.snapshot, seen.queue, largest, model)
+    return ContextView(seen.prompt, seen.queue, shown, seen.summary_failure, model)
 
 
 async def read_context(
-    faculties: Faculties, tenant: str, agent_id: UUID, *, done_only: bool = False
+    deps: TurnDependencies, tenant: str, agent_id: UUID, *, done_only: bool = False
 ) -> Context:
     """Read and count what the next prompt is made of.
 
     Args:
-        faculties: of the server.
+        deps: of the server.
         tenant: whose agent.
         agent_id: which.
         done_only: leave out what belongs to a turn that still runs.
@@ -65,7 +65,7 @@ async def read_context(
         NotFound: no such agent.
         ModelError: the model endpoint didn't say how large its window is.
     """
-    async with faculties.database.tenant(tenant) as tx:
+    async with deps.database.tenant(tenant) as tx:
         row = await recall.context_row(tx, agent_id)
         if row is None:
             raise no_agent(agent_id)
@@ -75,22 +75,22 @@ async def read_context(
     agent = leases.agent_from_row(row)
     options = AgentOptions.model_validate(agent.options)
     sections = leases.sections_from_row(row)
-    mind = Mind(
+    snapshot = AgentSnapshot(
         agent=agent,
         state=leases.state_from_row(row),
         sections=sections,
         summary=leases.summary_from_row(row),
         tools=tool_specs(
-            faculties.tools.toolset(grants_from_row(row)),
+            deps.tools.toolset(grants_from_row(row)),
             sections,
             options.protocol,
         ),
         zone=ZoneInfo(options.timezone),
         protocol=options.protocol,
-        form=form_of(options, faculties.limits),
+        form=form_of(options, deps.limits),
     )
-    model = faculties.models.get(agent.model)
-    layout = await layout_of(model, options, faculties.limits)
-    shape = await frame(mind, model, faculties.prompts, layout, mind.state.token_scale)
-    mind = replace(mind, tools=shape.tools)
-    return Context(mind, shape, as_sent(queue, model), (row["summary"] or {}).get("failure"))
+    model = deps.models.get(agent.model)
+    layout = await layout_of(model, options, deps.limits)
+    prompt = await build_prompt(snapshot, model, deps.prompts, layout, snapshot.state.token_scale)
+    snapshot = replace(snapshot, tools=prompt.tools)
+    return Context(snapshot, prompt, as_sent(queue, model), (row["summary"] or {}).get("failure"))

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from memserver.agent.calls import CallLimits
 from memserver.agent.context import Layout
-from memserver.agent.entries import EntryForm
 from memserver.agent.events import EventBus
 from memserver.agent.options import AgentOptions, HistoryForm, PromptOrder
+from memserver.agent.rendering import EntryForm
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
@@ -70,7 +70,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Faculties:
+class TurnDependencies:
     """The collaborators of a turn."""
 
     database: Database

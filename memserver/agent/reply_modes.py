@@ -1,7 +1,7 @@
 """How a step is asked for in each protocol: by a call of a tool, or by plain text that is the message.
 
 Whatever the protocol, a step is one call: plain text is a call of send_message. So all that follows, from
-recall storage to streams, is the same. How the history looks is in `entries`.
+recall storage to streams, is the same. How the history looks is in `rendering`.
 """
 
 from collections.abc import Sequence
