@@ -8,6 +8,7 @@ from memserver import messages
 from memserver.api.dependencies import AgentId, Listing, NewestFirst, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import SectionName
+from memserver.api.schemas.answers import section_version
 from memserver.api.schemas.sections import (
     NEWEST,
     AgentSectionEdit,
@@ -163,4 +164,5 @@ def rewrite_of(edit: SectionEdit) -> Rewrite:
 
 def history_of(found: list[sections.Edit], listing: Listing) -> Page[SectionVersion, int]:
     """What was found as a page."""
-    return listing.page(Page[SectionVersion, int], found, lambda edit: edit.version)
+    items, more = listing.split(found, lambda edit: edit.version)
+    return Page[SectionVersion, int](items=[section_version(edit) for edit in items], next=more)
