@@ -58,7 +58,7 @@ async def list_agents(
 ) -> Page[Agent, UUID]:
     """List agents."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[Agent, UUID], found, lambda agent: agent.id)
 
 

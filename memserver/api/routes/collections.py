@@ -54,7 +54,7 @@ async def list_collections(
 ) -> Page[Collection, UUID]:
     """List the shared collections. Agents' own ones are not among them."""
     async with services.database.tenant(tenant) as tx:
-        found = await collections.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await collections.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[Collection, UUID], found, lambda collection: collection.id)
 
 
@@ -113,7 +113,7 @@ async def list_passages(
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
-        found = await passage_search.list_page(tx, collection_id, listing.cut, wanted)
+        found = await passage_search.list_page(tx, collection_id, listing.query, wanted)
     return common.as_page(found, listing)
 
 

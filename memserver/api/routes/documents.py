@@ -205,5 +205,5 @@ async def _page(
     services: Services, tenant: str, collection_id: UUID, listing: Listing
 ) -> Page[Document, UUID]:
     async with services.database.tenant(tenant) as tx:
-        found = await documents.list_page(tx, collection_id, listing.cut)
+        found = await documents.list_page(tx, collection_id, listing.query)
     return listing.page(Page[Document, UUID], found, lambda document: document.id)

@@ -67,7 +67,7 @@ async def list_keys(
     """List keys, revoked and expired ones too."""
     async with services.database.tenant(tenant) as tx:
         await api_keys.get_tenant(tx, tenant)
-        found = await api_keys.list_page(tx, listing.cut)
+        found = await api_keys.list_page(tx, listing.query)
     return listing.page(Page[ApiKey, UUID], found, lambda key: key.id)
 
 

@@ -49,7 +49,7 @@ async def list_mcp_servers(
     """List the registered MCP servers."""
     async with services.database.tenant(tenant) as tx:
         found, more = listing.split(
-            await tools.list_servers(tx, listing.cut), lambda server: server.id
+            await tools.list_servers(tx, listing.query), lambda server: server.id
         )
         items = [mcp_server(server, await tools.tools_of(tx, server.id)) for server in found]
     return Page[McpServer, UUID](items=items, next=more)

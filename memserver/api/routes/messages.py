@@ -108,7 +108,7 @@ async def list_messages(
     """
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        found = await recall.history_page(tx, agent_id, listing.cut)
+        found = await recall.history_page(tx, agent_id, listing.query)
     return listing.page(Page[Message, int], found, lambda message: message.position)
 
 

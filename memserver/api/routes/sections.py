@@ -49,7 +49,7 @@ async def list_sections(
 ) -> Page[SectionByItself, UUID]:
     """List the sections that have a name of their own."""
     async with services.database.tenant(tenant) as tx:
-        found = await sections.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await sections.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[SectionByItself, UUID], found, lambda stored: stored.id)
 
 
@@ -93,7 +93,7 @@ async def list_readers(
     """The agents that have a section, and under which name."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await agent_sections.readers_page(tx, section_id, listing.cut)
+        found = await agent_sections.readers_page(tx, section_id, listing.query)
     return listing.page(Page[Reader, UUID], found, lambda reader: reader.agent_id)
 
 
@@ -107,7 +107,7 @@ async def get_history_by_id(
     """List every version of a section's text, with who wrote it."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await sections.history_page(tx, section_id, listing.cut)
+        found = await sections.history_page(tx, section_id, listing.query)
     return history_of(found, listing)
 
 
