@@ -1,6 +1,7 @@
 """What routes ask for: the services, and whose request it is."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, cast
 from uuid import UUID
@@ -39,6 +40,15 @@ async def _tenant(request: Request) -> str:
     return (await _caller(request)).tenant
 
 
+async def _begin(
+    request: Request,
+) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
+    services, tenant = await _services(request), await _tenant(request)
+    return lambda: services.database.tenant(tenant)
+
+
+BeginDep = Annotated[Callable[[], AbstractAsyncContextManager[Transaction]], Depends(_begin)]
+"""Begins a transaction of the caller's tenant."""
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]

@@ -10,7 +10,7 @@ from fastapi import Query
 
 from memserver import messages
 from memserver.agent.inspect_context import inspect_context
-from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn
 from memserver.api.schemas.answers import context_model
@@ -51,28 +51,25 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
 
 @router.get("")
 async def list_agents(
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
 ) -> Page[Agent, UUID]:
     """List agents."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[Agent, UUID], found, lambda agent: agent.id)
 
 
 @router.get("/{agent}")
-async def get_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> Agent:
+async def get_agent(agent_id: AgentId, begin: BeginDep) -> Agent:
     """Get one agent."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         return Agent.model_validate(await agents.get(tx, agent_id))
 
 
 @router.patch("/{agent}")
-async def update_agent(
-    agent_id: AgentId, change: AgentChange, services: ServicesDep, tenant: TenantDep
-) -> Agent:
+async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) -> Agent:
     """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole.
 
     In a new language its passages are lexed again by a job; until it is done, words are looked for in both.
@@ -84,16 +81,16 @@ async def update_agent(
     if change.options is not None:
         values["options"] = change.options.model_dump(exclude_none=True)
     language = values.pop("language", None)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         if language is not None:
             await languages.change(tx, (await collections.own_of(tx, agent_id)).id, language)
         return Agent.model_validate(await agents.update(tx, agent_id, values))
 
 
 @router.delete("/{agent}", status_code=204)
-async def delete_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_agent(agent_id: AgentId, begin: BeginDep) -> None:
     """Delete an agent with its whole memory."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.delete(tx, agent_id)
 
 

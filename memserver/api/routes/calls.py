@@ -25,10 +25,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 @router.get("/calls/waiting")
 async def list_waiting_calls(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-    agent_id: AgentFilter,
+    services: ServicesDep, tenant: TenantDep, listing: ById, agent_id: AgentFilter
 ) -> Page[WaitingCall, UUID]:
     """List the calls that wait for an answer, by their agents; each has one at most."""
     async with services.database.tenant(tenant) as tx:

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import Query
 
 from memserver.api import passages as common
-from memserver.api.dependencies import ById, CollectionId, ServicesDep, TenantDep
+from memserver.api.dependencies import BeginDep, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import CollectionIn, CollectionPatch, PassagePatch, PassagesIn
@@ -47,29 +47,26 @@ async def create_collection(
 
 @router.get("")
 async def list_collections(
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
 ) -> Page[Collection, UUID]:
     """List the shared collections. Agents' own ones are not among them."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found = await collections.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[Collection, UUID], found, lambda collection: collection.id)
 
 
 @router.get("/{collection}")
-async def get_collection(
-    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
-) -> Collection:
+async def get_collection(collection_id: CollectionId, begin: BeginDep) -> Collection:
     """Get one collection, an agent's own too."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         return Collection.model_validate(await collections.get(tx, collection_id))
 
 
 @router.patch("/{collection}")
 async def update_collection(
-    collection_id: CollectionId, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
+    collection_id: CollectionId, change: CollectionPatch, begin: BeginDep
 ) -> Collection:
     """Change name, description, metadata or language; what is left out stays.
 
@@ -77,18 +74,16 @@ async def update_collection(
     """
     values = change.model_dump(exclude_unset=True)
     _no_nulls(values)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         if language := values.pop("language", None):
             await languages.change(tx, collection_id, language)
         return Collection.model_validate(await collections.update(tx, collection_id, values))
 
 
 @router.delete("/{collection}", status_code=204)
-async def delete_collection(
-    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def delete_collection(collection_id: CollectionId, begin: BeginDep) -> None:
     """Delete a collection with its passages; agents it is attached to lose it."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await collections.delete(tx, collection_id)
 
 
@@ -118,11 +113,9 @@ async def list_passages(
 
 
 @router.get("/{collection}/passages/{passage_id}")
-async def get_passage(
-    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> Passage:
+async def get_passage(collection_id: CollectionId, passage_id: UUID, begin: BeginDep) -> Passage:
     """Get one passage."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         return Passage.model_validate(await passages.get(tx, collection_id, passage_id))
 
 
@@ -143,11 +136,9 @@ async def update_passage(
 
 
 @router.delete("/{collection}/passages/{passage_id}", status_code=204)
-async def delete_passage(
-    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def delete_passage(collection_id: CollectionId, passage_id: UUID, begin: BeginDep) -> None:
     """Delete a passage."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await passages.delete(tx, collection_id, passage_id)
 
 

@@ -59,11 +59,7 @@ async def create_key(
 
 
 @router.get("")
-async def list_keys(
-    services: ServicesDep,
-    tenant: KeysOf,
-    listing: ById,
-) -> Page[ApiKey, UUID]:
+async def list_keys(services: ServicesDep, tenant: KeysOf, listing: ById) -> Page[ApiKey, UUID]:
     """List keys, revoked and expired ones too."""
     async with services.database.tenant(tenant) as tx:
         await api_keys.get_tenant(tx, tenant)

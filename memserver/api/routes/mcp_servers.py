@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.dependencies import BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import mcp_server
 from memserver.api.schemas.tools import McpServerIn
@@ -41,13 +41,9 @@ async def create_mcp_server(
 
 
 @router.get("")
-async def list_mcp_servers(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-) -> Page[McpServer, UUID]:
+async def list_mcp_servers(begin: BeginDep, listing: ById) -> Page[McpServer, UUID]:
     """List the registered MCP servers."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found, more = listing.split(
             await tools.list_servers(tx, listing.query), lambda server: server.id
         )
@@ -56,9 +52,9 @@ async def list_mcp_servers(
 
 
 @router.get("/{server_id}")
-async def get_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> McpServer:
+async def get_mcp_server(server_id: UUID, begin: BeginDep) -> McpServer:
     """Get one registered MCP server."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         server = await tools.get_server(tx, server_id)
         return mcp_server(server, await tools.tools_of(tx, server_id))
 
@@ -72,9 +68,9 @@ async def refresh_mcp_server(
 
 
 @router.delete("/{server_id}", status_code=204)
-async def delete_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_mcp_server(server_id: UUID, begin: BeginDep) -> None:
     """Delete an MCP server with its tools; agents that had them have them no more."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await tools.delete_server(tx, server_id)
 
 

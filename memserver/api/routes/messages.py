@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
-from memserver.api.dependencies import AgentId, NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import answer, turn_status
@@ -97,16 +97,13 @@ async def post_event(
 
 @router.get("/messages")
 async def list_messages(
-    agent_id: AgentId,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: NewestFirst,
+    agent_id: AgentId, begin: BeginDep, listing: NewestFirst
 ) -> Page[Message, int]:
     """List the history. What still waits in the inbox is not listed yet.
 
     `after` is a position: with `order=asc` later messages follow, with `order=desc` earlier ones.
     """
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         found = await recall.history_page(tx, agent_id, listing.query)
     return listing.page(Page[Message, int], found, lambda message: message.position)
@@ -114,13 +111,10 @@ async def list_messages(
 
 @router.get("/messages/{position}")
 async def get_message(
-    agent_id: AgentId,
-    position: Annotated[int, Path(ge=0, lt=10**18)],
-    services: ServicesDep,
-    tenant: TenantDep,
+    agent_id: AgentId, position: Annotated[int, Path(ge=0, lt=10**18)], begin: BeginDep
 ) -> Message:
     """Get one message of the history."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         return Message.model_validate(await reading.message_at(tx, agent_id, position))
 

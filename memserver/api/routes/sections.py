@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import Query
 
 from memserver import messages
-from memserver.api.dependencies import ById, NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import BeginDep, ById, NewestFirst, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.routes.working_context import history_of, rewrite_of
 from memserver.api.schemas.sections import (
@@ -42,32 +42,29 @@ async def create_section(
 
 @router.get("")
 async def list_sections(
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only these.")] = None,
 ) -> Page[SectionByItself, UUID]:
     """List the sections that have a name of their own."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found = await sections.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[SectionByItself, UUID], found, lambda stored: stored.id)
 
 
 @router.get("/{section_id}")
-async def get_section_by_id(
-    section_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> SectionByItself:
+async def get_section_by_id(section_id: UUID, begin: BeginDep) -> SectionByItself:
     """One section, of whomever it is."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         return SectionByItself.model_validate(await sections.read(tx, section_id))
 
 
 @router.patch("/{section_id}")
 async def edit_section_by_id(
-    section_id: UUID, edit: SectionByItselfEdit, services: ServicesDep, tenant: TenantDep
+    section_id: UUID, edit: SectionByItselfEdit, begin: BeginDep
 ) -> SectionByItself:
     """Give a section a new text, limit, description or name. Every agent that has it sees it next."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         stored = await sections.lock(tx, section_id)
         check_version(stored, edit.expected_version)
         edited = await working_context.rewrite(tx, stored, rewrite_of(edit), BY_API)
@@ -77,21 +74,16 @@ async def edit_section_by_id(
 
 
 @router.delete("/{section_id}", status_code=204)
-async def delete_section(section_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_section(section_id: UUID, begin: BeginDep) -> None:
     """Delete a section with its history; refused while an agent has it."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await attachments.delete(tx, section_id)
 
 
 @router.get("/{section_id}/readers")
-async def list_readers(
-    section_id: UUID,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-) -> Page[Reader, UUID]:
+async def list_readers(section_id: UUID, begin: BeginDep, listing: ById) -> Page[Reader, UUID]:
     """The agents that have a section, and under which name."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await sections.read(tx, section_id)
         found = await agent_sections.readers_page(tx, section_id, listing.query)
     return listing.page(Page[Reader, UUID], found, lambda reader: reader.agent_id)
@@ -99,13 +91,10 @@ async def list_readers(
 
 @router.get("/{section_id}/history")
 async def get_history_by_id(
-    section_id: UUID,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: NewestFirst,
+    section_id: UUID, begin: BeginDep, listing: NewestFirst
 ) -> Page[SectionVersion, int]:
     """List every version of a section's text, with who wrote it."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await sections.read(tx, section_id)
         found = await sections.history_page(tx, section_id, listing.query)
     return history_of(found, listing)
@@ -113,10 +102,10 @@ async def get_history_by_id(
 
 @router.post("/{section_id}/undo")
 async def undo_edit_by_id(
-    section_id: UUID, services: ServicesDep, tenant: TenantDep, undo: Undo = NEWEST
+    section_id: UUID, begin: BeginDep, undo: Undo = NEWEST
 ) -> SectionByItself:
     """Take the text of the version before; that is an edit too, and can be undone."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         stored = await sections.lock(tx, section_id)
         check_version(stored, undo.expected_version)
         return SectionByItself.model_validate(await working_context.undo(tx, stored, BY_API))
@@ -124,10 +113,10 @@ async def undo_edit_by_id(
 
 @router.post("/{section_id}/restore")
 async def restore_version_by_id(
-    section_id: UUID, restore: Restore, services: ServicesDep, tenant: TenantDep
+    section_id: UUID, restore: Restore, begin: BeginDep
 ) -> SectionByItself:
     """Take the text of an older version; that is an edit too, and can be undone."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         stored = await sections.lock(tx, section_id)
         check_version(stored, restore.expected_version)
         return SectionByItself.model_validate(

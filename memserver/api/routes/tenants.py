@@ -30,9 +30,7 @@ async def create_tenant(new: TenantIn, services: ServicesDep, caller: CallerDep)
 
 @router.get("")
 async def list_tenants(
-    services: ServicesDep,
-    caller: CallerDep,
-    listing: ByTenant,
+    services: ServicesDep, caller: CallerDep, listing: ByTenant
 ) -> Page[Tenant, str]:
     """List tenants by their names: all for the operator, for others their own."""
     async with services.database.tenant(caller.tenant) as tx:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from uuid import UUID
 
-from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import TimerIn
 from memserver.errors import NotFound
@@ -30,22 +30,18 @@ async def create_timer(
 
 
 @router.get("")
-async def list_timers(
-    agent_id: AgentId, services: ServicesDep, tenant: TenantDep, listing: ById
-) -> Page[Timer, UUID]:
+async def list_timers(agent_id: AgentId, begin: BeginDep, listing: ById) -> Page[Timer, UUID]:
     """List the timers that have not gone off yet."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         found = await timers.list_page(tx, agent_id, listing.query)
     return listing.page(Page[Timer, UUID], found, lambda timer: timer.id)
 
 
 @router.delete("/{timer_id}", status_code=204)
-async def delete_timer(
-    agent_id: AgentId, timer_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def delete_timer(agent_id: AgentId, timer_id: UUID, begin: BeginDep) -> None:
     """Delete a timer, which then doesn't go off."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         if await timers.find(tx, timer_id, agent_id) is None:
             raise NotFound(
                 f"The agent has no timer {timer_id}.",

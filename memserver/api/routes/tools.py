@@ -54,11 +54,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
 
 
 @router.get("/tools")
-async def list_tools(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ByName,
-) -> Page[Tool, str]:
+async def list_tools(services: ServicesDep, tenant: TenantDep, listing: ByName) -> Page[Tool, str]:
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
         own = await tools.list_page(tx, listing.query)

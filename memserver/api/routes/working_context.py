@@ -5,7 +5,14 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from memserver import messages
-from memserver.api.dependencies import AgentId, Listing, NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import (
+    AgentId,
+    BeginDep,
+    Listing,
+    NewestFirst,
+    ServicesDep,
+    TenantDep,
+)
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import SectionName
 from memserver.api.schemas.answers import section_version
@@ -38,11 +45,9 @@ Named = Annotated[str, Depends(_name)]
 
 
 @router.get("")
-async def get_working_context(
-    agent_id: AgentId, services: ServicesDep, tenant: TenantDep
-) -> WorkingContext:
+async def get_working_context(agent_id: AgentId, begin: BeginDep) -> WorkingContext:
     """The sections of the working context."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         found = await sections.read_all(tx, agent_id)
     return WorkingContext(sections=[Section.model_validate(stored) for stored in found])
@@ -60,11 +65,9 @@ async def add_section(
 
 
 @router.get("/{section}")
-async def get_section(
-    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep
-) -> Section:
+async def get_section(agent_id: AgentId, section: Named, begin: BeginDep) -> Section:
     """One section."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         return Section.model_validate(await sections.read_of(tx, agent_id, section))
 
@@ -74,27 +77,22 @@ async def attach_section(
     agent_id: AgentId,
     section: Annotated[SectionName, Path()],
     attachment: Attachment,
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
 ) -> Section:
     """Attach a section that exists, another agent's or one by itself, under this name."""
     seat = Seat(place=attachment.place, read_only=attachment.read_only)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         attached = await attachments.attach(tx, agent_id, attachment.section_id, section, seat)
     return Section.model_validate(attached)
 
 
 @router.patch("/{section}")
 async def edit_section(
-    agent_id: AgentId,
-    section: Named,
-    edit: AgentSectionEdit,
-    services: ServicesDep,
-    tenant: TenantDep,
+    agent_id: AgentId, section: Named, edit: AgentSectionEdit, begin: BeginDep
 ) -> Section:
     """Give a section a new text, limit, name or place. A running turn sees it at its next step."""
     seat = Seat(name=edit.name, place=edit.place, read_only=edit.read_only)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         stored = await sections.lock_of(tx, agent_id, section)
         check_version(stored, edit.expected_version)
@@ -105,25 +103,19 @@ async def edit_section(
 
 
 @router.delete("/{section}", status_code=204)
-async def detach_section(
-    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def detach_section(agent_id: AgentId, section: Named, begin: BeginDep) -> None:
     """Take a section from the agent. One made for it, and that no other agent has, is deleted."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         await attachments.detach(tx, agent_id, section)
 
 
 @router.get("/{section}/history")
 async def get_history(
-    agent_id: AgentId,
-    section: Named,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: NewestFirst,
+    agent_id: AgentId, section: Named, begin: BeginDep, listing: NewestFirst
 ) -> Page[SectionVersion, int]:
     """List every version of a section's text, with who wrote it."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         stored = await sections.read_of(tx, agent_id, section)
         found = await sections.history_page(tx, stored.id, listing.query)
@@ -132,10 +124,10 @@ async def get_history(
 
 @router.post("/{section}/undo")
 async def undo_edit(
-    agent_id: AgentId, section: Named, services: ServicesDep, tenant: TenantDep, undo: Undo = NEWEST
+    agent_id: AgentId, section: Named, begin: BeginDep, undo: Undo = NEWEST
 ) -> Section:
     """Take the text of the version before; that is an edit too, and can be undone."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         stored = await sections.lock_of(tx, agent_id, section)
         check_version(stored, undo.expected_version)
@@ -145,10 +137,10 @@ async def undo_edit(
 
 @router.post("/{section}/restore")
 async def restore_version(
-    agent_id: AgentId, section: Named, restore: Restore, services: ServicesDep, tenant: TenantDep
+    agent_id: AgentId, section: Named, restore: Restore, begin: BeginDep
 ) -> Section:
     """Take the text of an older version; that is an edit too, and can be undone."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         stored = await sections.lock_of(tx, agent_id, section)
         check_version(stored, restore.expected_version)
