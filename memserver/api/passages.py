@@ -13,12 +13,13 @@ from memserver.api.schemas.answers import archival_results
 from memserver.api.schemas.archival import PassagesIn
 from memserver.api.uploads import parse_metadata
 from memserver.memory import paging
-from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
+from memserver.memory.archival import ArchivalQuery, Searched, SearchMode
 from memserver.memory.dates import parse_range
 from memserver.memory.results import excerpts, passage_result
 from memserver.storage import collections
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
+from memserver.storage.passages import NewPassage
 from memserver.text import clean
 from memserver.wire.archival import ArchivalResults, Passage, Passages
 from memserver.wire.base import Page
@@ -103,7 +104,7 @@ async def insert(
     new: PassagesIn,
 ) -> Passages:
     texts = [
-        PassageText(
+        NewPassage(
             text=passage.text,
             tags=passage.tags,
             metadata=passage.metadata,
