@@ -1,14 +1,21 @@
-"""An agent's own settings, as they may be set. What is stored was checked so, and is read as `AgentOptions`."""
+"""An agent's own settings, and the server's for what it leaves out."""
 
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, field_validator
 
+from memserver.agent.run_tool import CallLimits
 from memserver.wire.agents import AgentClock as AgentClock
 from memserver.wire.agents import AgentOptions as AgentOptions
-from memserver.wire.agents import AgentProtocol as AgentProtocol
 from memserver.wire.agents import HistoryForm as HistoryForm
 from memserver.wire.agents import PromptOrder as PromptOrder
+from memserver.wire.agents import ReplyMode as ReplyMode
+
+EntryForm = HistoryForm | Literal["chat"]
+"""How entries of the history look: in plain chat there is no choice."""
 
 MOST_TOKENS = 100_000_000
 """More than any model has, and a number that arithmetic stays exact with."""
@@ -32,3 +39,59 @@ class AgentOptionsIn(AgentOptions):
         except (KeyError, ValueError, OSError) as error:
             raise ValueError(f"{name!r} is no IANA time zone, such as Europe/Berlin") from error
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much an agent's prompt may hold, and in which order.
+
+    Attributes:
+        window: tokens of prompt and output in all.
+        reserved: those of them that are wanted for the output.
+        order: where the working context stands.
+    """
+
+    window: int
+    reserved: int
+    order: PromptOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The server's defaults for what an agent may set itself.
+
+    Two no agent sets: `turn_timeout` in seconds, and for how many a waiting call waits for an answer.
+    """
+
+    max_steps: int = 10
+    max_output_tokens: int = 512
+    prompt_order: PromptOrder = "working_context_first"
+    history: HistoryForm = "calls"
+    pressure_alert: bool = True
+    auto_recall: bool = False
+    auto_recall_floor: float = 0.3
+    turn_timeout: float = 600
+    waiting_call_seconds: float = 604_800
+    calls: CallLimits = field(default_factory=CallLimits)
+
+    def expiry(self, since: datetime) -> datetime:
+        """Until when a call waits for an answer."""
+        return since + timedelta(seconds=self.waiting_call_seconds)
+
+    def layout(self, options: AgentOptions, window: int) -> Layout:
+        """What an agent's prompt may hold, of a model that sees so many tokens."""
+        if options.context_window is not None:
+            window = min(window, options.context_window)
+        reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
+        order = self.prompt_order if options.protocol == "tools" else "working_context_first"
+        return Layout(window, reserved, options.prompt_order or order)
+
+    def form(self, options: AgentOptions) -> EntryForm:
+        """How an agent's history looks in its prompts."""
+        return "chat" if options.protocol == "chat" else options.history or self.history
+
+    def recall_floor(self, options: AgentOptions) -> float | None:
+        """The similarity from which on automatic recall shows a message; None: the agent has no such recall."""
+        wanted = self.auto_recall if options.auto_recall is None else options.auto_recall
+        own = options.auto_recall_floor
+        return (self.auto_recall_floor if own is None else own) if wanted else None

@@ -10,7 +10,7 @@ from memserver.wire.base import Record, stored_as
 
 AgentClock = Literal["server", "messages"]
 """What an agent takes for the time: the server's clock, or the times of its own messages."""
-AgentProtocol = Literal["tools", "chat"]
+ReplyMode = Literal["tools", "chat"]
 """How the model is used: it acts by calls of tools, or it writes what the person reads."""
 PromptOrder = Literal["working_context_first", "working_context_last"]
 """Where the working context stands: before the queue, as in the MemGPT paper, or after it."""
@@ -21,7 +21,7 @@ HistoryForm = Literal["calls", "compact"]
 class AgentOptions(Record):
     """What an agent may set for itself; what it leaves out is the server's setting."""
 
-    protocol: AgentProtocol = "tools"
+    protocol: ReplyMode = "tools"
     """chat: the model is asked in plain chat, without tools, times and memory statistics, and what it writes
     is the message to the person; for models that were trained on chats and call no tools."""
     context_window: int | None = Field(default=None, examples=[8192])
