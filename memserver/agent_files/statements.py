@@ -16,9 +16,9 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import AgentFileCorrupt, Conflict
 from memserver.messages import JsonObject
-from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.missing import no_agent
 
 Rows = list[dict[str, Any]]
 

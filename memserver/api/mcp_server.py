@@ -27,8 +27,8 @@ from memserver.memory.results import Reader
 from memserver.storage import agents, leases
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
-from memserver.storage.listing import Cut
 from memserver.storage.recall import context_row
+from memserver.storage.rows import PageQuery
 from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
 
@@ -112,7 +112,7 @@ class Memories:
             if self.only is not None:
                 found = [await self._agent(tenant, self.only)]
             else:
-                found = await agents.list_page(tx, Cut(MOST_AGENTS))
+                found = await agents.list_page(tx, PageQuery(MOST_AGENTS))
         return [AgentInfo(name=agent.name, id=agent.id) for agent in found]
 
     async def working_context_read(

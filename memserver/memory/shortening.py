@@ -4,14 +4,9 @@ from memserver.llm.base import ChatModel
 
 
 async def shorten(text: str, tokens: int, limit: int, model: ChatModel, more: str = "") -> str:
-    """Head and tail of a text, so that it has at most `limit` of the model's tokens.
+    """Head and tail of a text with so many `tokens`, so that it has at most `limit` (at least 32) of the model's.
 
-    Args:
-        text: what is too long.
-        tokens: how many it has.
-        limit: how many it may have, at least 32.
-        model: counts.
-        more: where the whole can be read.
+    `more` says where the whole can be read.
     """
     if tokens <= limit:
         return text

@@ -20,11 +20,7 @@ FARTHEST = timedelta(days=3653)
 async def set_timer(
     tx: Transaction, tenant: str, agent_id: UUID, *, text: str, due: datetime, now: datetime
 ) -> Timer:
-    """Set a timer for an agent that is there.
-
-    Raises:
-        InvalidInput: the text is empty, the time is over or too far away, or the agent has too many.
-    """
+    """Set a timer for an agent that is there. Raises InvalidInput."""
     words = clean(text).strip()
     if not words:
         raise InvalidInput("text: a timer needs one, which the agent reads then.")

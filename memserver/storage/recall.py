@@ -10,7 +10,7 @@ from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
@@ -92,20 +92,19 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     return [message_from_row(row) for row in await cursor.fetchall()]
 
 
-async def history_page(tx: Transaction, agent_id: UUID, cut: Cut) -> list[Message]:
+async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Message]:
     """A page of what the agent has taken up so far, by position.
 
     What still waits in the inbox isn't part of the history yet, so that the history only ever grows
     at its end and a cursor stays right.
     """
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
-            WHERE m.agent_id = %(agent_id)s AND {cut.behind("m.position")}
-              AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}
-            {cut.by("m.position")}""".encode(),
-        {"agent_id": agent_id, **cut.parameters},
+    query = f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
+                WHERE m.agent_id = %(agent_id)s
+                  AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}"""
+    rows: list[dict[str, Any]] = await paginate(
+        tx, dict, page, query, {"agent_id": agent_id}, by="m.position"
     )
-    return [message_from_row(row) for row in await cursor.fetchall()]
+    return [message_from_row(row) for row in rows]
 
 
 # The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
@@ -115,7 +114,7 @@ _FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
-_MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
+MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
     since => %(since)s, until => %(until)s, roles => %(roles)s, before => %(before)s,
     newest_first => %(newest_first)s, after_time => %(after_time)s,
     after_position => %(after_position)s, skip => %(skip)s, take => %(take)s,
@@ -123,7 +122,7 @@ _MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case =>
 
 _SEARCH = f"""
 SELECT f.total, f.exact, f.further, {_COLUMNS}
-FROM {_MATCHES} f
+FROM {MATCHES} f
 LEFT JOIN unnest(f.positions) WITH ORDINALITY p (position, place) ON true
 LEFT JOIN messages m ON m.agent_id = %(agent_id)s AND m.position = p.position
 LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
@@ -133,7 +132,7 @@ ORDER BY p.place
 
 async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span) -> Found:
     """Find what was said. Of an agent that isn't there, or is another tenant's, nothing is found."""
-    cursor = await tx.execute(_SEARCH, _search_parameters(agent_id, query, span))
+    cursor = await tx.execute(_SEARCH, search_parameters(agent_id, query, span))
     rows = await cursor.fetchall()
     return Found(
         tuple(message_from_row(row) for row in rows if row["position"] is not None),
@@ -155,7 +154,7 @@ async def by_words(
                %(agent_id)s, %(text)s, %(since)s, %(until)s, %(roles)s, %(before)s, %(at_most)s,
                %(candidates)s)""",
         {
-            **_search_parameters(agent_id, query, Span(at_most)),
+            **search_parameters(agent_id, query, Span(at_most)),
             "at_most": at_most,
             "candidates": MOST_CANDIDATES,
         },
@@ -178,15 +177,15 @@ async def count_and_positions(
 ) -> tuple[int, bool, list[int]]:
     """How many messages match, whether that is exact, and where in the history they stand."""
     cursor = await tx.execute(
-        f"SELECT total, exact, positions FROM {_MATCHES}",
-        _search_parameters(agent_id, query, span),
+        f"SELECT total, exact, positions FROM {MATCHES}",
+        search_parameters(agent_id, query, span),
     )
     row = await cursor.fetchone()
     assert row is not None
     return row["total"], row["exact"], row["positions"]
 
 
-def _search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[str, Any]:
+def search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[str, Any]:
     after = span.after
     return {
         "agent_id": agent_id,

@@ -37,7 +37,7 @@ from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
-from memserver.storage.watched import taking_its_time
+from memserver.storage.watched import allow_long_statements
 from memserver.tools.loading import load_tools
 from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import memory_tools
@@ -167,7 +167,7 @@ async def upkeep_alone(
     archival = ArchivalStorage(embedder, others)
     await database.open()
     try:
-        with taking_its_time():
+        with allow_long_statements():
             yield (
                 VectorUpkeep(
                     database, archival.embedder_of, index_memory=settings.vector_index_memory

@@ -179,7 +179,7 @@ class Access:
             raise InvalidApiKey("The API key was revoked.", hint=MAKE_A_KEY)
         if key.expires_at is not None and key.expires_at <= services.deps.clock():
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
-        return Caller(key.tenant, key.scopes, key.id)
+        return Caller(key.tenant, frozenset(key.scopes), key.id)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """No web page may speak MCP but those of the settings and our own: the protocol wants that."""

@@ -54,7 +54,7 @@ async def list_agents(
 ) -> AgentPage:
     """List agents."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
     items, more = listing.split(found, lambda agent: agent.id)
     return AgentPage(items=[AgentOut.read(agent) for agent in items], next=more)
 

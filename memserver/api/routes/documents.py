@@ -208,6 +208,6 @@ async def _page(
     services: Services, tenant: str, collection_id: UUID, listing: Listing
 ) -> DocumentPage:
     async with services.database.tenant(tenant) as tx:
-        found = await documents.list_page(tx, collection_id, listing.cut)
+        found = await documents.list_page(tx, collection_id, listing.query)
     items, more = listing.split(found, lambda document: document.id)
     return DocumentPage(items=[DocumentOut.read(each) for each in items], next=more)

@@ -67,12 +67,12 @@ async def list_tools(
 ) -> ToolPage:
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
-        own = await tools.list_page(tx, listing.cut)
+        own = await tools.list_page(tx, listing.query)
     of_server = map(ToolOut.of_server, services.deps.tools.server_tools())
     found = sorted(
         [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
         key=lambda tool: tool.name,
-        reverse=listing.cut.descending,
+        reverse=listing.query.descending,
     )
     items, more = listing.split(found, lambda tool: tool.name)
     return ToolPage(items=list(items), next=more)
@@ -133,7 +133,7 @@ async def list_agent_tools(
     toolset = services.deps.tools.toolset(grants)
     names = [spec.name for spec in toolset.specs()]
     away = [grant.name for grant in grants if grant.attached and grant.name not in names]
-    shown, more = listing.cut_out(names + away, lambda name: name)
+    shown, more = listing.paginate(names + away, lambda name: name)
     items = [AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in shown]
     return AgentToolPage(items=items, next=more)
 

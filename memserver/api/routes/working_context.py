@@ -127,7 +127,7 @@ async def get_history(
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
         stored = await sections.read_of(tx, agent_id, section)
-        found = await sections.history_page(tx, stored.id, listing.cut)
+        found = await sections.history_page(tx, stored.id, listing.query)
     return history_of(found, listing)
 
 
