@@ -84,7 +84,7 @@ class Requests:
         return Draft(messages, prepared=self._schema(profile, tools))
 
     def probe(self, model: str, profile: EndpointProfile) -> Draft:
-        """The probe's question; where a schema holds the answer, nothing else tells its form."""
+        """The probe's question; where a schema holds the answer, nothing else says its form."""
         if profile.mode != "tools":
             messages = json_messages(PROBE_PROMPT, profile=profile)
             return Draft(messages, prepared=self._schema(profile, [PROBE]))
