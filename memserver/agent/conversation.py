@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.dependencies import TurnDependencies, form_of
+from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
     Event,
@@ -19,8 +19,8 @@ from memserver.agent.events import (
     TurnQueued,
     WakeUp,
 )
-from memserver.agent.options import AgentOptions
-from memserver.agent.rendering import EntryForm, event_text, user_text
+from memserver.agent.options import AgentOptions, EntryForm
+from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.messages import JsonObject, Message, WaitsFor
@@ -178,7 +178,7 @@ class Conversation:
             _check_text(message)
         async with self._database.tenant(tenant) as tx:
             agent = await agents.get(tx, agent_id)
-        form = form_of(AgentOptions.model_validate(agent.options), self._limits)
+        form = self._limits.form(AgentOptions.model_validate(agent.options))
         counts = await self._count(cleaned, agent.model, form)
         counted = [
             replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)

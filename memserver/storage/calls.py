@@ -17,6 +17,11 @@ AUTOMATIC = "auto_"
 """How the id of a call begins that the server made, and not the model."""
 
 
+def is_automatic(record: CallRecord) -> bool:
+    """Whether the server made this call, and not the model."""
+    return record.call.id.startswith(AUTOMATIC)
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
     """A call that waits, and whose it is; `position` is its place in the agent's history."""

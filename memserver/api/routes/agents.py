@@ -104,7 +104,7 @@ async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDe
         for part in view.prompt.parts
     ]
     queue = sum(budget.shown(message) for message in view.queue)
-    shown = "\n".join(_shown(part) for part in view.shown)
+    shown = "\n".join(_shown(part) for part in await view.shown())
     return ContextOut(
         window=budget.window,
         reserved=budget.reserved,
@@ -115,7 +115,7 @@ async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDe
             MessageOut.read(replace(message, tokens=budget.shown(message)))
             for message in view.queue
         ],
-        summary_failure=view.summary_failure,
+        summary_failure=view.agent.snapshot.summary_failure,
         model=ContextModel.of(view.model),
     )
 
