@@ -12,8 +12,8 @@ from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentT
 from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
-from memserver.memory.documents import Upload
 from memserver.storage import agents, collections, documents
+from memserver.storage.documents import Upload
 from memserver.text import clean
 from memserver.wiring.services import Services
 
