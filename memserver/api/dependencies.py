@@ -25,19 +25,28 @@ Shown = TypeVar("Shown", bound=Record)
 Place = TypeVar("Place", bound=UUID | int | str)
 
 
-async def _services(request: Request) -> Services:
+def _services_of(request: Request) -> Services:
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
         raise ServerStarting
     return services
 
 
-async def _caller(request: Request) -> Caller:
+def _caller_of(request: Request) -> Caller:
     return cast("Caller", request.state.caller)
 
 
+# FastAPI runs what isn't a coroutine in a thread.
+async def _services(request: Request) -> Services:
+    return _services_of(request)
+
+
+async def _caller(request: Request) -> Caller:
+    return _caller_of(request)
+
+
 async def _tenant(request: Request) -> str:
-    return (await _caller(request)).tenant
+    return _caller_of(request).tenant
 
 
 async def _begin(
@@ -58,42 +67,34 @@ _NAMED = "Its id, or its name; what has the form of an id is one."
 
 
 async def _agent_id(
-    agent: Annotated[PathText, Path(max_length=200, description=_NAMED)],
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request, agent: Annotated[PathText, Path(max_length=200, description=_NAMED)]
 ) -> UUID:
-    return await _id_of(agent, agents.id_of, services, tenant)
+    return await _id_of(agent, agents.id_of, request)
 
 
 async def _agent_filter(
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request,
     agent: Annotated[
         PathText | None, Query(max_length=200, description=f"{_NAMED} Left out: of all agents.")
     ] = None,
 ) -> UUID | None:
-    return None if agent is None else await _id_of(agent, agents.id_of, services, tenant)
+    return None if agent is None else await _id_of(agent, agents.id_of, request)
 
 
 async def _collection_id(
-    collection: Annotated[PathText, Path(max_length=200, description=_NAMED)],
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request, collection: Annotated[PathText, Path(max_length=200, description=_NAMED)]
 ) -> UUID:
-    return await _id_of(collection, collections.id_of, services, tenant)
+    return await _id_of(collection, collections.id_of, request)
 
 
 async def _id_of(
-    given: str,
-    find: Callable[[Transaction, str], Awaitable[UUID]],
-    services: Services,
-    tenant: str,
+    given: str, find: Callable[[Transaction, str], Awaitable[UUID]], request: Request
 ) -> UUID:
     """The id that was given, which costs nothing, or that of the thing of this name. Raises NotFound."""
     try:
         return UUID(given)
     except ValueError:
-        async with services.database.tenant(tenant) as tx:
+        async with _services_of(request).database.tenant(_caller_of(request).tenant) as tx:
             return await find(tx, given)
 
 
