@@ -39,7 +39,6 @@ from memserver.agent.dependencies import ModelSource
 from memserver.agent.inspect_context import inspect_context
 from memserver.cli.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.llm.base import ChatModel
-from memserver.llm.tokens import TokenizerFile
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.local.engine.process import LocalEngine
 from memserver.memory.summary import transcript_line
@@ -48,8 +47,10 @@ from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
+from memserver.storage.snapshots import read_snapshot
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
+from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models
 from memserver.wiring.services import Services, assemble
@@ -190,9 +191,9 @@ async def play(services: Services, talk: Dialogue, number: int, window: int) -> 
         at += pause
     took = time.monotonic() - start
     async with services.database.tenant(TENANT) as tx:
-        row = await recall.context_row(tx, agent)
-        assert row is not None
-        evicted = await recall.queue(tx, agent, 0, row["queue_start"])
+        found = await read_snapshot(tx, agent)
+        assert found is not None
+        evicted = await recall.queue(tx, agent, 0, found[0].state.queue_start)
         kept = await tx.execute(
             """SELECT text, tokens, failure IS NOT NULL AS failed FROM summaries
                WHERE agent_id = %s ORDER BY until""",

@@ -19,7 +19,7 @@ class EmbeddingProfile:
     Attributes:
         encoding_format: whether it is asked for numbers; without, some answer in base64, which is read as well.
         list_input: whether a request may have several texts.
-        input_type: whether it has to be told which text is a query (NVIDIA NIM).
+        input_type: whether it has to know which text is a query (NVIDIA NIM).
         dimensions: the length of vectors that it is asked for; 0: it gives what its model has.
     """
 
@@ -59,7 +59,6 @@ class EmbeddingProfile:
             yield replace(self, list_input=False, encoding_format=False)
 
     def describe(self) -> str:
-        """What is unlike OpenAI's, for people; empty where nothing is."""
         said = {
             "asked for by `dimensions`": bool(self.dimensions),
             "without `encoding_format`": not self.encoding_format,
@@ -93,9 +92,7 @@ class Additions:
 
     @property
     def queries_differ(self) -> bool:
-        """Whether a query is asked for otherwise than a passage."""
         return bool(self.query_body) or self.prefix != self.query_prefix
 
     def of(self, *, query: bool) -> Mapping[str, Any]:
-        """The additions to a request's body."""
         return {**self.body, **self.query_body} if query else self.body

@@ -1,13 +1,11 @@
 """From a model's raw reply to exactly one valid tool call, or to plain text.
 
-Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
-`tool_schema`, names to `tool_names`, thoughts to `reasoning` and the wire to the adapters. A reply that is
-no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since that
-is what it is shown next; its message is for people.
+A reply that is no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since
+that is what it is shown next; its message is for people.
 
-When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the
-later ones were written without the first one's result, and one step of an agent is one call. An
-invalid first call is a violation even if a valid one follows, for the same reason.
+When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the later ones were
+written without the first one's result, and one step of an agent is one call. An invalid first call is a violation even
+if a valid one follows, for the same reason.
 """
 
 import re
@@ -18,10 +16,10 @@ from typing import Any
 
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.lossless import read_json, read_json_at
-from memserver.llm.reasoning import separated
+from memserver.llm.coercion import read_json, read_json_at
+from memserver.llm.reasoning import separate
+from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_names import SPOKEN, resolve_name
-from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 from memserver.text import checked_json, clean
 
@@ -46,8 +44,6 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A reply as the endpoint sent it."""
-
     content: str = ""
     calls: tuple[RawCall, ...] = ()
     reasoning: str = ""
@@ -59,7 +55,6 @@ class RawReply:
 
     @property
     def size(self) -> int:
-        """How many characters it has, about."""
         arguments = (call.arguments for call in self.calls)
         in_calls = sum(len(each) if isinstance(each, str) else 100_000 for each in arguments)
         return len(self.content) + len(self.reasoning) + in_calls
@@ -67,20 +62,13 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """The one call, and the prose that stood beside it; where there is none, the reasoning."""
-
     call: ToolCall
     text: str
 
 
 def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
-    """The reply with what was thought in its content counted as reasoning.
-
-    Args:
-        reply: as the endpoint sent it: not every one takes a model's reasoning apart.
-        calls: its content may hold calls as JSON text.
-    """
-    parts = separated(reply.content, calls=calls)
+    """The reply with what was thought in its content counted as reasoning: not every endpoint takes that apart."""
+    parts = separate(reply.content, calls=calls)
     if parts.said == reply.content:
         return reply
     thoughts = filter(None, (reply.reasoning.strip(), parts.thought))
@@ -91,7 +79,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     """The call in a reply of native tool calling.
 
     Where the endpoint found no call but the content is one, written out as JSON, that is taken: it is
-    what vLLM hands over when its tool parser gives up. JSON behind other prose is not: there the model
+    what vLLM hands over when its tool parser gives up. JSON after other prose is not: there the model
     may be quoting.
 
     A lone call of a reply that reached the output limit is refused, whole as it looks: vLLM's parsers
@@ -106,7 +94,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
         raise with_raw.about_length()
     if reply.calls:
         first = reply.calls[0]
-        call = _checked(first.name, first.arguments, tools, with_raw)
+        call = _check_call(first.name, first.arguments, tools, with_raw)
         return ParsedReply(call, _thought(reply.content, reply))
     start = _WRAPPING.match(reply.content)
     if start is not None and reply.content.startswith("{", start.end()):
@@ -131,7 +119,7 @@ def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     name = written["tool"] if "tool" in written else written["name"]
     arguments = written["arguments"] if "arguments" in written else written.get("parameters")
     before = _WRAPPING.sub("", reply.content[:start]).strip()
-    return ParsedReply(_checked(name, arguments, tools, with_raw), _thought(before, reply))
+    return ParsedReply(_check_call(name, arguments, tools, with_raw), _thought(before, reply))
 
 
 def parse_text(reply: RawReply) -> str:
@@ -149,7 +137,6 @@ def parse_text(reply: RawReply) -> str:
 
 
 def _thought(prose: str, reply: RawReply) -> str:
-    """What the model wrote for itself beside a call."""
     prose = clean(prose).strip()
     return prose or clean(reply.reasoning[:_RAW_LIMIT]).strip()
 
@@ -174,7 +161,7 @@ def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int]
     return None
 
 
-def _checked(
+def _check_call(
     name: object, arguments: object, tools: Sequence[ToolSpec], complaint: "_Complaint"
 ) -> ToolCall:
     spec = resolve_name(name, tools)
@@ -254,7 +241,7 @@ class _Complaint:
         self._reply = reply
         self.was_cut_off = reply.finish_reason == "length"
 
-    def __call__(self, told: str, *, words: str = "", hint: str = "") -> ProtocolViolation:
+    def __call__(self, complaint: str, *, words: str = "", hint: str = "") -> ProtocolViolation:
         calls = "".join(
             f"\n{_shown(call.name)}({_shown(call.arguments)})" for call in self._reply.calls
         )
@@ -262,7 +249,7 @@ class _Complaint:
         message = f"The model's reply was no valid tool call: {excerpt(raw)}"
         return ProtocolViolation(
             message,
-            complaint=clean(told),
+            complaint=clean(complaint),
             raw=raw,
             words=words,
             thought=_thought("", self._reply),
@@ -272,7 +259,7 @@ class _Complaint:
     def about_length(self) -> ProtocolViolation:
         return self(
             "Your answer reached the output limit before its call was known to be complete. "
-            "Make a shorter call, and write nothing behind it.",
+            "Make a shorter call, and write nothing after it.",
             hint=MORE_OUTPUT,
         )
 

@@ -1,22 +1,18 @@
-"""The wire form of prompts.
+"""The wire form of prompts: native tool calling, and JSON mode.
 
-Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
-in it is `defused`, whoever wrote it. A policy that is trained for JSON mode must be trained on
-`json_messages`. Leaves sending to `openai_compatible`, the order of roles to `roles`, and what is read out
-of an answer to `answers`.
+What looks like a control token is escaped, whoever wrote it. A policy that is trained for JSON mode must be trained on
+`json_messages`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from memserver.llm.call_ids import nine_characters
-from memserver.llm.control_tokens import defused
-from memserver.llm.profile import Roles, SystemRole
+from memserver.llm.control_tokens import escape_control_tokens
+from memserver.llm.profile import EndpointProfile
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
-from memserver.llm.roles import alternating, system_folded
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import JsonObject, PromptMessage, ProviderFields, ToolCall, ToolSpec
+from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
@@ -25,69 +21,71 @@ NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRules:
-    """What an endpoint demands of a prompt's messages; the defaults demand nothing.
-
-    Attributes:
-        roles: whether user and assistant must take turns.
-        system_role: where the system message stands.
-        fields_of: the model whose provider fields are sent back; None sends none.
-    """
-
-    roles: Roles = "any"
-    system_role: SystemRole = "system"
-    fields_of: str | None = None
-
-
-ANY = MessageRules()
+_FILLERS: dict[str, JsonObject] = {
+    # An empty text is taken: https://github.com/can1357/oh-my-pi/issues/787
+    "reasoning_content": {"reasoning_content": ""},
+    # https://ai.google.dev/gemini-api/docs/thought-signatures: for calls that Gemini didn't make.
+    "thought_signature": {
+        "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    },
+}
+_USUAL = EndpointProfile()
+BETWEEN = "\n\n"
+CONTINUE = "[system] Continue."
+"""What stands where the user would have to say something and hasn't."""
+ACKNOWLEDGED = "OK."
+"""What stands where the assistant would have to."""
 
 
-def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
-    """The prompt for native tool calling."""
-    if rules.roles == "any":
-        sent = [_native(each, rules, first=index == 0) for index, each in enumerate(prompt)]
-    else:
-        sent = [
-            _native(each, rules, first=index == 0)
-            if each.call is None or _is_paired(prompt, index)
-            else _as_json(each, first=index == 0)
-            for index, each in enumerate(prompt)
-        ]
-    return _by_rules(sent, rules)
+def native_messages(
+    prompt: Sequence[PromptMessage],
+    profile: EndpointProfile = _USUAL,
+    fields_of: str | None = None,
+) -> list[JsonObject]:
+    """The prompt for native tool calling; provider fields of the model `fields_of` go back to it."""
+    free = profile.roles == "any"
+    sent = [
+        _native(each, fields_of, free=free, first=index == 0)
+        if free or each.call is None or _is_paired(prompt, index)
+        else _as_json(each, first=index == 0)
+        for index, each in enumerate(prompt)
+    ]
+    return _by_profile(sent, profile)
 
 
 def json_messages(
-    prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec] = (), rules: MessageRules = ANY
+    prompt: Sequence[PromptMessage],
+    tools: Sequence[ToolSpec] = (),
+    profile: EndpointProfile = _USUAL,
 ) -> list[JsonObject]:
     """The prompt for JSON mode: calls are JSON text, results are user messages.
 
-    The tools are told at the end of the system message, since the endpoint hears of them nowhere
+    The tools are listed at the end of the system message, since the endpoint hears of them nowhere
     else. Prose beside a call is left out: the answer's schema has no place for it.
     """
     messages = [_as_json(message, first=index == 0) for index, message in enumerate(prompt)]
     if tools:
-        told = tools_as_text(tools)
+        listed = tools_as_text(tools)
         if messages and messages[0]["role"] == "system":
-            messages[0]["content"] += f"\n\n{told}"
+            messages[0]["content"] += f"\n\n{listed}"
         else:
-            messages.insert(0, {"role": "system", "content": told})
-    return _by_rules(messages, rules)
+            messages.insert(0, {"role": "system", "content": listed})
+    return _by_profile(messages, profile)
 
 
 def call_as_json(call: ToolCall) -> str:
-    """A call as JSON mode writes it."""
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
-def _by_rules(messages: list[JsonObject], rules: MessageRules) -> list[JsonObject]:
-    if rules.roles == "alternating":
-        messages = alternating(messages)
-    return system_folded(messages) if rules.system_role == "user" else messages
+def _by_profile(messages: list[JsonObject], profile: EndpointProfile) -> list[JsonObject]:
+    if profile.roles == "alternating":
+        messages = _alternate(messages)
+    if profile.system_role == "user":
+        messages = _fold_system(messages)
+    return _fill(profile, messages)
 
 
 def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
-    """Whether a call has its result right after it, or a result its call before it."""
     step = 1 if prompt[index].role == "assistant" else -1
     call, other = prompt[index].call, prompt[index + step : index + step + 1]
     roles = {prompt[index].role, *(each.role for each in other)}
@@ -98,50 +96,118 @@ def _id_of(call: ToolCall | None) -> str | None:
     return call.id if call is not None else None
 
 
-def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> JsonObject:
-    call, text = message.call, defused(message.text)
-    if message.role == "tool" and call is not None:
-        return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
-    if message.role != "assistant":
-        return _plain(message, first=first)
-    fields = _sent_back(message, rules)
-    if call is None:
+def _native(
+    message: PromptMessage, fields_of: str | None, *, free: bool, first: bool
+) -> JsonObject:
+    call, fields = message.call, message.fields
+    if fields is not None and fields.model != fields_of:
+        fields = None
+    if call is None or message.role not in {"assistant", "tool"}:
         plain = _plain(message, first=first)
-        return plain if fields is None else with_message_fields(plain, fields)
-    function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
-    asked = {"id": nine_characters(call.id), "type": "function", "function": function}
-    beside = text if rules.roles == "any" else ""  # Mistral has text or calls in a message
+        if fields is None or message.role != "assistant":
+            return plain
+        return with_message_fields(plain, fields)
+    text = escape_control_tokens(message.text)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
+    arguments = escape_control_tokens(_dumps(dict(call.arguments)))
+    function = {"name": call.name, "arguments": arguments}
+    made = {"id": nine_characters(call.id), "type": "function", "function": function}
+    beside = text if free else ""  # Mistral has text or calls in a message
     if fields is None:
-        return {"role": "assistant", "content": beside, "tool_calls": [asked]}
-    calls = [with_call_fields(asked, fields)]
+        return {"role": "assistant", "content": beside, "tool_calls": [made]}
+    calls = [with_call_fields(made, fields)]
     return with_message_fields(
         {"role": "assistant", "content": beside, "tool_calls": calls}, fields
     )
 
 
-def _sent_back(message: PromptMessage, rules: MessageRules) -> ProviderFields | None:
-    fields = message.fields
-    return fields if fields is not None and fields.model == rules.fields_of else None
-
-
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
     call = message.call
     if message.role == "tool" and call is not None:
-        return {"role": "user", "content": f"{RESULT_MARK}{call.name}]\n{defused(message.text)}"}
+        return {
+            "role": "user",
+            "content": f"{RESULT_MARK}{call.name}]\n{escape_control_tokens(message.text)}",
+        }
     if message.role == "assistant" and call is not None:
-        return {"role": "assistant", "content": defused(call_as_json(call))}
+        return {"role": "assistant", "content": escape_control_tokens(call_as_json(call))}
     return _plain(message, first=first)
 
 
 def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
-        return {"role": "user", "content": f"{NOTICE_MARK}{defused(message.text)}"}
-    return {"role": message.role, "content": defused(message.text)}
+        return {"role": "user", "content": f"{NOTICE_MARK}{escape_control_tokens(message.text)}"}
+    return {"role": message.role, "content": escape_control_tokens(message.text)}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call
 
 
-def joined(parts: Iterable[str]) -> bytes:
-    """JSON text in parts as the bytes to send; a lone surrogate, which has none, becomes "?"."""
-    return "".join(parts).encode(errors="replace")
+def _alternate(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages in turns, as the strictest templates demand; each result must stand right after its call already.
+
+    Those of Mistral and Gemma: the user begins and ends, user and assistant take turns (a tool's result counts as the
+    user's turn), and nothing but an assistant's message follows a tool's result.
+    """
+    head = list(messages[:1]) if messages and messages[0]["role"] == "system" else []
+    turns: list[JsonObject] = []
+    for message in messages[len(head) :]:
+        if message["role"] == "tool" or "tool_calls" in message or message["content"].strip():
+            _add(turns, message)
+    if messages and (not turns or turns[-1]["role"] == "assistant"):
+        turns.append(_user(CONTINUE))
+    return head + turns
+
+
+def _fold_system(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages with the system's at the head of the first user's."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    system, rest = messages[0]["content"], list(messages[1:])
+    if rest and rest[0]["role"] == "user":
+        system = BETWEEN.join(filter(None, (system, rest.pop(0)["content"])))
+    return [_user(system), *rest]
+
+
+def _add(turns: list[JsonObject], message: JsonObject) -> None:
+    role, before = message["role"], turns[-1]["role"] if turns else None
+    if before == role and _is_plain(message) and _is_plain(turns[-1]):
+        turns[-1] = {"role": role, "content": turns[-1]["content"] + BETWEEN + message["content"]}
+        return
+    if role == "user" and before == "tool":
+        turns.append({"role": "assistant", "content": ACKNOWLEDGED})
+    elif role == "assistant" and before in (None, "assistant"):
+        turns.append(_user(CONTINUE))
+    turns.append(message)
+
+
+def _is_plain(message: JsonObject) -> bool:
+    """Whether it is nothing but text: a call stands alone, and what has fields is sent as it came."""
+    return message["role"] != "tool" and message.keys() == {"role", "content"}
+
+
+def _user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
+    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
+
+    Where text beside a call is refused, there is none.
+    """
+    if not profile.text_beside_calls:
+        for message in messages:
+            if "tool_calls" in message:
+                message["content"] = ""
+    if profile.missing_fields == "left_out":
+        return messages
+    filler = _FILLERS[profile.missing_fields]
+    spoken = [message for message in messages if message["role"] == "assistant"]
+    if profile.missing_fields == "reasoning_content":
+        wanting = spoken
+    else:
+        wanting = [call for message in spoken for call in message.get("tool_calls", ())]
+    for each in wanting:
+        for name, value in filler.items():
+            each.setdefault(name, value)
+    return messages

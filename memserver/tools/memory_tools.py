@@ -7,9 +7,10 @@ from pydantic import Field
 
 from memserver.errors import ToolError
 from memserver.memory import reading, working_context
-from memserver.memory.archival import ArchivalQuery, PassageText
+from memserver.memory.archival import ArchivalQuery
 from memserver.memory.dates import parse_range
 from memserver.storage import collections
+from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
@@ -80,7 +81,7 @@ async def recall_memory_search_date(
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
     own = partial(collections.own_of, agent_id=context.agent_id)
-    passage = PassageText(content, created_at=context.now)
+    passage = NewPassage(content, created_at=context.now)
     await context.archival.insert(context.transaction, own, [passage])
     return ""
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from memserver.errors import InvalidInput, SetupError, install_extra
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import load_backend
 from memserver_evals.colbench.backend.generator import Split, generate
@@ -32,7 +33,6 @@ _OPTIONS = {
 
 
 def make_backend(options: TaskOptions) -> Task[Any]:
-    """Backend collaboration as the command line wants it."""
     refuse_unknown(options, BACKEND)
     owned: list[Closes] = []
     part = _part(options.extra, owned)
@@ -64,7 +64,6 @@ def make_backend(options: TaskOptions) -> Task[Any]:
 
 
 def make_frontend(options: TaskOptions) -> Task[Any]:
-    """Frontend collaboration as the command line wants it."""
     refuse_unknown(options, FRONTEND)
     try:
         from memserver_evals.tasks.colbench_frontend import frontend_task  # noqa: PLC0415 - an extra

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from sweet_rl.deadline import Deadline
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler, SpreadSampler
 from sweet_rl.sampling.samplers import Rule, Sampler, ScriptedSampler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from sweet_rl.deadline import Deadline
 from sweet_rl.runs.stages import units_of
 from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.rules import as_dialogue
@@ -24,8 +24,6 @@ class Said:
 
 
 class Human(Protocol):
-    """Somebody who has a function in mind."""
-
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
         """Answer the agent's newest message; the turns are all so far, never empty."""
         ...
@@ -43,7 +41,6 @@ class ModelHuman:
     prompts: Prompts
 
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
-        """Answer from the reference alone."""
         prompt = self.prompts.render(
             "colbench/backend_human.md",
             description=example.description,
@@ -51,4 +48,6 @@ class ModelHuman:
             dialogue=as_dialogue(turns),
         )
         text, exchange = await self.model.ask([{"role": "user", "content": prompt}], "simulator")
-        return Said(defused(text.strip())[:_LONGEST].strip() or "I don't know.", exchange)
+        return Said(
+            escape_control_tokens(text.strip())[:_LONGEST].strip() or "I don't know.", exchange
+        )
