@@ -11,6 +11,7 @@ from itertools import islice
 from random import Random
 from statistics import pstdev
 
+from memserver.prompts import Prompts
 from sweet_rl.trajectories import ChatMessage, Pair, Ranked, Trajectory
 
 PROMPT = 2
@@ -109,3 +110,11 @@ def _comparable(
 
 def _said(text: str) -> ChatMessage:
     return {"role": "assistant", "content": text}
+
+
+def with_hidden(
+    messages: Sequence[ChatMessage], hidden: str, prompts: Prompts
+) -> list[ChatMessage]:
+    first, *rest = messages
+    told = prompts.render("colbench/hidden_information.md", reference=hidden)
+    return [{"role": "system", "content": f"{told}\n\n{first['content']}"}, *rest]

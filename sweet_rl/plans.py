@@ -1,6 +1,5 @@
 """What a training or a scoring is to do, as values. Needs no torch, so a recipe can be read without it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,11 +14,6 @@ regression: for each turn a linear value of its mean hidden state, and the sum o
 """
 Precision = Literal["bfloat16", "float32"]
 """Of a model on a GPU; on a CPU all is in float32. An adapter in training is in float32 either way."""
-Progress = Callable[[int, int], None]
-"""Is told of how many steps (or states) in all so many are done; also at the start, where a run resumes."""
-
-
-def unseen(done: int, total: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

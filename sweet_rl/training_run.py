@@ -24,7 +24,8 @@ from typing_extensions import override
 from memserver.errors import Conflict, InvalidInput
 from memserver_evals.runs.run_folder import AppendOnly, write_whole
 from sweet_rl import adapters
-from sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan
+from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.progress import Progress
 
 Figures = dict[str, Any]
 Trainer = Any

@@ -1,16 +1,13 @@
 """The command `train`: SWEET-RL and its baselines, stage by stage or all, from a recipe."""
 
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memserver.cli.console import console, print_table
 from memserver.errors import InvalidInput, SetupError
@@ -19,22 +16,20 @@ from memserver.messages import JsonObject
 from memserver.openai_http.client import Endpoint
 from memserver.settings import Settings
 from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
+from sweet_rl.progress import show_progress
 from sweet_rl.recipe import Recipe, find_recipe, load_recipe
-from sweet_rl.runs.bench import Bench
-from sweet_rl.runs.play_work import export
-from sweet_rl.runs.report import rows_of, title_of, write_report
+from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.parallel import ParallelRunner, UnitLauncher, visible_gpus
+from sweet_rl.runs.play_stages import export
+from sweet_rl.runs.report import HEAD, rows_of, title_of, write_report
 from sweet_rl.runs.results import gather, write_results
 from sweet_rl.runs.run import Selection, run_units
 from sweet_rl.runs.run_state import RunState, note_call
-from sweet_rl.runs.side_by_side import SideBySide
-from sweet_rl.runs.stages import STAGES, Unit, units_of
-from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus
-from sweet_rl.sampling.samplers import SamplerName
-from sweet_rl.sampling.wishes import SamplingWishes
-from sweet_rl.task_sets import Surroundings
+from sweet_rl.runs.units import STAGES, Stage, Unit, units_of
+from sweet_rl.sampling.sources import SamplerName, SamplingOptions
+from sweet_rl.task_sets import Environment
 
-LINE_SECONDS = 20
-"""Between lines about progress, where the output is no terminal."""
+ARCHITECTURES = Path(__file__).parents[1] / "architectures"
 SHOWN_FIGURES = (
     *("success", "tests_passed", "best_success", "turns", "learnt", "pairs", "steps", "loss"),
     *("held_out_accuracy", "states", "distinct", "agreement"),
@@ -124,54 +119,51 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
     deadline = Deadline.after(seconds)
-    found = load_recipe(find_recipe(recipe), _pairs(set_ or ()))
+    path = find_recipe(recipe)
+    found = load_recipe(path, _pairs(set_ or ()))
     units = units_of(found)
-    telling = {
+    others: dict[str, Callable[[], None]] = {
         "list": lambda: _list(found, units, out),
         "report": lambda: report(found, out),
         "export": lambda: console.print(f"{export(found, out, data)}"),
-        "estimate": lambda: _estimate(found, base, None),
-        "dry-run": lambda: _estimate(found, base, out),
+        "estimate": lambda: _estimate(found, base),
+        "dry-run": lambda: _dry_run(found, base, out),
     }
-    if stage in telling:
-        telling[stage]()
+    if stage in others:
+        others[stage]()
         return
     if jobs > 1 and gpus > 1:
         raise InvalidInput(
             "--jobs and --gpus can't both be more than 1.",
             hint="Several units at once, or several GPUs for each training.",
         )
-    wanted = _selection(stage, begin, found, seed or (), part or (), only or ())
+    stages = () if stage == "all" else (_stage(stage),)
+    from_stage = _stage(begin) if begin and begin != "all" else None
+    wanted = Selection(stages, from_stage, tuple(seed or ()), tuple(part or ()), tuple(only or ()))
+    if unknown := set(wanted.seeds) - set(found.seeds):
+        raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
     folder, place = _base(base, found).resolve(), out.resolve()
     shared = visible_gpus() if jobs > 1 else ()
+    human = None
+    if human_url:
+        human = Endpoint(human_url, human_key or "", title="simulated human's endpoint")
+    environment = Environment(data, human, disposable)
     with ExitStack() as stack:
-        wishes = SamplingWishes(sampler, vllm, endpoint or (), endpoint_model, shared)
-        bench = Bench(
-            found,
-            place,
-            folder,
-            wishes.source(found, folder, place, deadline, stack),
-            Surroundings(
-                data,
-                Endpoint(human_url, human_key or "", title="simulated human's endpoint")
-                if human_url
-                else None,
-                disposable,
-            ),
-            deadline,
-            _shows,
-            gpus,
+        sampling = SamplingOptions(sampler, vllm, endpoint or (), endpoint_model, shared)
+        source = sampling.source(found, folder, place, deadline, stack)
+        context = RunContext(
+            found, place, folder, source, environment, deadline, show_progress, gpus
         )
-        _begin(out, found, stage)
+        note_call(out, found.model_dump(mode="json"), stage)
+        _quiet()
         options = [
-            *("-r", f"{find_recipe(recipe)}", "-o", f"{place}", "--base", f"{folder}"),
+            *("-r", f"{path}", "-o", f"{place}", "--base", f"{folder}"),
             *("--sampler", sampler.value, "--endpoint-model", endpoint_model),
             *(word for each in set_ or () for word in ("--set", each)),
         ]
-        side_by_side = SideBySide(
-            bench, UnitProcesses(options, bench, shared, jobs), _tell, jobs, max(1, len(shared))
-        )
-        run = partial(run_units, bench=bench, told=_tell) if jobs == 1 else side_by_side.run
+        launcher = UnitLauncher(options, context, shared, jobs)
+        parallel = ParallelRunner(context, launcher, _print_done, jobs, max(1, len(shared)))
+        run = parallel.run if jobs > 1 else partial(run_units, context=context, on_done=_print_done)
         try:
             done = run(units, wanted, redo=redo)
         except OutOfTime as error:
@@ -187,11 +179,7 @@ def report(recipe: Recipe, out: Path) -> None:
     write_results(results, out / "report")
     path = write_report(results, out / "report")
     for table in results.tables:
-        print_table(
-            ("policy", "seeds", "success", "tests passed", "turns", "answer characters"),
-            [tuple(row) for row in rows_of(table)],
-            title=title_of(table),
-        )
+        print_table(HEAD, [tuple(row) for row in rows_of(table)], title=title_of(table))
     console.print(f"{path}")
 
 
@@ -215,58 +203,49 @@ def _row(state: RunState, unit: Unit) -> Sequence[str]:
     return unit.path, "begun" if state.seconds(unit) > 0 else "to do", spent, ""
 
 
-def _estimate(recipe: Recipe, base: Path | None, out: Path | None) -> None:
+def _estimate(recipe: Recipe, base: Path | None) -> None:
     _quiet()
-    from sweet_rl.estimate import ARCHITECTURES, GB, dry_run, estimate  # noqa: PLC0415
+    from sweet_rl.estimate import GB, estimate  # noqa: PLC0415
 
-    known = ARCHITECTURES / recipe.base.lower().removesuffix("-instruct")
-    architecture = known if base is None and known.is_dir() else _base(base, recipe)
-    if out is not None:
-        for stage, figures in dry_run(recipe, architecture, out / "dry-run").items():
-            console.print(f"{stage}: {_short(figures)}")
-        return
     parts = ("weights", "adapter", "activations", "attention", "head", "total")
-    title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
     rows = [
         (
             memory.load.stage,
             str(memory.load.rows),
             *(f"{getattr(memory, part) / GB:.1f}" for part in parts),
         )
-        for memory in estimate(recipe, architecture)
+        for memory in estimate(recipe, _architecture(recipe, base))
     ]
+    title = f"GB on each GPU, every sequence as long as the window ({recipe.sampling.window})"
     print_table(("stage", "sequences", *parts), rows, title=title)
 
 
-def _selection(
-    stage: str,
-    begin: str | None,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    parts: Sequence[str],
-    only: Sequence[str],
-) -> Selection:
+def _dry_run(recipe: Recipe, base: Path | None, out: Path) -> None:
+    _quiet()
+    from sweet_rl.dry_run import dry_run  # noqa: PLC0415
 
-    names = {name: name for name in STAGES}
-    for asked in (stage, begin):
-        if asked is not None and asked not in {*names, "all"}:
-            raise InvalidInput(
-                f"There is no stage {asked}.",
-                hint=f"There are: {', '.join(names)}; and all, list, report, estimate, dry-run, export.",
-            )
-    if unknown := set(seeds) - set(recipe.seeds):
-        raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
-    return Selection(
-        () if stage == "all" else (names[stage],),  # type: ignore[index]
-        names[begin] if begin and begin != "all" else None,  # type: ignore[index]
-        tuple(seeds),
-        tuple(parts),
-        tuple(only),
+    for stage, figures in dry_run(recipe, _architecture(recipe, base), out / "dry-run").items():
+        console.print(f"{stage}: {_short(figures)}")
+
+
+def _architecture(recipe: Recipe, base: Path | None) -> Path:
+    """A folder whose config.json describes the base: ours where there is one, else the base itself."""
+    known = ARCHITECTURES / recipe.base.lower().removesuffix("-instruct")
+    return known if base is None and known.is_dir() else _base(base, recipe)
+
+
+def _stage(name: str) -> Stage:
+    for stage in STAGES:
+        if stage == name:
+            return stage
+    raise InvalidInput(
+        f"There is no stage {name}.",
+        hint=f"There are: {', '.join(STAGES)}; and all, list, report, estimate, dry-run, export.",
     )
 
 
-def _base(told: Path | None, recipe: Recipe) -> Path:
-    tried = [told] if told else [Path(recipe.base), EnginePaths(Settings().home).of(recipe.base)]
+def _base(named: Path | None, recipe: Recipe) -> Path:
+    tried = [named] if named else [Path(recipe.base), EnginePaths(Settings().home).of(recipe.base)]
     for folder in tried:
         if (folder / "config.json").is_file():
             return folder
@@ -274,11 +253,6 @@ def _base(told: Path | None, recipe: Recipe) -> Path:
         f"There is no model in {' or '.join(map(str, tried))}.",
         hint="Name the folder of one by --base, or run `memserver engine install`.",
     )
-
-
-def _begin(out: Path, recipe: Recipe, stage: str) -> None:
-    note_call(out, recipe.model_dump(mode="json"), stage)
-    _quiet()
 
 
 def _quiet() -> None:
@@ -290,7 +264,7 @@ def _quiet() -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _tell(unit: Unit, figures: JsonObject, seconds: float) -> None:
+def _print_done(unit: Unit, figures: JsonObject, seconds: float) -> None:
     console.print(f"{unit.path}: done in {seconds:.0f} s. {_short(figures)}")
 
 
@@ -307,38 +281,9 @@ def _number(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-@contextmanager
-def _shows(title: str) -> Iterator[Callable[[int, int], None]]:
-    if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as bars:
-            bar = bars.add_task(title, total=None)
-            yield lambda done, total: bars.update(bar, completed=done, total=total)
-        return
-    lines = _Lines(title)
-    yield lines.tell
-
-
-@dataclass
-class _Lines:
-    title: str
-    last: float = 0.0
-
-    def tell(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self.last >= LINE_SECONDS or done == total:
-            self.last = now
-            console.print(f"{self.title}: {done} of {total}")
-
-
-def _pairs(told: Sequence[str]) -> dict[str, str]:
+def _pairs(given: Sequence[str]) -> dict[str, str]:
     found = {}
-    for each in told:
+    for each in given:
         name, equals, value = each.partition("=")
         if not equals:
             raise InvalidInput(f"--set {each} must be NAME=VALUE.")

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 from typing_extensions import override
 
 from sweet_rl.memory_episodes.rows import ScoredRow
-from sweet_rl.score_rows import batch_of, placed, seen
+from sweet_rl.rows import batch_of, placed, seen
 from sweet_rl.warm_start.fitting import Learning
 
 Model = Any

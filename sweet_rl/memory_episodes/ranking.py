@@ -16,8 +16,8 @@ from sweet_rl.memory_episodes.learning import Example, scores
 from sweet_rl.memory_episodes.records import Executed
 from sweet_rl.memory_episodes.rows import Tokenizer
 from sweet_rl.oracle import agreement
+from sweet_rl.progress import show_progress
 from sweet_rl.trajectories import Candidates, Ranked
-from sweet_rl.warm_start.progress import Progress
 
 Scores = list[tuple[float, ...]]
 AT_ONCE = 8
@@ -50,11 +50,11 @@ class Scorer:
         model.eval()
         examples = examples_to_score(states, self._tokenizer, hidden=hidden)
         found: Scores = []
-        with Progress("states", len(examples)) as progress:
+        with show_progress("states") as progress:
             for start in range(0, len(examples), AT_ONCE):
                 batch = examples[start : start + AT_ONCE]
                 found += _of_batch(model, batch)
-                progress.step(len(batch))
+                progress(len(found), len(examples))
         return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sweet_rl.score_rows import Row
+from sweet_rl.rows import Row
 from sweet_rl.trajectories import ChatMessage
 
 Tokenizer = Any

@@ -18,7 +18,7 @@ from memserver.errors import ProtocolViolation
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.messages import PromptMessage
 from memserver.openai_http.client import Endpoint
-from sweet_rl.warm_start.progress import Progress
+from sweet_rl.progress import show_progress
 
 DATA = Path(__file__).parent / "data"
 PERSONA = "You are Sam, a friendly companion. Answer in one or two short sentences."
@@ -86,19 +86,21 @@ async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 
     """
     known = {talk.text for path in (manner.kept, manner.asked) for talk in _read(path)}
     known.update(_lines(manner.dropped))
+    answered: list[str] = []
     waiting = [each for each in sentences()[:: manner.every] if each[0] not in known]
     turn = asyncio.Semaphore(at_once)
     chat = OpenAICompatible(endpoint, model=model, mode="text", body={"temperature": 0.7})
     async with aclosing(chat):
         with (
             manner.asked.open("a", encoding="utf-8") as file,
-            Progress(manner.name, len(waiting)) as progress,
+            show_progress(manner.name) as progress,
         ):
 
             async def ask_one(text: str, *, held_out: bool) -> None:
                 async with turn:
                     reply = await _reply(chat, text, manner)
-                progress.step()
+                answered.append(text)
+                progress(len(answered), len(waiting))
                 file.write(_line(SmallTalk(text, reply, held_out)))
                 file.flush()
 

@@ -27,9 +27,9 @@ from memserver.storage.agents import NewAgent
 from memserver.storage.database import LazyTransaction
 from memserver.storage.inbox import NewMessage
 from memserver.wiring.services import Services
+from sweet_rl.progress import show_progress
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.intents import Holdout, User
-from sweet_rl.warm_start.progress import Progress
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.teacher import Taught, Teacher
 from sweet_rl.warm_start.users import make_user
@@ -80,7 +80,7 @@ class Recorder:
     ) -> int:
         """Play made-up users and write their chains; what they say is given by the seed."""
         played: list[Chain] = []
-        with Progress("users", count) as progress:
+        with show_progress("users") as progress:
             for start in range(0, count, AT_ONCE):
                 random = Random(f"{seed} {start}")
                 self.clock.now = _some_time(random)
@@ -89,17 +89,17 @@ class Recorder:
                     for _ in range(min(AT_ONCE, count - start))
                 ]
                 played.extend(await self._play(batch, f"{path.stem}-{seed}-{start}", random))
-                progress.step(len(batch))
+                progress(start + len(batch), count)
         return write_chains(path, played)
 
     async def record_all(self, path: Path, users: Sequence[User], *, seed: int) -> int:
         played: list[Chain] = []
-        with Progress("users", len(users)) as progress:
+        with show_progress("users") as progress:
             for start in range(0, len(users), AT_ONCE):
                 batch = users[start : start + AT_ONCE]
                 name = f"{path.stem}-{seed}-{start}"
                 played.extend(await self._play(batch, name, Random(f"{seed} {start}")))
-                progress.step(len(batch))
+                progress(start + len(batch), len(users))
         return write_chains(path, played)
 
     async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:

@@ -9,8 +9,7 @@ import pytest
 from memserver.errors import InvalidInput
 from memserver.prompts import Prompts
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
-from sweet_rl.hidden_information import with_hidden
-from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
 from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
 from tests.support.lazy import lazy
@@ -18,9 +17,9 @@ from tests.sweet_rl.conversations import chat, some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
 peft = lazy("peft")
-preferences = lazy("sweet_rl.preferences")
-ranking = lazy("sweet_rl.ranking")
-score_rows = lazy("sweet_rl.score_rows")
+preferences = lazy("sweet_rl.training")
+ranking = lazy("sweet_rl.scores")
+score_rows = lazy("sweet_rl.rows")
 scores = lazy("sweet_rl.scores")
 torch = lazy("torch")
 transformers = lazy("transformers")
@@ -144,7 +143,7 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
     plan: ScorePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sweet_rl.score_rows._mask",
+        "sweet_rl.rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     assert not scores.Critic.load(plan).shares
@@ -162,7 +161,7 @@ def test_a_fork_has_its_common_part_once() -> None:
 def test_ranking_goes_on_where_it_stopped(
     plan: ScorePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweet_rl.ranking.AT_ONCE", 4)
+    monkeypatch.setattr("sweet_rl.scores.AT_ONCE", 4)
     write_file(tmp_path / "candidates.jsonl", states())
     files = tmp_path / "candidates.jsonl", tmp_path / "ranked.jsonl"
     assert ranking.rank(plan, *files, seconds=0) == {
@@ -205,12 +204,24 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
             schedule=Schedule(steps=6, batch=4, rate=1e-2),
         )
     )
-    found = scores.pair_accuracy(ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), pairs)
-    assert found["accuracy"] == figures["held_out_accuracy"] > 0.5
-    assert found["margin"] == pytest.approx(figures["held_out_margin"], rel=0.05)
-    [first, *_] = scores.score_turns(
-        ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), some_trajectories(1)
-    )
+    plan = ScorePlan(tiny_base, tmp_path / "critic" / "adapter")
+    played = [
+        Trajectory(
+            task=pair.task,
+            hidden=pair.hidden,
+            messages=(*pair.prompt, *said),
+            answer="",
+            reward=0,
+        )
+        for pair in pairs
+        for said in (pair.chosen, pair.rejected)
+    ]
+    sums = [sum(turns) for turns in scores.score_turns(plan, played)]
+    margins = [a - b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    accuracy = sum((margin > 0) + 0.5 * (margin == 0) for margin in margins) / len(pairs)
+    assert accuracy == figures["held_out_accuracy"] > 0.5
+    assert sum(margins) / len(pairs) == pytest.approx(figures["held_out_margin"], rel=0.05)
+    [first, *_] = scores.score_turns(plan, some_trajectories(1))
     assert len(first) == 2
 
 

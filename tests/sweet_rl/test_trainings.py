@@ -18,10 +18,10 @@ from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
-trains_preferences = lazy("sweet_rl.preferences")
-regression_head = lazy("sweet_rl.regression_head")
+trains_preferences = lazy("sweet_rl.training")
+regression_head = lazy("sweet_rl.losses")
 safetensors_torch = lazy("safetensors.torch")
-trains_sft = lazy("sweet_rl.sft")
+trains_sft = lazy("sweet_rl.training")
 torch = lazy("torch")
 training_run = lazy("sweet_rl.training_run")
 

@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 
 from memserver_evals.runs.run_folder import AppendOnly, read_lines
 from sweet_rl.deadline import Deadline
-from sweet_rl.plans import Progress
+from sweet_rl.progress import Progress
 from sweet_rl.trajectories import Record, write_file
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Record)
 
 
-class GrowingFile(Generic[K, R]):
+class ResumableJsonl(Generic[K, R]):
     def __init__(self, path: Path, kind: type[R], key: Callable[[R], K]) -> None:
         """Read what an earlier run left."""
         self._path, self._kind, self._key = path, kind, key
