@@ -15,9 +15,9 @@ from memserver.local.engine.paths import EnginePaths
 from memserver.messages import JsonObject
 from memserver.openai_http.client import Endpoint
 from memserver.settings import Settings
-from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.progress import show_progress
 from sweet_rl.recipe import Recipe, find_recipe, load_recipe
+from sweet_rl.resumable import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.parallel import ParallelRunner, UnitLauncher, visible_gpus
 from sweet_rl.runs.play_stages import export

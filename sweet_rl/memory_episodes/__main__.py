@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from memserver.errors import MemserverError
-from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.memory_episodes import data
 from sweet_rl.memory_episodes.forking import Draws
 from sweet_rl.memory_episodes.layout import ARMS, CRITIC_OF, Arm, Run
@@ -25,6 +24,7 @@ from sweet_rl.memory_episodes.steps import Part, Playing, faults, play_all, some
 from sweet_rl.memory_episodes.tasks import tasks_of
 from sweet_rl.memory_episodes.wiring import Endpoint, stage_of
 from sweet_rl.oracle import agreement
+from sweet_rl.resumable import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.trajectories import write_file
 from sweet_rl.warm_start.corpus import conversations
 

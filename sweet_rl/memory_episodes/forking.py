@@ -20,10 +20,9 @@ from memserver.agent_files.tool_grants import Granting
 from memserver.llm.base import Reply
 from memserver.llm.wire import call_as_json
 from memserver.storage.database import Transaction
-from sweet_rl.memory_episodes.hidden import hidden_of
-from sweet_rl.memory_episodes.player import Player, State
-from sweet_rl.memory_episodes.playing import TENANT, Play, Stage
+from sweet_rl.memory_episodes.playing import TENANT, Play, Player, Stage, State
 from sweet_rl.memory_episodes.records import Drawn, Executed, Task
+from sweet_rl.memory_episodes.tasks import hidden_of
 from sweet_rl.trajectories import Record
 
 _names = count()

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 from typing_extensions import override
 
-from sweet_rl.memory_episodes.rows import ScoredRow
+from sweet_rl.memory_episodes.examples import ScoredRow
 from sweet_rl.rows import batch_of, placed, seen
 from sweet_rl.warm_start.fitting import Learning
 

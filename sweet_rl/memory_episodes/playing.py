@@ -1,28 +1,151 @@
 """Plays episodes on the real server: its own prompts, tools, evictions and searches.
 
 The user's lines are messages that the policy answers. The other side's lines are what the agent itself said, and are
-imported between them. Then the questions are asked. Each play has an agent of its own, which is deleted.
+imported between them. Then the questions are asked. Each play has an agent of its own, which is deleted. The policy is
+watched: what it saw and called is kept, and other calls can be drawn or forced.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from uuid import UUID
 
+from typing_extensions import override
+
 from memserver.agent.conversation import TurnResult
 from memserver.agent.events import TurnEnded
+from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.agent.rendering import is_sent
-from memserver.errors import ModelError, ModelUnavailable
+from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.call_ids import new_call_id
+from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, PromptMessage, ToolSpec
 from memserver.storage import agents
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
 from memserver.wiring.services import Services
-from sweet_rl.memory_episodes.player import Player, Players, PolicyOf
-from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Task, stretches
-from sweet_rl.memory_episodes.rewards import outcome, reward
+from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Step, Task, stretches
+from sweet_rl.memory_episodes.tasks import outcome, reward
+from sweet_rl.offline_models import ModelsByName
+from sweet_rl.trajectories import ChatMessage, Messages
+
+PolicyOf = Callable[[Task], ChatModel]
+"""The model that plays a task. A real one is the same for all; a scripted one knows the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    prompt: Messages
+    replies: tuple[Reply, ...]
+
+
+@dataclass
+class Player(ChatModel):
+    policy: ChatModel  # that one
+    message: int = 0  # place of what is being answered, among the task's lines and questions
+    draw: int = 1  # replies at each call; the first is acted on
+    forced: deque[Reply] = field(
+        default_factory=deque
+    )  # replies that are given before the policy is asked again
+    steps: list[tuple[Messages, Step]] = field(
+        default_factory=list
+    )  # all calls, each with its prompt
+    states: list[State] = field(
+        default_factory=list
+    )  # of the calls since `draw` or `forced` was set
+    violations: int = 0  # replies that were no valid call
+
+    def __post_init__(self) -> None:
+        self.name, self.message_overhead = self.policy.name, self.policy.message_overhead
+
+    @property
+    @override
+    def counts_exactly(self) -> bool:
+        return self.policy.counts_exactly
+
+    @override
+    async def context_window(self) -> int:
+        return await self.policy.context_window()
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self.policy.count_tokens(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        return self.policy.tools_text(tools)
+
+    @override
+    async def check(self) -> None:
+        await self.policy.check()
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        shown = tuple(map(_chat_message, json_messages(prompt)))
+        if self.forced:
+            given = self.forced.popleft()
+            replies = [replace(given, call=replace(given.call, id=new_call_id()))]
+        else:
+            asked: list[Coroutine[None, None, Reply | None]] = [
+                self._ask(prompt, tools, max_tokens),
+                *(self._ask_again(prompt, tools, max_tokens) for _ in range(1, self.draw)),
+            ]
+            replies = [reply for reply in await asyncio.gather(*asked) if reply is not None]
+        acted = replies[0]
+        step = Step(
+            shown=len(shown),
+            action=call_as_json(acted.call),
+            message=self.message,
+            alert=any(tool.name == NOTHING_TO_SAVE.spec.name for tool in tools),
+            tokens=acted.usage.completion_tokens,
+        )
+        self.steps.append((shown, step))
+        self.states.append(State(shown, tuple(replies)))
+        return acted
+
+    async def _ask(
+        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
+    ) -> Reply:
+        try:
+            return await self.policy.call_tool(prompt, tools, max_tokens=max_tokens)
+        except ProtocolViolation:
+            self.violations += 1
+            raise
+
+    async def _ask_again(
+        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
+    ) -> Reply | None:
+        """Another reply to the same; None where it is no call."""
+        try:
+            return await self.policy.call_tool(prompt, tools, max_tokens=max_tokens)
+        except ProtocolViolation:
+            return None
+
+    @override
+    async def write(
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
+        return await self.policy.write(prompt, max_tokens=max_tokens, on_text=on_text)
+
+    @override
+    async def aclose(self) -> None:
+        """The policy is its maker's."""
+
+
+def _chat_message(message: dict[str, str]) -> ChatMessage:
+    return {"role": message["role"], "content": message["content"]}  # type: ignore[typeddict-item]
+
 
 TENANT = "memory-episodes"
 MAX_OUTPUT_TOKENS = 256
@@ -35,7 +158,7 @@ class Stage:
     """A running server and the policy that plays on it."""
 
     services: Services  # the server's; its jobs run only when asked to
-    players: Players  # its models
+    players: ModelsByName  # its models
     policy: PolicyOf  # plays the tasks
     _jobs: asyncio.Lock = field(default_factory=asyncio.Lock)
 

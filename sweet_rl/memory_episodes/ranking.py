@@ -11,10 +11,9 @@ from transformers import AutoTokenizer
 
 from memserver_evals.scoring.statistics import Estimate, estimate
 from sweet_rl import adapters
-from sweet_rl.memory_episodes.examples import examples_to_score
+from sweet_rl.memory_episodes.examples import Tokenizer, examples_to_score
 from sweet_rl.memory_episodes.learning import Example, scores
 from sweet_rl.memory_episodes.records import Executed
-from sweet_rl.memory_episodes.rows import Tokenizer
 from sweet_rl.oracle import agreement
 from sweet_rl.progress import show_progress
 from sweet_rl.trajectories import Candidates, Ranked

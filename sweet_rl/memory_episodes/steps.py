@@ -7,14 +7,13 @@ from pathlib import Path
 from random import Random
 
 from memserver.errors import InvalidInput
-from sweet_rl.deadline import Deadline
 from sweet_rl.memory_episodes import forking
 from sweet_rl.memory_episodes.forking import Draws
 from sweet_rl.memory_episodes.playing import Stage
 from sweet_rl.memory_episodes.records import GROWING, Drawn, Task
 from sweet_rl.memory_episodes.tasks import QUESTIONS
 from sweet_rl.progress import show_progress
-from sweet_rl.resumable import ResumableJsonl
+from sweet_rl.resumable import Deadline, ResumableJsonl
 
 LEAST_EVICTIONS = 2
 

@@ -14,6 +14,7 @@ from memserver.errors import Conflict, InvalidInput
 from sweet_rl import adapters
 from sweet_rl.memory_episodes.examples import (
     Plays,
+    Tokenizer,
     examples_for_critic,
     examples_of_plays,
     examples_of_states,
@@ -28,7 +29,6 @@ from sweet_rl.memory_episodes.learning import (
     with_references,
 )
 from sweet_rl.memory_episodes.records import Kept, Ordered, Preferred
-from sweet_rl.memory_episodes.rows import Tokenizer
 from sweet_rl.pairs import is_held_out
 from sweet_rl.warm_start.fitting import Schedule, fit
 

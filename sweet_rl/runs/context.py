@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memserver.messages import JsonObject
-from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
+from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.runs.units import ADAPTER, Unit
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.sampling.sources import SamplingSource

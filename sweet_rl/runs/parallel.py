@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memserver.errors import SetupError
-from sweet_rl.deadline import EXIT_STATUS, OutOfTime
 from sweet_rl.processes import LoggedProcess
 from sweet_rl.progress import Progress
+from sweet_rl.resumable import EXIT_STATUS, OutOfTime
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.run import OnDone, Selection, left_of, samples
 from sweet_rl.runs.run_state import RunState

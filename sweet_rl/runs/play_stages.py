@@ -17,11 +17,9 @@ from memserver_evals.colbench.backend.scripted import NOISY, ScriptedAgent
 from memserver_evals.colbench.backend.task import AGENT_PROMPT
 from memserver_evals.task import System
 from sweet_rl import rollouts
-from sweet_rl.policy import Policy
 from sweet_rl.progress import Progress
-from sweet_rl.published import read_published, write_published
 from sweet_rl.recipe import Recipe
-from sweet_rl.rollouts import Draws, Rollouts, draw_candidates, roll_out
+from sweet_rl.rollouts import Draws, Policy, Rollouts, draw_candidates, roll_out
 from sweet_rl.runs.context import (
     CANDIDATES,
     EVALUATIONS,
@@ -32,7 +30,14 @@ from sweet_rl.runs.context import (
 from sweet_rl.runs.units import EVALUATED, Unit
 from sweet_rl.sampling.samplers import GREEDY, Sampling, seed_of
 from sweet_rl.task_sets import TaskSet, make_tasks, open_task
-from sweet_rl.trajectories import Candidates, Trajectory, read_file, write_file
+from sweet_rl.trajectories import (
+    Candidates,
+    Trajectory,
+    read_file,
+    read_published,
+    write_file,
+    write_published,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Protocol
 from memserver.errors import SetupError
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
 from memserver.openai_http.client import Endpoint, EndpointClient
-from sweet_rl.deadline import Deadline
 from sweet_rl.recipe import Recipe
+from sweet_rl.resumable import Deadline
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler, SpreadSampler
 from sweet_rl.sampling.samplers import Sampler
 from sweet_rl.sampling.vllm_server import BASE, ServerOptions, VllmServer, vllm_command

@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
-from sweet_rl.deadline import Deadline
 from sweet_rl.processes import LoggedProcess
+from sweet_rl.resumable import Deadline
 
 _HOST = "127.0.0.1"
 _POLL = 0.5

@@ -20,6 +20,7 @@ from sweet_rl.warm_start.corpus import (
     read_conversation,
     read_passages,
 )
+from sweet_rl.warm_start.wordings import read_data
 
 PHRASE = 8
 MOST_CONVERSATIONS = 3
@@ -28,19 +29,7 @@ SHORTEST, LONGEST = 4, 48
 LONGEST_SPAN = 7
 LONGEST_NOTE = 24
 """Words, of both where one becomes another."""
-_STOP = frozenset(
-    re.findall(
-        r"[\w']+",
-        """
-        a about after again all am an and any are as at be because been before being but by can could did do does
-        doing don't down even ever for from get go got had has have he her here him his how i i'd i'll i'm i've if in
-        into is it it's its just let like me more my no not now of off oh on one only or our out over said say saying
-        she should so some still such than that that's the their them then there these they thing this those time to
-        told too up us very was we were what when where which while who why will with would you you'd you'll you're
-        you've your yes mention mentioned remember tell talked name called
-        """,
-    )
-)
+_STOP = frozenset(read_data("wordings")["check"]["stop_words"].split())
 
 
 def words_of(text: str) -> list[str]:

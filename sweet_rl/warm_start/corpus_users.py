@@ -19,6 +19,9 @@ from sweet_rl.warm_start.intents import (
 )
 from sweet_rl.warm_start.reading import LONGEST_SAID, turn_lines
 from sweet_rl.warm_start.small_talk import SmallTalk
+from sweet_rl.warm_start.wordings import read_data
+
+_SAY = read_data("wordings")["people"]
 
 WINDOWS = (1280, 1536, 2048, 2048, 2048, 3072, 4096, 8192)
 SMALL_WINDOWS = (1280, 1280, 1536, 2048)
@@ -41,7 +44,7 @@ def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
             at += timedelta(minutes=random.randint(1, 9))
         sayings.append(Saying(question.text, _remember(talk, question), at))
         at += timedelta(minutes=random.randint(1, 9))
-    task = random.choice(_RETURNING) if random.random() < 0.5 else ""
+    task = random.choice(_SAY["returning"]) if random.random() < 0.5 else ""
     return User(
         past, tuple(sayings), random.choice(WINDOWS), "working_context_first", None, task=task
     )
@@ -88,7 +91,7 @@ def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Rando
     documents = tuple(
         f"{each.title}. {each.text}" if random.random() < 0.5 else each.text for each in shelf
     )
-    task = random.choice(_QUOTED if quoted else _CONSULTING)
+    task = random.choice(_SAY["quoted"] if quoted else _SAY["consulting"])
     window = random.choice(WINDOWS)
     return User(
         (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
@@ -106,11 +109,13 @@ def following(random: Random) -> User:
         chain = [free.pop() for _ in range(level + 1)]
         values.update(pairwise(chain))
         whole = (*chain, values[chain[-1]])
-        sayings.append(Saying(random.choice(_FOLLOWING).format(k=chain[0]), Follow(whole), at))
+        sayings.append(
+            Saying(random.choice(_SAY["following"]).format(k=chain[0]), Follow(whole), at)
+        )
         at += timedelta(minutes=4)
     form = random.choice(('"{k}": "{v}"', '"{k}": "{v}"', "{k} = {v}", "{k}: {v}"))
     documents = tuple(form.format(k=key, v=value) for key, value in values.items())
-    task = random.choice(_KEYS)
+    task = random.choice(_SAY["keys"])
     window = random.choice((2048, 2048, 3072, 4096))
     return User(
         (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
@@ -167,29 +172,3 @@ def _short(text: str) -> str:
 
 def _key(random: Random) -> str:
     return str(UUID(int=random.getrandbits(128), version=4))
-
-
-_RETURNING = (
-    "You and the user go back a while, and you told them things about your own life too. Answer what they ask from what was said then, shortly.",
-    "Answer from your memory of earlier talks. What you said in them is about you.",
-    "Old friends talk. Keep to what was really said between you; look it up when you don't see it.",
-)
-_CONSULTING = (
-    "Questions are answered from the documents in archival storage, and from nothing else.",
-    "You are the help desk of an encyclopaedia. Its articles are in your archival storage: search there, and answer shortly.",
-    "Answer from archival storage. Say so when it holds no answer.",
-)
-_QUOTED = (
-    "Answer from the documents in archival storage as 'ANSWER: (the answer), DOCUMENT: (the sentence)'. If they don't say, "
-    "answer 'INSUFFICIENT INFORMATION'.",
-    "The documents are in your archival memory; search until you have it. Reply in the form ANSWER: ..., DOCUMENT: ... or, if it "
-    "isn't there, with INSUFFICIENT INFORMATION.",
-)
-_KEYS = (
-    "Pairs of keys and values are in your archival storage. A value can be a key itself: then look that up too, until a value is no key.",
-    "Your archival memory holds key-value pairs. Search it for a key; if its value is another key, go on with that one, and report the last value.",
-)
-_FOLLOWING = (
-    "Which value does {k} lead to in the end?", "Look up {k} and follow it to its last value.", "I need the final value for {k}.",
-    "Where does the chain from {k} end?", "Please resolve the key {k} completely.",
-)  # fmt: skip

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from sweet_rl.progress import show_progress
-from sweet_rl.warm_start.lessons import IGNORED
+from sweet_rl.warm_start.chains import IGNORED
 
 Model = Any
 Row = dict[str, list[int]]

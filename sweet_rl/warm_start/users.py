@@ -5,15 +5,22 @@ comes back to what was said weeks ago. What the right thing to do is in each
 case belongs to `teacher`.
 """
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from random import Random
-from typing import Any
 
-from sweet_rl.warm_start.facts import DATA, Fact, Kind, dressed, lasting, new_fact, passing
+from sweet_rl.warm_start.facts import (
+    MONTHS,
+    Fact,
+    Kind,
+    draw,
+    dressed,
+    lasting,
+    new_fact,
+    passing,
+)
 from sweet_rl.warm_start.intents import (
     Ask,
     AskAll,
@@ -31,7 +38,9 @@ from sweet_rl.warm_start.intents import (
     User,
 )
 from sweet_rl.warm_start.small_talk import SmallTalk
-from sweet_rl.warm_start.values import MONTHS, draw
+from sweet_rl.warm_start.wordings import read_data
+
+_SAY = read_data("wordings")["users"]
 
 
 @dataclass
@@ -51,14 +60,6 @@ class _Making:
     past: list[Past] = field(default_factory=list)
 
 
-PERSONAS = (
-    "You are Max, who loves a good conversation.",
-    "You are a patient helper with a good memory.",
-    "You are Iris. You talk with one person and remember what matters.",
-    "You are a cheerful companion on a long journey.",
-    "You are Bo, the assistant of a small shop.",
-    "You are a calm listener.",
-)
 ASK_AFTER_A_CHANGE = 0.4
 """While the old value is still in sight among the messages, and wrong."""
 WINDOWS = (1280, 1280, 1536, 1536, 2048)
@@ -81,7 +82,7 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
         sayings=tuple(making.sayings),
         window=random.choice(WINDOWS),
         order="working_context_first" if random.random() < 0.65 else "working_context_last",
-        persona=random.choice(PERSONAS) if random.random() < 0.3 else None,
+        persona=random.choice(_SAY["personas"]) if random.random() < 0.3 else None,
     )
 
 
@@ -142,7 +143,7 @@ def _change(making: _Making) -> None:
     except ValueError:
         return _chat(making)
     making.known[new.kind.label] = new
-    opening = making.random.choice(_CHANGED)
+    opening = making.random.choice(_SAY["changed"])
     making.sayings.append(Saying(opening + new.filled(_form(making, new.kind)), Change(old, new)))
     if making.random.random() < ASK_AFTER_A_CHANGE:
         making.sayings.append(Saying(_question(making, new), Ask(new)))
@@ -155,7 +156,7 @@ def _forget(making: _Making) -> None:
         return _tell(making)
     del making.known[fact.kind.label]
     making.gone.add(fact.kind.label)
-    form = making.random.choice(_FORGOTTEN)
+    form = making.random.choice(_SAY["forget"])
     making.sayings.append(Saying(form.format(label=fact.kind.label.lower()), Forget(fact)))
     return None
 
@@ -193,12 +194,14 @@ def _ask_past(making: _Making) -> None:
 
 
 def _ask_all(making: _Making) -> None:
-    form = making.random.choice(_ALL[-1:] if making.side.wording else _ALL[:-1])
+    form = making.random.choice(
+        _SAY["everything"][-1:] if making.side.wording else _SAY["everything"][:-1]
+    )
     making.sayings.append(Saying(form, AskAll(tuple(making.known.values()))))
 
 
 def _keep(making: _Making) -> None:
-    texts = _notes()
+    texts = read_data("notes")
     topic = making.random.choice(texts["held_out"] if making.side.kinds else texts["topics"])
     things = making.random.sample(texts["things"], making.random.randint(3, 6))
     title = draw("town", "", making.side.values, making.random)
@@ -211,7 +214,9 @@ def _look_up(making: _Making) -> None:
     if not making.notes:
         return _keep(making)
     note = making.random.choice(making.notes)
-    making.sayings.append(Saying(note.filled(_pick(making, _notes()["ask"])), LookUp(note)))
+    making.sayings.append(
+        Saying(note.filled(_pick(making, read_data("notes")["ask"])), LookUp(note))
+    )
     return None
 
 
@@ -232,7 +237,7 @@ def _ask_day(making: _Making) -> None:
             )
         )
     )
-    form = _pick(making, _DAYS)
+    form = _pick(making, _SAY["days"])
     making.sayings.append(Saying(form.format(day=words), AskDay(day.isoformat(), words)))
     return None
 
@@ -255,22 +260,6 @@ _ACTIONS: dict[Callable[[_Making], None], float] = {
     _ask_day: 4,
 }
 """What a user does next, with its weight."""
-_CHANGED = (
-    "Actually, that changed. ", "Update: ", "Not any more. ", "Things have changed. ", "Correction: ",
-    "That's no longer right. ", "I was wrong. ", "News: ", "It's different now. ",
-)  # fmt: skip
-_FORGOTTEN = (
-    "Please forget about this: {label}.", "Forget what I said about this: {label}.",
-    "Delete this about me: {label}.", "Please remove this from your memory: {label}.",
-)  # fmt: skip
-_ALL = (
-    "What do you know about me?", "What have I told you so far?", "Tell me what you know of me.",
-    "What do you remember about me?", "Can you sum up what you know about me?",
-)  # fmt: skip
-_DAYS = (
-    "What did we talk about {day}?", "What did I tell you {day}?", "Do you know what I said {day}?",
-    "Can you look up what I said {day}?",
-)  # fmt: skip
 
 
 def _make_past(making: _Making) -> None:
@@ -294,7 +283,7 @@ def _past_saying(making: _Making) -> tuple[str, str, bool]:
         talk = random.choice(making.talk)
         return talk.text, talk.reply, False
     making.told_before.append(found)
-    return _told(making, found), random.choice(found.kind.comment or _NOTED), True
+    return _told(making, found), random.choice(found.kind.comment or _SAY["comments"]), True
 
 
 def _pause(random: Random) -> timedelta:
@@ -348,11 +337,3 @@ def _question(making: _Making, fact: Fact) -> str:
 
 def _pick(making: _Making, forms: Sequence[str]) -> str:
     return forms[-1] if making.side.wording else making.random.choice(forms[:-1])
-
-
-@cache
-def _notes() -> dict[str, Any]:
-    return tomllib.loads((DATA / "notes.toml").read_text(encoding="utf-8"))
-
-
-_NOTED = ("I see, thank you.", "Good to know.", "Thanks for telling me.", "Nice!")

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memserver_evals.colbench.backend.generator import generate
-from sweet_rl.deadline import Deadline
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe, load_recipe
+from sweet_rl.resumable import Deadline
 from sweet_rl.runs.context import RunContext
 from sweet_rl.task_sets import Environment
 from sweet_rl.trajectories import Messages

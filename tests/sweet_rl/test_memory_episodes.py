@@ -19,13 +19,12 @@ from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.memory_episodes import forking
 from sweet_rl.memory_episodes.forking import Draws, copied, taken_in
-from sweet_rl.memory_episodes.player import Player, Players, PolicyOf, State
-from sweet_rl.memory_episodes.playing import Play, Stage
+from sweet_rl.memory_episodes.playing import Play, Player, PolicyOf, Stage, State
 from sweet_rl.memory_episodes.records import Task
-from sweet_rl.memory_episodes.rewards import admits, outcome, reward
-from sweet_rl.memory_episodes.scripted import Scripted
 from sweet_rl.memory_episodes.steps import faults
-from sweet_rl.memory_episodes.tasks import tasks_of
+from sweet_rl.memory_episodes.tasks import admits, outcome, reward, tasks_of
+from sweet_rl.memory_episodes.wiring import Scripted
+from sweet_rl.offline_models import ModelsByName
 from sweet_rl.warm_start import remembering
 from sweet_rl.warm_start.corpus import conversations, side_of
 from tests.support.server import OneDatabase
@@ -80,7 +79,7 @@ async def stage(database: OneDatabase, policy: PolicyOf) -> AsyncIterator[Stage]
         index_after_seconds=0,
         jobs_at_once=0,
     )
-    players = Players(policy(whole_task()))
+    players = ModelsByName(policy(whole_task()))
     async with assemble(database.app, players, HashingEmbedder(), settings) as services:
         yield Stage(services, players, policy)
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sweet_rl.memory_episodes import data
-from sweet_rl.memory_episodes.hidden import hidden_of
 from sweet_rl.memory_episodes.records import (
     Asked,
     Drawn,
@@ -20,7 +19,8 @@ from sweet_rl.memory_episodes.records import (
     Task,
     stretches,
 )
-from sweet_rl.memory_episodes.statistics import difference, t_interval
+from sweet_rl.memory_episodes.report import difference, t_interval
+from sweet_rl.memory_episodes.tasks import hidden_of
 from sweet_rl.oracle import agreement
 from sweet_rl.trajectories import ChatMessage, Ranked
 from tests.support.lazy import lazy
@@ -30,7 +30,7 @@ examples = lazy("sweet_rl.memory_episodes.examples")
 fitting = lazy("sweet_rl.warm_start.fitting")
 ranking = lazy("sweet_rl.memory_episodes.ranking")
 learning = lazy("sweet_rl.memory_episodes.learning")
-rows = lazy("sweet_rl.memory_episodes.rows")
+rows = lazy("sweet_rl.memory_episodes.examples")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 torch = lazy("torch")
 

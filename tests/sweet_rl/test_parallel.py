@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput, SetupError
-from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
+from sweet_rl.resumable import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.parallel import ParallelRunner
 from sweet_rl.runs.run import Selection

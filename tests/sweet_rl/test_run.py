@@ -15,11 +15,11 @@ from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.colbench.sandbox.values import Outcome
 from sweet_rl import task_sets
-from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.launching import Plan
 from sweet_rl.plans import PreferencePlan
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
+from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.runs import train_stages
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.report import write_report

@@ -11,15 +11,14 @@ from memserver.errors import InvalidInput
 from memserver.openai_http.client import Endpoint
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.systems.serving import served
-from sweet_rl.deadline import Deadline
 from sweet_rl.progress import Progress
-from sweet_rl.published import write_published
 from sweet_rl.recipe import Recipe, load_recipe
+from sweet_rl.resumable import Deadline
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.run import Selection, run_units
 from sweet_rl.runs.units import units_of
 from sweet_rl.task_sets import Environment, Split, make_tasks
-from sweet_rl.trajectories import Messages, Trajectory, read_file
+from sweet_rl.trajectories import Messages, Trajectory, read_file, write_published
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
 from tests.sweet_rl.scripted_sampler import ScriptedSource

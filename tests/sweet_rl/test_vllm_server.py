@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import SetupError
-from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.recipe import Recipe, SamplingPart
+from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.sampling.sources import SamplerName, SamplingOptions
 from sweet_rl.sampling.vllm_server import ServerOptions, VllmServer, vllm_command
 
