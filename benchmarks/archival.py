@@ -25,6 +25,7 @@ from uuid import UUID
 
 import numpy as np
 import psycopg
+from pgvector import HalfVector
 from rich.console import Console
 from rich.progress import track
 from typing_extensions import override
@@ -274,7 +275,7 @@ async def exact(on: Stage, each: Measured, vector: Vector) -> set[str]:
         collection = await collections.get(tx, each.collection)
         cursor = await tx.execute(
             "SELECT passage_id FROM nearest_one_by_one(%s, %s, %b, '{}', 10)",
-            [collection.vectors_table, [each.collection], passages.half_vector(vector)],
+            [collection.vectors_table, [each.collection], HalfVector(list(vector))],
         )
         return {str(row["passage_id"]) for row in await cursor.fetchall()}
 

@@ -8,7 +8,7 @@ MemserverError
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
 │   ├── VersionConflict          somebody else edited the text meanwhile
-│   └── AgentWaits               a call of the agent waits for an answer; the message is stored behind it
+│   └── AgentWaits               a call of the agent waits for an answer; the message is stored after it
 ├── MissingApiKey                the request has no API key, and needs one
 ├── InvalidApiKey                its API key is unknown, expired or revoked
 ├── Forbidden                    its API key may not do this
@@ -45,7 +45,7 @@ MemserverError
 │   └── LeaseLost                another worker took the agent over
 ├── ServerStarting               the server waits for its database
 ├── ServerStopping               the server ends while a request waits
-└── SetupError                   something on this machine is missing; the hint says how to mend it
+└── SetupError                   something on this machine is missing; the hint says how to fix it
 """
 
 from memserver import __version__
@@ -158,7 +158,7 @@ class VersionConflict(Conflict):
 
 
 class AgentWaits(Conflict):
-    """A call of the agent waits for an answer. The message is stored, and is answered behind that."""
+    """A call of the agent waits for an answer. The message is stored, and is answered after that."""
 
     code = "agent_waits"
 
@@ -342,7 +342,7 @@ class ProtocolViolation(ModelError):
     """A reply that is not exactly one valid tool call.
 
     Attributes:
-        complaint: what the model is told of it; no person reads that.
+        complaint: what the model is shown of it; no person reads that.
         raw: the reply as it came, without reasoning, for the record.
         words: what the model said in plain words instead of a call, without reasoning; empty where it said none.
         thought: its reasoning beside these words.
@@ -438,13 +438,13 @@ class ServerStarting(MemserverError):
 
 
 class ServerStopping(MemserverError):
-    """The server is told to end while a request waits; what was posted is stored."""
+    """The server has to end while a request waits; what was posted is stored."""
 
     code = "server_stopping"
 
 
 class SetupError(MemserverError):
-    """Something on this machine is missing or broken; the hint says how to mend it."""
+    """Something on this machine is missing or broken; the hint says how to fix it."""
 
     code = "setup_error"
 

@@ -124,9 +124,6 @@ class Settings(BaseSettings):
     llm_seed: int | None = None
     """Makes answers at a temperature above 0 repeatable: each request has a seed made of this and of
     its messages, so that different prompts don't draw alike. A seed in llm_body is the same for all."""
-    llm_tell_agent: bool = False
-    """Whether requests to the endpoint name the agent that they are made for, in the header
-    X-Memserver-Agent, for a proxy that records or accounts."""
     summary_model: str | None = None
     """The model that writes summaries, by its name at the endpoint; unset: the agent's own. Its window is
     what the endpoint says, if that is smaller than llm_context_window."""

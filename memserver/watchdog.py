@@ -39,8 +39,6 @@ _mark: ContextVar[Mark | None] = ContextVar("_mark", default=None)
 
 
 class Watchdog:
-    """Watches the loop that it runs in."""
-
     def __init__(self, seconds: float, folder: Path) -> None:
         """Make it.
 

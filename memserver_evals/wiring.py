@@ -38,8 +38,8 @@ from memserver_evals.systems.chat import ChatSystem
 from memserver_evals.systems.choosing import Choice, Everything, Nearest, Summarised
 from memserver_evals.systems.copying import CopyingSystem
 from memserver_evals.systems.memory import AgentSetup, MemorySystem, Mode, OracleSystem
-from memserver_evals.systems.oracle import Oracle, oracle_app
-from memserver_evals.systems.recording import NoRecorder, Recorder, RemoteRecorder, recording_app
+from memserver_evals.systems.oracle import OracleModels
+from memserver_evals.systems.recording import Recorder, RecordingModels
 from memserver_evals.systems.searching import SearchSystem
 from memserver_evals.systems.serving import served
 from memserver_evals.systems.speaking import Speaker
@@ -107,8 +107,6 @@ class Addresses:
     memserver: str = ""
     recorder: str = ""
     searched_memserver: str = ""
-    oracle_memserver: str = ""
-    oracle_recorder: str = ""
     oracle: str = ""
 
 
@@ -162,35 +160,23 @@ def own_servers(
     Raises:
         SetupError: one can't be started.
     """
-    memserver = recorder = oracle = oracle_memserver = oracle_recorder = search = ""
+    memserver = recorder = oracle = search = ""
     given = [database_url]
     with ExitStack() as stack:
 
-        def start(name: str, served_settings: Settings, model: str) -> str:
+        def start(name: str, served: Settings, models: Models | OracleModels) -> str:
             database = given.pop() if given else None
             urls = stack.enter_context(_database(settings, name, database))
-            return stack.enter_context(_memserver(served_settings, model, urls))
+            return stack.enter_context(_memserver(served, urls, models))
 
-        agents = not set(AGENTS).isdisjoint(systems)
-        if agents:
-            memserver = url or ""
-        if agents and url is None:
-            assert settings.llm_base_url is not None
-            recording = recording_app(settings.llm_base_url)
-            recorder = stack.enter_context(served(recording, lifespan=True))
-            memserver = start("memserver", settings, recorder)
+        if not set(AGENTS).isdisjoint(systems):
+            memserver = url or start("memserver", settings, Models(settings))
+            recorder = "" if url else memserver
         if PASTED in systems:
-            oracle = stack.enter_context(served(oracle_app(Oracle())))
-            recording = recording_app(f"{oracle}/v1", pass_agent=True)
-            oracle_recorder = stack.enter_context(served(recording, lifespan=True))
-            oracle_memserver = start("oracle", _without_model(settings), oracle_recorder)
+            oracle = start("oracle", _without_model(settings), OracleModels())
         if not SEARCHES.keys().isdisjoint(systems):
-            search = url or start("search", _without_model(settings), NO_MODEL)
-        yield Addresses(memserver, recorder, search, oracle_memserver, oracle_recorder, oracle)
-
-
-NO_MODEL = "http://127.0.0.1:1"
-"""Nobody listens there, and nobody asks."""
+            search = url or start("search", _without_model(settings), OracleModels())
+        yield Addresses(memserver, recorder, search, oracle)
 
 
 @contextmanager
@@ -224,30 +210,31 @@ _OF_THE_MEMORY = (
 
 
 @contextmanager
-def _memserver(settings: Settings, recorder: str, urls: DatabaseUrls) -> Iterator[str]:
-    own = settings.model_copy(
-        update={
-            "llm_base_url": f"{recorder}/v1",
-            "llm_tell_agent": True,
-            "tools": (),
-            "mcp_servers": {},
-            "rate_limit": 0,
-        }
-    )
-    with served(create_app(_services(own, urls), own), lifespan=True) as address:
+def _memserver(
+    settings: Settings, urls: DatabaseUrls, models: Models | OracleModels
+) -> Iterator[str]:
+    own = settings.model_copy(update={"tools": (), "mcp_servers": {}, "rate_limit": 0})
+    recording = RecordingModels(models)
+    app = create_app(_services(own, urls, recording), own)
+    app.router.routes.append(recording.route())
+    if isinstance(models, OracleModels):
+        app.router.routes.append(models.route())
+    with served(app, lifespan=True) as address:
         yield address
 
 
 @asynccontextmanager
-async def _services(settings: Settings, urls: DatabaseUrls) -> AsyncIterator[Services]:
-    models = Models(settings)
+async def _services(
+    settings: Settings, urls: DatabaseUrls, models: RecordingModels
+) -> AsyncIterator[Services]:
     embedder = BatchingEmbedder(make_embedder(settings))
     try:
         async with assemble(urls.app, models, embedder, settings) as services:
             yield services
     finally:
         await embedder.aclose()
-        await models.aclose()
+        if isinstance(models.inner, Models):
+            await models.inner.aclose()
 
 
 @asynccontextmanager
@@ -288,14 +275,11 @@ async def _served_system(stack: AsyncExitStack, plan: Plan, name: str) -> System
             await stack.enter_async_context(client),
             name=name,
             setup=_agent_setup(plan.options, name),
-            recorder=_recorder(addresses.recorder),
+            recorder=Recorder(addresses.recorder),
         )
     if name == PASTED:
-        client = AsyncClient(addresses.oracle_memserver)
-        recorder = _recorder(addresses.oracle_recorder)
-        return OracleSystem(
-            await stack.enter_async_context(client), addresses.oracle, recorder=recorder
-        )
+        client = AsyncClient(addresses.oracle)
+        return OracleSystem(await stack.enter_async_context(client), Recorder(addresses.oracle))
     if name in SEARCHES:
         client = AsyncClient(addresses.searched_memserver, api_key=plan.api_key)
         return SearchSystem(await stack.enter_async_context(client), SEARCHES[name])
@@ -346,10 +330,6 @@ def _send_message(settings: Settings) -> ToolSpec:
     style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
     specs = ToolRegistry(memory_tools(), style).specs()
     return next(spec for spec in specs if spec.name == SEND_MESSAGE)
-
-
-def _recorder(url: str) -> Recorder:
-    return RemoteRecorder(url) if url else NoRecorder()
 
 
 def ask_about_model(settings: Settings) -> JsonObject:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memserver.local.engine import leash
+from memserver.local.engine import supervise
 
 _GRACE = 10.0
 _LAST_LINES = 15
@@ -24,7 +24,7 @@ class LoggedProcess:
         cls, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> "LoggedProcess":
         """Start a command, whose output is added to a log. Raises OSError."""
-        held = (sys.executable, "-I", leash.__file__, str(os.getpid()), f"{_GRACE:g}")
+        held = (sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}")
         with log.open("ab") as file:
             child = subprocess.Popen(
                 [*held, *command],
@@ -54,5 +54,5 @@ class LoggedProcess:
         try:
             self.child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
-            os.killpg(self.child.pid, signal.SIGKILL)  # what the leash held ends with it
+            os.killpg(self.child.pid, signal.SIGKILL)  # what the supervisor held ends with it
             self.child.wait()

@@ -19,7 +19,6 @@ from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
-from memserver.openai_http.asking import asking_for
 from memserver.storage import leases
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Eviction, Lease
@@ -115,9 +114,8 @@ class CompactionJob:
         """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
         agent_id = UUID(job.args["agent_id"])
         try:
-            with asking_for(str(agent_id)):
-                while await self._evict(job.tenant, agent_id):
-                    pass
+            while await self._evict(job.tenant, agent_id):
+                pass
         except NotFound:
             return
 

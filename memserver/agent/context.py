@@ -18,11 +18,12 @@ from memserver.agent.reply_modes import prompt_file
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scaled
 from memserver.memory.results import READ_TOOL, message_label
-from memserver.memory.text import shorten, stamp
+from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.agents import Agent
 from memserver.storage.leases import State
+from memserver.text import stamp
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""

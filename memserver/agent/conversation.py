@@ -23,13 +23,13 @@ from memserver.agent.options import AgentOptions
 from memserver.agent.rendering import EntryForm, event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.memory.text import clean
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import WaitingCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
+from memserver.text import clean
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""
@@ -298,7 +298,7 @@ class Conversation:
         """What a turn of the inbox waits behind, if that is a call which waits for an answer."""
         if turn.state != "waiting":
             return None
-        found = await calls.list_waiting(tx, Cut(1), agent_id=turn.agent_id)
+        found = await calls.list_waiting(tx, PageQuery(1), agent_id=turn.agent_id)
         if not found or found[0].turn >= turn.turn:
             return None
         return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))

@@ -11,7 +11,7 @@ from memserver.agent.reply_modes import tool_specs
 from memserver.llm.base import ChatModel
 from memserver.messages import Message, PromptMessage
 from memserver.storage import leases, recall
-from memserver.storage.agents import no_agent
+from memserver.storage.missing import no_agent
 from memserver.storage.tools import grants_from_row
 
 

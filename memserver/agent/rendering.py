@@ -11,8 +11,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from memserver.agent.options import HistoryForm
-from memserver.memory.text import stamp
 from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
+from memserver.text import stamp
 from memserver.tools.memory_tools import SEND_MESSAGE
 
 EVENT_MARK = "[event] "

@@ -22,7 +22,6 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.openai_http.asking import asking_for
 from memserver.storage import calls, inbox, leases, recall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
@@ -142,8 +141,7 @@ class Worker:
                 if start > first:  # evicted in this turn, in a try that was cut off
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
-            with asking_for(str(agent_id)):
-                released = await self._attempt(work, TurnRun(self._deps, work, queue))
+            released = await self._attempt(work, TurnRun(self._deps, work, queue))
             if released:
                 self._leases.pop(agent_id, None)
 

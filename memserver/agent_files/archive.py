@@ -75,7 +75,6 @@ class ArchiveWriter:
         self._list = ""
 
     def add(self, name: str, record: BaseModel) -> bytes:
-        """A member of one record."""
         self._close_member()
         self._zip.writestr(name, record.model_dump_json(indent=1, exclude_none=True))
         return self._pieces.fetch()
@@ -87,7 +86,6 @@ class ArchiveWriter:
         self._member = self._zip.open(f"{name}.jsonl", "w", force_zip64=True)
 
     def write(self, records: Sequence[Record]) -> bytes:
-        """More of the list that was begun."""
         assert self._member is not None
         self._lines[self._list] += len(records)
         lines = (record.model_dump_json(exclude_defaults=True) + "\n" for record in records)
@@ -95,7 +93,6 @@ class ArchiveWriter:
         return self._pieces.fetch()
 
     def end(self) -> bytes:
-        """The end of the file."""
         last = self.add(END, End(lines=self._lines))
         self._zip.close()
         return last + self._pieces.fetch()
@@ -150,7 +147,6 @@ class ArchiveReader:
 
     @property
     def notes(self) -> Sequence[Note]:
-        """Nothing of the file is left out."""
         return ()
 
     def records(self, name: str) -> Iterator[Any]:
@@ -161,8 +157,8 @@ class ArchiveReader:
         """
         number = 0
         for number, line in enumerate(self._read_lines(f"{name}.jsonl"), 1):
-            yield validated(
-                LISTS[name], parsed(line, f"{name}.jsonl:{number}"), f"{name}.jsonl:{number}"
+            yield validate(
+                LISTS[name], parse_json(line, f"{name}.jsonl:{number}"), f"{name}.jsonl:{number}"
             )
         if number != self._lines[name]:
             raise AgentFileCorrupt(
@@ -170,22 +166,22 @@ class ArchiveReader:
             )
 
     def _read_manifest(self) -> Manifest:
-        told = self._json(MANIFEST)
-        if not isinstance(told, dict) or told.get("format") != FORMAT:
+        manifest = self._json(MANIFEST)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise AgentFileCorrupt(f"{MANIFEST}: the format is not {FORMAT!r}.")
-        version = told.get("version")
+        version = manifest.get("version")
         if isinstance(version, int) and version > VERSION:
             raise AgentFileNewer(
                 f"The file has version {version} of the format; this server knows {VERSION}.",
                 hint="Import it with a newer memserver.",
             )
-        return validated(Manifest, told, MANIFEST)
+        return validate(Manifest, manifest, MANIFEST)
 
     def _one(self, name: str, kind: type[_AnyModel]) -> _AnyModel:
-        return validated(kind, self._json(name), name)
+        return validate(kind, self._json(name), name)
 
     def _json(self, name: str) -> object:
-        return parsed(b"".join(self._read_lines(name)), name)
+        return parse_json(b"".join(self._read_lines(name)), name)
 
     def _read_lines(self, name: str) -> Iterator[bytes]:
         try:
@@ -202,7 +198,7 @@ class ArchiveReader:
             raise AgentFileCorrupt(f"{name} is damaged: {error}.") from error
 
 
-def parsed(text: bytes, where: str) -> object:
+def parse_json(text: bytes, where: str) -> object:
     """JSON, cleaned. Raises AgentFileCorrupt."""
     try:
         return read_bounded(text)
@@ -210,7 +206,7 @@ def parsed(text: bytes, where: str) -> object:
         raise AgentFileCorrupt(f"{where}: no valid JSON: {error}.") from error
 
 
-def validated(kind: type[_AnyModel], value: object, where: str) -> _AnyModel:
+def validate(kind: type[_AnyModel], value: object, where: str) -> _AnyModel:
     """The record that a value is. Raises AgentFileCorrupt: it is none; the message names the field."""
     try:
         return kind.model_validate(value)

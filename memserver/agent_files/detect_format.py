@@ -6,8 +6,8 @@ from typing import IO
 from memserver.agent.context import count_entry
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.rendering import prompt_messages
-from memserver.agent_files.archive import ArchiveReader, parsed
-from memserver.agent_files.letta import LettaFile, parsed_letta
+from memserver.agent_files.archive import ArchiveReader, parse_json
+from memserver.agent_files.letta import LettaFile, find_letta
 from memserver.agent_files.source import Source
 from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
 
@@ -46,7 +46,7 @@ def _read_letta(file: IO[bytes]) -> LettaFile:
     text = file.read(LARGEST_LETTA + 1)
     if len(text) > LARGEST_LETTA:
         raise AgentFileTooLarge(f"A Letta agent file has {LARGEST_LETTA} bytes at most.")
-    told = parsed_letta(parsed(text, "The file"))
-    if told is None:
+    given = find_letta(parse_json(text, "The file"))
+    if given is None:
         raise AgentFileUnsupported("The JSON is no Letta agent file.", hint=HINT)
-    return LettaFile(told)
+    return LettaFile(given)

@@ -16,7 +16,7 @@ import memserver
 from memserver.agent.dependencies import utc_now
 from memserver.agent_files import statements
 from memserver.agent_files.archive import AGENT, ArchiveWriter
-from memserver.agent_files.float16 import halves
+from memserver.agent_files.float16 import pack_float16
 from memserver.agent_files.records import (
     FORMAT,
     MANIFEST,
@@ -56,8 +56,6 @@ class Contents:
 
 
 class Export:
-    """One agent's file."""
-
     def __init__(self, database: Database, tenant: str, whole: Whole, contents: Contents) -> None:
         self._database = database
         self._tenant = tenant
@@ -252,5 +250,5 @@ def _passage(row: Row) -> PassageRecord:
         metadata=row["metadata"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        vector=None if vector is None else b64encode(halves(vector.to_list())).decode(),
+        vector=None if vector is None else b64encode(pack_float16(vector.to_list())).decode(),
     )

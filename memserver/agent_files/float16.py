@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from memserver.errors import AgentFileCorrupt
 
 
-def halves(vector: Sequence[float]) -> bytes:
+def pack_float16(vector: Sequence[float]) -> bytes:
     """The bytes of a vector."""
     return struct.pack(f"<{len(vector)}e", *vector)
 
 
-def from_halves(data: bytes) -> list[float]:
+def unpack_float16(data: bytes) -> list[float]:
     """The vector of these bytes."""
     return list(struct.unpack(f"<{len(data) // 2}e", data))
 
 
-def decoded(text: str, dimension: int) -> bytes:
+def decode_vector(text: str, dimension: int) -> bytes:
     """The bytes of a vector in base64. Raises AgentFileCorrupt: it has not this dimension."""
     try:
         data = b64decode(text, validate=True)

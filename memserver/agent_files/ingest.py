@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from memserver.agent.options import AgentOptions
 from memserver.agent_files import statements
-from memserver.agent_files.float16 import decoded, from_halves, halves
+from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
     EditRecord,
     MessageRecord,
@@ -26,7 +26,7 @@ from memserver.agent_files.records import (
     SectionRecord,
 )
 from memserver.agent_files.source import Note, Source
-from memserver.agent_files.tool_grants import Granting
+from memserver.agent_files.tool_grants import ToolGrants
 from memserver.errors import AgentFileCorrupt, InvalidInput
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
@@ -52,7 +52,7 @@ JSON_FIELDS = {"error", "arguments", "answer", "fields"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ImportOptions:
     """How an agent is taken in.
 
     Attributes:
@@ -71,7 +71,7 @@ class Imported:
     Attributes:
         agent: the new agent.
         counts: how many records of each list it has.
-        embedded: whether its passages were embedded anew.
+        embedded: whether its passages were embedded again.
         notes: what could not be carried.
     """
 
@@ -85,21 +85,23 @@ Before = Callable[[Transaction, Imported], Awaitable[None]]
 """Called before the commit; what it writes is a part of it."""
 
 
-class TakeIn:
-    """Takes agents in."""
-
-    def __init__(self, database: Database, archival: ArchivalStorage, granting: Granting) -> None:
+class AgentImporter:
+    def __init__(
+        self, database: Database, archival: ArchivalStorage, tool_grants: ToolGrants
+    ) -> None:
         self._database = database
         self._archival = archival
-        self._granting = granting
+        self._tool_grants = tool_grants
 
-    async def run(self, tenant: str, source: Source, wishes: Wishes, before: Before) -> Imported:
+    async def run(
+        self, tenant: str, source: Source, options: ImportOptions, before: Before
+    ) -> Imported:
         """Make an agent of a file's records.
 
         Args:
             tenant: whose it will be.
             source: the file.
-            wishes: how.
+            options: how.
             before: is called before the commit.
 
         Raises:
@@ -117,10 +119,12 @@ class TakeIn:
             spool.seek(0)
             async with self._database.tenant(tenant) as tx:
                 with statements.refusals():
-                    writing = _Writing(tx, tenant, source, wishes)
+                    writing = _Writing(tx, tenant, source, options)
                     await writing.agent(model, dimension)
                     await writing.working_context()
-                    notes = await self._granting.grant(tx, tenant, writing.agent_id, _tools(source))
+                    notes = await self._tool_grants.grant(
+                        tx, tenant, writing.agent_id, _tools(source)
+                    )
                     await writing.history()
                     await writing.passages(spool, model, dimension)
                     await writing.state()
@@ -142,14 +146,14 @@ class TakeIn:
         made = False
         while batch := await asyncio.to_thread(_take, records, EMBEDDED_TOGETHER):
             given = [
-                decoded(each.vector, dimension) if fitting and each.vector else None
+                decode_vector(each.vector, dimension) if fitting and each.vector else None
                 for each in batch
             ]
             missing = [each.text for each, vector in zip(batch, given, strict=True) if not vector]
             if missing:
                 made = True
                 vectors = iter(await embed_whole(missing, self._archival.embedder))
-                given = [vector or halves(next(vectors)) for vector in given]
+                given = [vector or pack_float16(next(vectors)) for vector in given]
             await asyncio.to_thread(spool.write, b"".join(each for each in given if each))
         return made
 
@@ -169,7 +173,7 @@ class _Writing:
     tx: Transaction
     tenant: str
     source: Source
-    wishes: Wishes
+    options: ImportOptions
     agent_id: UUID = field(default_factory=new_id)
     collection_id: UUID = field(default_factory=new_id)
     counts: dict[str, int] = field(default_factory=dict)
@@ -177,7 +181,7 @@ class _Writing:
 
     async def agent(self, model: str, dimension: int) -> None:
         record = self.source.agent
-        if self.wishes.keep_ids and record.id is not None:
+        if self.options.keep_ids and record.id is not None:
             self.agent_id = record.id
         language = record.language
         try:
@@ -192,7 +196,7 @@ class _Writing:
             {
                 **record.model_dump(),
                 "id": self.agent_id,
-                "name": self.wishes.name or record.name,
+                "name": self.options.name or record.name,
                 "language": language,
                 "collection_id": self.collection_id,
                 "embedding_model": model,
@@ -242,7 +246,7 @@ class _Writing:
             await statements.insert_summaries(self.tx, self.tenant, self.agent_id, rows)
         async for batch in self._batches("turns"):
             if any(each.turn * PLACES_PER_TURN >= end for each in batch):
-                raise AgentFileCorrupt("turns.jsonl: a turn stands behind the last one.")
+                raise AgentFileCorrupt("turns.jsonl: a turn stands after the last one.")
             rows = await asyncio.to_thread(_dumped, batch)
             await statements.insert_turns(self.tx, self.tenant, self.agent_id, rows)
         async for batch in self._batches("messages"):
@@ -258,11 +262,11 @@ class _Writing:
                 [
                     NewPassage(
                         each.text,
-                        from_halves(data[place * size : (place + 1) * size]),
+                        unpack_float16(data[place * size : (place + 1) * size]),
                         each.tags,
                         each.metadata,
                         each.created_at,
-                        id=each.id if self.wishes.keep_ids and each.id else new_id(),
+                        id=each.id if self.options.keep_ids and each.id else new_id(),
                         updated_at=each.updated_at or each.created_at,
                         number=each.number,
                     )

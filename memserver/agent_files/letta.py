@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from memserver.agent_files.archive import validated
+from memserver.agent_files.archive import validate
 from memserver.agent_files.letta_messages import History, listed, read_history
 from memserver.agent_files.records import (
     LISTS,
@@ -42,39 +42,34 @@ RULES = {
 
 
 class LettaFile:
-    """An agent of such a file, as a `Source`."""
-
     vectors = None
 
-    def __init__(self, told: JsonObject) -> None:
+    def __init__(self, file: JsonObject) -> None:
         """Read it.
 
         Raises:
             AgentFileCorrupt: it is no such file.
         """
         self.notes: list[Note] = []
-        agent = self._pick(told)
+        agent = self._pick(file)
         self._records: dict[str, list[Record]] = {name: [] for name in LISTS}
-        self._read_blocks(_blocks(agent, told))
+        self._read_blocks(_blocks(agent, file))
         history = read_history(agent)
         self.notes += history.notes
         self._records["messages"] = list(history.messages)
         self._records["turns"] = list(history.turns)
-        self._read_tools(agent, told)
-        self._read_passages(agent, told)
-        self.agent = validated(AgentRecord, self._agent(agent, history), "agents.0")
-        self._note_the_rest(agent, told)
+        self._read_tools(agent, file)
+        self._read_passages(agent, file)
+        self.agent = validate(AgentRecord, self._agent(agent, history), "agents.0")
+        self._note_the_rest(agent, file)
 
     def records(self, name: str) -> Iterator[Any]:
-        """The records of a list."""
         return iter(self._records[name])
 
     def messages(self) -> list[Message]:
-        """The messages, to count their tokens."""
         return [_as_message(record) for record in self.records("messages")]
 
     def count_by(self, tokens: Sequence[int]) -> None:
-        """Say how many tokens each message has."""
         pairs = zip(self._records["messages"], tokens, strict=True)
         self._records["messages"] = [
             record.model_copy(update={"tokens": count}) for record, count in pairs
@@ -83,10 +78,10 @@ class LettaFile:
     def _note(self, kind: str, name: str, reason: str) -> None:
         self.notes.append(Note(kind, name, reason))
 
-    def _pick(self, told: JsonObject) -> JsonObject:
-        if "agents" not in told:
-            return told
-        agents = [each for each in listed(told["agents"]) if isinstance(each, dict)]
+    def _pick(self, file: JsonObject) -> JsonObject:
+        if "agents" not in file:
+            return file
+        agents = [each for each in listed(file["agents"]) if isinstance(each, dict)]
         if not agents:
             raise AgentFileCorrupt("agents: there is none.")
         for other in agents[1:]:
@@ -168,9 +163,9 @@ class LettaFile:
             passage = PassageRecord(text=text, tags=[label], created_at=datetime.now(UTC))
             self._records["passages"].append(passage)
 
-    def _read_tools(self, agent: JsonObject, told: JsonObject) -> None:
+    def _read_tools(self, agent: JsonObject, file: JsonObject) -> None:
         rules = self._rules(agent)
-        for tool in _referred(agent, told, "tools", "tool_ids"):
+        for tool in _referred(agent, file, "tools", "tool_ids"):
             name, kind = _text(tool.get("name")), _text(tool.get("tool_type")) or "custom"
             if OWN_KINDS.match(kind):
                 self._note(
@@ -188,7 +183,7 @@ class LettaFile:
                 self._note(
                     "tool", name, f"{reason} If there is a tool of this name, the agent has it."
                 )
-                record = validated(
+                record = validate(
                     ToolRecord, {"name": name, **rules.get(name, {})}, f"tools: {name}"
                 )
                 self._records["tools"].append(record)
@@ -205,8 +200,8 @@ class LettaFile:
                 self._note("tool_rule", name, f"There is no rule {kind!r} here.")
         return found
 
-    def _read_passages(self, agent: JsonObject, told: JsonObject) -> None:
-        for given in (*listed(told.get("passages")), *listed(agent.get("passages"))):
+    def _read_passages(self, agent: JsonObject, file: JsonObject) -> None:
+        for given in (*listed(file.get("passages")), *listed(agent.get("passages"))):
             text = _text(given.get("text")) if isinstance(given, dict) else ""
             if text.strip():
                 metadata = given.get("metadata") or {}
@@ -218,7 +213,7 @@ class LettaFile:
                 )
                 self._records["passages"].append(passage)
 
-    def _note_the_rest(self, agent: JsonObject, told: JsonObject) -> None:
+    def _note_the_rest(self, agent: JsonObject, file: JsonObject) -> None:
         model = _config(agent, "llm_config", "handle", "model")
         if model:
             self._note(
@@ -229,10 +224,10 @@ class LettaFile:
             self._note(
                 "embedding_model", embedder, "Passages are embedded by the server's embedder."
             )
-        for each in _referred(agent, told, "mcp_servers", ""):
+        for each in _referred(agent, file, "mcp_servers", ""):
             name = _text(each.get("server_name") or each.get("name"))
             self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
-        for each in (*listed(told.get("files")), *listed(told.get("sources"))):
+        for each in (*listed(file.get("files")), *listed(file.get("sources"))):
             name = (
                 _text(each.get("file_name") or each.get("name")) if isinstance(each, dict) else ""
             )
@@ -245,7 +240,7 @@ class LettaFile:
                 shown = _text(each.get("key")) if isinstance(each, dict) else _text(each)
                 self._note("secret", shown, "Environment variables of tools are not carried.")
         for key in ("groups", "skills"):
-            if listed(told.get(key)):
+            if listed(file.get(key)):
                 self._note(key, "", "There is nothing like it here.")
 
 
@@ -259,7 +254,7 @@ def _as_message(record: MessageRecord) -> Message:
     )
 
 
-def parsed_letta(value: object) -> JsonObject | None:
+def find_letta(value: object) -> JsonObject | None:
     """The file's object, if a JSON value can be such a file: some of them hold it as a string once more."""
     if isinstance(value, str):
         try:
@@ -280,18 +275,17 @@ def time_of(value: object) -> datetime | None:
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
 
 
-def _blocks(agent: JsonObject, told: JsonObject) -> list[JsonObject]:
+def _blocks(agent: JsonObject, file: JsonObject) -> list[JsonObject]:
     inline = [*listed(agent.get("core_memory")), *listed(agent.get("memory_blocks"))]
     found = [each for each in inline if isinstance(each, dict)]
-    return [*found, *_referred(agent, told, "blocks", "block_ids")]
+    return [*found, *_referred(agent, file, "blocks", "block_ids")]
 
 
-def _referred(agent: JsonObject, told: JsonObject, kind: str, ids: str) -> list[JsonObject]:
-    """The things of a kind that an agent names by ids, and those that it holds itself."""
+def _referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[JsonObject]:
     within = [each for each in listed(agent.get(kind)) if isinstance(each, dict)]
-    if agent is told:
+    if agent is file:
         return within
-    there = [each for each in listed(told.get(kind)) if isinstance(each, dict)]
+    there = [each for each in listed(file.get(kind)) if isinstance(each, dict)]
     if not ids:
         return [*within, *there]
     by_id = {str(each.get("id")): each for each in there}

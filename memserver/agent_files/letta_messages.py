@@ -9,9 +9,9 @@ from typing import Any, Literal
 from memserver.agent_files.records import MOST_JSON, CallPart, MessageRecord, TurnRecord
 from memserver.agent_files.source import Note
 from memserver.memory.bounded_json import read_bounded
-from memserver.memory.text import is_within
 from memserver.messages import JsonObject, Role
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.text import is_within
 from memserver.tools.memory_tools import SEND_MESSAGE
 
 LONGEST_TURN = 900
@@ -70,7 +70,6 @@ class History:
 
 
 def read_history(agent: JsonObject) -> History:
-    """The history of an agent of such a file."""
     given = [each for each in listed(agent.get("messages")) if isinstance(each, dict)]
     results = _results(given)
     shown = _in_context(agent, given)
@@ -102,7 +101,7 @@ def _add(
         said, by = _unwrapped(text)
         if said:
             history.add(by, said, "", at, None, begins=by == "user")
-    elif role == "system" and not first and text:  # the first is the prompt, which is made anew
+    elif role == "system" and not first and text:  # the first is the prompt, which is made again
         history.add("system", text, "", at, None, begins=False)
     elif role in ("assistant", "approval"):
         calls = [each for each in listed(message.get("tool_calls")) if isinstance(each, dict)]
@@ -152,7 +151,6 @@ def _add_call(
 
 
 def _results(messages: Sequence[JsonObject]) -> dict[str, tuple[str, bool]]:
-    """What came of each call, by its id, and whether it succeeded."""
     found: dict[str, tuple[str, bool]] = {}
     for message in messages:
         for given in listed(message.get("tool_returns")):
@@ -180,7 +178,6 @@ def _in_context(agent: JsonObject, messages: Sequence[JsonObject]) -> set[int]:
 
 
 def _content(content: object) -> tuple[str, str, int]:
-    """A message's text, the thought in it, and how many parts are neither."""
     if isinstance(content, str):
         return content, "", 0
     texts, thoughts, dropped = [], [], 0

@@ -13,10 +13,10 @@ from pydantic import (
     field_validator,
 )
 
-from memserver.memory.text import MOST_METADATA, is_within
 from memserver.messages import Role, WaitsFor
 from memserver.storage.sections import Actor
 from memserver.storage.tools import DefinitionKind
+from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
 VERSION = 2
@@ -114,8 +114,6 @@ class AgentRecord(Record):
 
 
 class SectionRecord(Record):
-    """A section of the working context, in the agent's order."""
-
     name: SectionName
     text: str
     limit: Annotated[int, Field(ge=1, le=100_000)]
@@ -176,8 +174,6 @@ class SummaryRecord(Record):
 
 
 class TurnRecord(Record):
-    """A turn that has ended."""
-
     turn: Annotated[int, Field(ge=1, lt=2**50)]
     kind: Literal["message", "import"]
     state: Literal["done", "failed"]
@@ -196,8 +192,6 @@ class TurnRecord(Record):
 
 
 class CallPart(Record):
-    """The call that a message made, ended, with what came of it."""
-
     id: str
     name: str
     arguments: Json

@@ -23,12 +23,8 @@ class Note:
 
 
 class Source(Protocol):
-    """An agent's records."""
-
     @property
-    def agent(self) -> AgentRecord:
-        """The agent itself."""
-        ...
+    def agent(self) -> AgentRecord: ...
 
     @property
     def vectors(self) -> Vectors | None:
@@ -36,10 +32,8 @@ class Source(Protocol):
         ...
 
     @property
-    def notes(self) -> Sequence[Note]:
-        """What of the file is in no record."""
-        ...
+    def notes(self) -> Sequence[Note]: ...
 
     def records(self, name: str) -> Iterator[Any]:
-        """The records of a list, one after another, each time anew. Raises AgentFileError."""
+        """The records of a list, one after another, from the start each time. Raises AgentFileError."""
         ...

@@ -16,9 +16,9 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import AgentFileCorrupt, Conflict
 from memserver.messages import JsonObject
-from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.missing import no_agent
 
 Rows = list[dict[str, Any]]
 
@@ -35,7 +35,6 @@ class Whole:
 
     @property
     def end(self) -> int:
-        """The position behind all turns that have ended."""
         done: int = self.state["done_turn"]
         return (done + 1) * PLACES_PER_TURN
 
@@ -86,14 +85,13 @@ async def read_whole(tx: Transaction, agent_id: UUID) -> Whole:
 
 
 async def is_there(tx: Transaction, agent_id: UUID) -> bool:
-    """Whether there is still such an agent."""
     return bool(await _all(tx, "SELECT 1 FROM agents WHERE id = %s", agent_id))
 
 
 async def edits_page(
     tx: Transaction, section: Mapping[str, Any], *, after: int, limit: int, newest: bool
 ) -> Rows:
-    """Versions of a section behind `after`, oldest first, up to the one that was read; or that one alone."""
+    """Versions of a section after `after`, oldest first, up to the one that was read; or that one alone."""
     first = section["version"] if newest else 1
     return await _all(
         tx,
@@ -112,7 +110,7 @@ async def edits_page(
 async def summaries_page(
     tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
 ) -> Rows:
-    """Versions of the summary behind `after`, oldest first."""
+    """Versions of the summary after `after`, oldest first."""
     return await _all(
         tx,
         """SELECT until, text, tokens, evicted, method, failure, created_at FROM summaries
@@ -125,7 +123,7 @@ async def summaries_page(
 
 
 async def turns_page(tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int) -> Rows:
-    """Turns behind `after` that begin before the position `end`."""
+    """Turns after `after` that begin before the position `end`."""
     return await _all(
         tx,
         """SELECT turn, kind, state, steps, attempts, stop_reason, error, prompt_tokens,
@@ -142,7 +140,7 @@ async def turns_page(tx: Transaction, agent_id: UUID, *, after: int, end: int, l
 async def messages_page(
     tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
 ) -> Rows:
-    """Messages behind the position `after` and before `end`, with their calls."""
+    """Messages after the position `after` and before `end`, with their calls."""
     return await _all(
         tx,
         """SELECT m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.fields,
@@ -162,7 +160,7 @@ async def messages_page(
 async def passages_page(
     tx: Transaction, collection_id: UUID, *, after: UUID, limit: int, vectors_table: str | None
 ) -> Rows:
-    """Passages behind an id, with their vectors where a table is named."""
+    """Passages after an id, with their vectors where a table is named."""
     table = sql.Identifier(vectors_table) if vectors_table else None
     query = sql.SQL(
         """SELECT p.id, p.number, p.content, p.tags, p.metadata, p.created_at, p.updated_at, {vector} AS vector
@@ -274,7 +272,6 @@ async def insert_section(
 
 
 async def insert_edits(tx: Transaction, tenant: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store versions of sections."""
     await _insert_many(
         tx,
         """INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id, position,
@@ -288,7 +285,6 @@ async def insert_edits(tx: Transaction, tenant: str, rows: Sequence[Mapping[str,
 async def insert_summaries(
     tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store versions of the summary."""
     await _insert_many(
         tx,
         """INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure,

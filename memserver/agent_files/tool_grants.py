@@ -14,14 +14,12 @@ from memserver.storage.database import Transaction
 from memserver.storage.tools import Definition, Grant, NewDefinition
 from memserver.tools.outbound.addresses import Networks, check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from memserver.tools.signature import TOOL_NAME
 from memserver.tools.toolbox import Toolbox
 
 
-class Granting:
-    """Gives an agent the tools that its file names."""
-
+class ToolGrants:
     def __init__(self, toolbox: Toolbox, networks: Networks) -> None:
         self._toolbox = toolbox
         self._networks = networks
@@ -61,18 +59,18 @@ class Granting:
         tx: Transaction,
         tenant: str,
         record: ToolRecord,
-        told: DefinitionRecord,
+        definition: DefinitionRecord,
         notes: list[Note],
     ) -> Definition | None:
         try:
             there = await tools.get(tx, record.name)
         except NotFound:
-            return await self._register(tx, tenant, record, told, notes)
+            return await self._register(tx, tenant, record, definition, notes)
         same = (there.kind, there.description, there.parameters, there.url) == (
-            told.kind,
-            told.description,
-            told.parameters,
-            told.url,
+            definition.kind,
+            definition.description,
+            definition.parameters,
+            definition.url,
         )
         if not same:
             notes.append(_note(record, "The tool that is registered here under this name is used."))
@@ -83,11 +81,11 @@ class Granting:
         tx: Transaction,
         tenant: str,
         record: ToolRecord,
-        told: DefinitionRecord,
+        definition: DefinitionRecord,
         notes: list[Note],
     ) -> Definition | None:
-        if told.kind == "mcp":
-            server = told.mcp_server or ""
+        if definition.kind == "mcp":
+            server = definition.mcp_server or ""
             notes.append(
                 _note(record, f"It is of the MCP server {server!r}: register that, and attach it.")
             )
@@ -96,9 +94,9 @@ class Granting:
         try:
             if not TOOL_NAME.fullmatch(record.name):
                 raise AgentFileCorrupt(f"tools.jsonl: {record.name!r} is no name of a tool.")
-            parameters = await asyncio.to_thread(checked_parameters, told.parameters)
-            if told.kind == "webhook":
-                check_url(told.url or "", self._networks)
+            parameters = await asyncio.to_thread(check_parameters, definition.parameters)
+            if definition.kind == "webhook":
+                check_url(definition.url or "", self._networks)
                 secret = f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
                 notes.append(
                     _note(record, "Its secret is a new one: PATCH /v1/tools/{name} sets yours.")
@@ -108,13 +106,13 @@ class Granting:
             return None
         new = NewDefinition(
             record.name,
-            told.kind,
-            told.description,
+            definition.kind,
+            definition.description,
             parameters,
-            timeout=told.timeout,
-            url=told.url if told.kind == "webhook" else None,
+            timeout=definition.timeout,
+            url=definition.url if definition.kind == "webhook" else None,
             secret=secret,
-            retries=told.retries,
+            retries=definition.retries,
         )
         return await tools.create(tx, tenant, new)
 

@@ -39,7 +39,7 @@ from memserver.api.routes import (
 )
 from memserver.errors import DatabaseError, MemserverError
 from memserver.settings import Settings
-from memserver.wiring.patience import opened_when_possible
+from memserver.wiring.patience import open_when_possible
 from memserver.wiring.services import Services, running_services
 
 DESCRIPTION = """A MemGPT-style agent server: agents that keep what matters in a working context,
@@ -82,7 +82,7 @@ def create_app(
         # A worker's settings have been checked by the process that started it: nothing that is wrong now may end the start,
         # since that would end the other workers, too.
         passing = (MemserverError,) if parent_process() else (DatabaseError,)
-        async with opened_when_possible(
+        async with open_when_possible(
             lambda: serving(app, running_services(settings)), report, passing
         ):
             yield
@@ -132,7 +132,6 @@ def create_app(
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
-    """What a request passes on its way to a route, outermost first."""
     most_bytes = BodyLimits(settings.request_max_bytes, settings.import_max_bytes)
     limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
     cors = Middleware(

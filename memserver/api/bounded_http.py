@@ -33,8 +33,6 @@ MOST_CONNECTIONS = 4096
 
 
 class _Part(Enum):
-    """What of a request is arriving."""
-
     HEAD = "head"
     BODY = "body"
     UNREAD = "unread"
@@ -264,7 +262,6 @@ class BoundedHttp(HttpToolsProtocol):
 
 @cache
 def most_connections() -> int:
-    """How many connections the process takes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if files < 0 else min(MOST_CONNECTIONS, files * 3 // 4)
 

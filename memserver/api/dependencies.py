@@ -10,11 +10,11 @@ from pydantic import AfterValidator
 
 from memserver.api.middleware.access import Caller
 from memserver.errors import InvalidInput, ServerStarting
-from memserver.memory.text import clean
 from memserver.storage import agents, collections
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 Item = TypeVar("Item")
@@ -103,39 +103,38 @@ class Listing:
     """A page of a list, as a request asks for it: `limit`, `after` and `order` are the same for all lists.
 
     Attributes:
-        cut: what is to be read: one item more than the page has, which tells whether another page follows.
+        query: what is to be read: one item more than the page has, which says whether another page follows.
     """
 
-    cut: Cut
+    query: PageQuery
 
     @classmethod
     def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
-        """From a request's parameters."""
-        return cls(Cut(limit + 1, after, order == "desc"))
+        return cls(PageQuery(limit + 1, after, order == "desc"))
 
     def is_behind(self, name: str) -> bool:
-        """Whether a name comes behind `after`."""
-        if self.cut.after is None:
+        """Whether a name comes after `after`."""
+        if self.query.after is None:
             return True
-        after: str = self.cut.after
-        return name < after if self.cut.descending else name > after
+        after: str = self.query.after
+        return name < after if self.query.descending else name > after
 
     def split(
         self, found: Sequence[Item], cursor: Callable[[Item], Cursor]
     ) -> tuple[Sequence[Item], Cursor | None]:
         """The page's items, of those that were read, and where the next page begins, if there is one."""
-        limit = self.cut.limit - 1
+        limit = self.query.limit - 1
         return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
 
-    def cut_out(
+    def paginate(
         self, whole: Sequence[Item], cursor: Callable[[Item], Cursor]
     ) -> tuple[Sequence[Item], Cursor | None]:
         """The same of a list that is short and was read as a whole. Raises InvalidInput."""
-        found = list(reversed(whole)) if self.cut.descending else list(whole)
-        if self.cut.after is not None:
-            places = [place for place, each in enumerate(found) if cursor(each) == self.cut.after]
+        found = list(reversed(whole)) if self.query.descending else list(whole)
+        if self.query.after is not None:
+            places = [place for place, each in enumerate(found) if cursor(each) == self.query.after]
             if not places:
-                raise InvalidInput("after: the list has no such item.", hint="Begin anew.")
+                raise InvalidInput("after: the list has no such item.", hint="Begin again.")
             found = found[places[0] + 1 :]
         return self.split(found, cursor)
 

@@ -14,7 +14,7 @@ from memserver.api.schemas.agents import ErrorResponse
 
 logger = logging.getLogger(__name__)
 
-_TOLD = 10
+_MOST_PROBLEMS = 10
 """Faults of a body that are named."""
 
 STATUS: dict[str, int] = {
@@ -107,18 +107,16 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 
 
 def body(code: str, message: str, hint: str = "") -> dict[str, Any]:
-    """The body of an error."""
     return {"error": {"code": code, "message": message, "hint": hint}}
 
 
 def answer(error: errors.MemserverError | HTTPException) -> JSONResponse:
-    """The response that tells of an error."""
     if isinstance(error, HTTPException):
         code = CODES.get(error.status_code, "http_error")
-        told = body(code, str(error.detail))
-        return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
-    told = body(error.code, error.message, error.hint)
-    return JSONResponse(told, STATUS[error.code], headers=_headers(error))
+        content = body(code, str(error.detail))
+        return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
+    content = body(error.code, error.message, error.hint)
+    return JSONResponse(content, STATUS[error.code], headers=_headers(error))
 
 
 def _headers(error: errors.MemserverError) -> dict[str, str]:
@@ -130,8 +128,8 @@ def _headers(error: errors.MemserverError) -> dict[str, str]:
         case errors.InvalidApiKey():
             return {"WWW-Authenticate": f'{challenge}, error="invalid_token"'}
         case errors.Forbidden(scope=scope) if scope:
-            told = f'{challenge}, error="insufficient_scope", scope="{scope}"'
-            return {"WWW-Authenticate": told}
+            challenge = f'{challenge}, error="insufficient_scope", scope="{scope}"'
+            return {"WWW-Authenticate": challenge}
         case errors.RateLimited():
             return {"Retry-After": str(error.retry_after)}
         case errors.DatabaseError() | errors.ServerStarting() | errors.ServerStopping():
@@ -141,13 +139,12 @@ def _headers(error: errors.MemserverError) -> dict[str, str]:
 
 
 def log_if_database(what: str, error: errors.MemserverError) -> None:
-    """Log the driver's words, which no client is told."""
+    """Log the driver's words, which no client gets."""
     if isinstance(error, errors.DatabaseError):
         logger.warning("%s: %s", what, error)
 
 
 def install(app: FastAPI) -> None:
-    """Give every error that leaves the app the one shape."""
     app.add_exception_handler(errors.MemserverError, _ours)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
@@ -166,10 +163,10 @@ async def _validation(_: Request, error: Exception) -> JSONResponse:
     if any(problem["type"] == "json_invalid" for problem in problems):
         hint = "Quote it for your shell, and send it as UTF-8."
         return JSONResponse(body("invalid_json", "The body is not valid JSON.", hint), 400)
-    told = [_problem(each) for each in problems[:_TOLD]]
-    if len(problems) > _TOLD:
-        told.append(f"and {len(problems) - _TOLD} more")
-    message = "; ".join(told)
+    problems_shown = [_problem(each) for each in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        problems_shown.append(f"and {len(problems) - _MOST_PROBLEMS} more")
+    message = "; ".join(problems_shown)
     hint = "/docs lists the fields of this call."
     return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
 
@@ -188,8 +185,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         hint = "What has a slash in its name is named by its id in a path."
     message = f"There is no {request.method} {request.url.path[:300]}."
-    told = body(CODES[error.status_code], message, hint)
-    return JSONResponse(told, error.status_code, headers=dict(error.headers or {}))
+    content = body(CODES[error.status_code], message, hint)
+    return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

@@ -23,8 +23,6 @@ _reading = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
 
 class Router(APIRouter):
-    """Routes whose JSON bodies are read here."""
-
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - those of every router
         super().__init__(route_class=_JsonRoute, **settings)
 

@@ -50,7 +50,6 @@ class McpEndpoint:
             await asyncio.gather(self._serving, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if self._made is None or self._serving is None:
             await answer(ServerStarting())(scope, receive, send)
             return
@@ -62,7 +61,6 @@ class McpEndpoint:
         await self._made.result()(scope, receive, send)
 
     async def _serve(self, services: Services, made: asyncio.Future[ASGIApp]) -> None:
-        """What the SDK runs begins and ends in one task."""
         await self._wanted.wait()
         manager = await asyncio.to_thread(partial(_make, services, self._most_bytes))
         async with manager.run():

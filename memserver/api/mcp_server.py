@@ -24,12 +24,12 @@ from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
-from memserver.memory.text import clean
 from memserver.storage import agents, leases
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
-from memserver.storage.listing import Cut
 from memserver.storage.recall import context_row
+from memserver.storage.rows import PageQuery
+from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
@@ -45,7 +45,7 @@ PageNumber = Annotated[int, Field(description="Page of the results, from 1.", ge
 
 
 ToolCall = Context[Any, Any]
-"""A call as the SDK tells of it; no argument of the tools, that an agent would see."""
+"""A call as the SDK describes it; no argument of the tools, that an agent would see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,6 @@ Whose = Callable[[ToolCall], Asker]
 
 
 def always(tenant: str) -> Whose:
-    """Everybody who can call is this tenant."""
     return lambda _: Asker(tenant)
 
 
@@ -109,18 +108,18 @@ class Memories:
     async def list_agents(self, context: ToolCall) -> list[AgentInfo]:
         """List the agents whose memories can be used."""
         tenant = self.whose(context).tenant
-        async with _told(), self.database.tenant(tenant) as tx:
+        async with _reporting_errors(), self.database.tenant(tenant) as tx:
             if self.only is not None:
                 found = [await self._agent(tenant, self.only)]
             else:
-                found = await agents.list_page(tx, Cut(MOST_AGENTS))
+                found = await agents.list_page(tx, PageQuery(MOST_AGENTS))
         return [AgentInfo(name=agent.name, id=agent.id) for agent in found]
 
     async def working_context_read(
         self, context: ToolCall, agent: AgentName = None
     ) -> list[SectionInfo]:
         """Read an agent's working context: what it always sees."""
-        async with _told():
+        async with _reporting_errors():
             sections = await (await self._memory(context, agent)).sections()
         return [
             SectionInfo(
@@ -133,7 +132,7 @@ class Memories:
         self, context: ToolCall, section: str, content: str, agent: AgentName = None
     ) -> str:
         """Add a line to a section of an agent's working context; gives the section's new text."""
-        async with _told():
+        async with _reporting_errors():
             memory = await self._memory(context, agent, write=True)
             return await memory.append(section, content)
 
@@ -149,7 +148,7 @@ class Memories:
 
         old_content must match exactly. Gives the section's new text.
         """
-        async with _told():
+        async with _reporting_errors():
             memory = await self._memory(context, agent, write=True)
             return await memory.replace(section, old_content, new_content)
 
@@ -157,7 +156,7 @@ class Memories:
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
-        async with _told():
+        async with _reporting_errors():
             memory, reader = await self._read(context, agent)
             size = reader.page(page).size
             found = await memory.search_recall(_words(query), page=page, size=size)
@@ -167,7 +166,7 @@ class Memories:
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's archival storage by meaning and by words."""
-        async with _told():
+        async with _reporting_errors():
             memory, reader = await self._read(context, agent)
             size = reader.page(page).size
             found = await memory.search_archival(query, page=page, size=size)
@@ -181,7 +180,7 @@ class Memories:
         start: Annotated[int, Field(description="Character to begin with, from 1.", ge=1)] = 1,
     ) -> str:
         """Read one message or passage whole, by the label that results show."""
-        async with _told():
+        async with _reporting_errors():
             memory, reader = await self._read(context, agent)
             return await (await memory.read(label)).describe(start, UTC, reader)
 
@@ -193,7 +192,7 @@ class Memories:
         tags: Annotated[list[str] | None, Field(description="By which it can be found.")] = None,
     ) -> str:
         """Keep a note or document in an agent's archival storage; gives its id."""
-        async with _told():
+        async with _reporting_errors():
             memory = await self._memory(context, agent, write=True)
             passage = await memory.insert_archival(content, tags=tags or ())
         return passage.id
@@ -208,7 +207,6 @@ class Memories:
         return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
 
     async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
-        """An agent's memory, and a reader with the agent's window."""
         tenant = self.whose(context).tenant
         agent = await self._meant(tenant, name)
         memory = AgentMemory(agent.id, tenant, self.database, self.archival, self.recall)
@@ -244,7 +242,6 @@ class Memories:
 
 
 def make_server(memories: Memories) -> MCPServer[Any]:
-    """The MCP server of these memories."""
     server: MCPServer[Any] = MCPServer(
         "memserver",
         version=memserver.__version__,
@@ -267,8 +264,7 @@ def make_server(memories: Memories) -> MCPServer[Any]:
 
 
 @asynccontextmanager
-async def _told() -> AsyncIterator[None]:
-    """An error of ours reaches the other agent as its message."""
+async def _reporting_errors() -> AsyncIterator[None]:
     try:
         yield
     except MemserverError as error:

@@ -37,16 +37,12 @@ has no keys, it needs none and listens on the loopback only."""
 
 
 class DocumentedApp(FastAPI):
-    """An application whose document tells these things too, and whose every answer has the security headers."""
-
     @override
     def build_middleware_stack(self) -> ASGIApp:
-        """All that answers, errors of the stack itself included."""
         return SecurityHeaders(super().build_middleware_stack())
 
     @override
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
         if self.openapi_schema is None:
             _complete(super().openapi())
         return super().openapi()
@@ -133,5 +129,5 @@ def _is_failure(schema: JsonObject) -> bool:
 
 
 def _failure(status: int, message: str, path: str) -> JsonObject:
-    told = body(CODES[status], message)
-    return error_body(status, told["error"]) if speaks_openai(path) else told
+    content = body(CODES[status], message)
+    return error_body(status, content["error"]) if speaks_openai(path) else content

@@ -24,7 +24,7 @@ LINKS = {
     "agents": "/v1/agents",
 }
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-# Links are relative, so that they also lead right behind a proxy that serves us below a path.
+# Links are relative, so that they also work behind a proxy that serves us below a path.
 HOME = f"""<!doctype html>
 <html lang="en">
 <head>

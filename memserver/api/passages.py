@@ -20,11 +20,11 @@ from memserver.memory.archival import ArchivalQuery, PassageText, Searched, Sear
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.results import excerpts, passage_result
-from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 Tags = Annotated[list[str] | None, Query(max_length=100, description="May be repeated.")]
@@ -32,8 +32,6 @@ Date = Annotated[str | None, Query(max_length=40, description="ISO date or datet
 
 
 class Filters:
-    """The filter of a request, from its query."""
-
     def __init__(
         self,
         tag: Tags = None,
@@ -54,7 +52,7 @@ class Filters:
         self._dates = (start_date, end_date)
 
     def read(self, services: Services) -> PassageFilter:
-        """The filter, its dates told by the server's clock. Raises InvalidInput."""
+        """The filter, its dates read by the server's clock. Raises InvalidInput."""
         start, end = self._dates
         since = until = None
         if start is not None or end is not None:
@@ -70,8 +68,6 @@ class Filters:
 
 
 class Asked:
-    """A search that a request asks for."""
-
     def __init__(
         self,
         query: Annotated[
@@ -90,7 +86,6 @@ class Asked:
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
     ) -> ArchivalResults:
-        """What it finds."""
         asked = ArchivalQuery(self._query, filters.read(services), self._mode)
         async with LazyTransaction(services.database, tenant) as transaction:
             found = await services.archival.search(transaction, searched, asked, self._page)
@@ -108,7 +103,6 @@ async def insert(
     place: Callable[[Transaction], Awaitable[Collection]],
     new: PassagesIn,
 ) -> PassagesOut:
-    """Store a request's passages."""
     texts = [
         PassageText(
             text=passage.text,
@@ -124,6 +118,5 @@ async def insert(
 
 
 def as_page(found: list[Passage], listing: Listing) -> PassagePage:
-    """What was found as a page."""
     items, more = listing.split(found, lambda passage: UUID(passage.id))
     return PassagePage(items=[PassageOut.read(passage) for passage in items], next=more)

@@ -82,7 +82,7 @@ def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _paused(event: TurnPaused) -> Iterator[str]:
-    """The call that waits, without an id: whoever reads on behind it begins with it again."""
+    """The call that waits, without an id: whoever reads on after it begins with it again."""
     record = event.message.call
     assert record is not None
     for part in _parts(event.message):

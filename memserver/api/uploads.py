@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from memserver.errors import DocumentTooLarge, InvalidInput
-from memserver.memory.text import MOST_METADATA, checked_json, clean, is_within
+from memserver.text import MOST_METADATA, checked_json, clean, is_within
 
 FORM_BYTES = 100_000
 """What a form may have around its file."""
@@ -35,8 +35,6 @@ BODY = {
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """A file as it was sent."""
-
     content: bytes = field(repr=False)
     name: str
     content_type: str

@@ -63,7 +63,7 @@ def agents_show(
         )
         return
     passages = ", ".join(f"{each.passage_count} in {each.name}" for each in collections)
-    told = {
+    facts = {
         "id": str(found.id),
         "model": model_of(found),
         "created": when(found.created_at),
@@ -73,7 +73,7 @@ def agents_show(
         "tools": ", ".join(tools),
     }
     console.print(Text(found.name, style="bold green"))
-    for name, value in told.items():
+    for name, value in facts.items():
         console.print(f"{name:<10}{value}")
     console.print()
     console.print(sections_text(memory.sections))

@@ -46,7 +46,6 @@ def showing() -> Iterator[Callable[[str], None]]:
 
 
 def say_error(error: MemserverError) -> None:
-    """An error as a person reads it."""
     print(f"memserver: {error}", file=sys.stderr)
     if error.hint:
         print(f"  {error.hint}", file=sys.stderr)
@@ -104,7 +103,6 @@ def print_table(
 
 
 def _print_blocks(titles: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Each row as a heading, its first value, with the others below it."""
     if title:
         console.print(Text(title, style="bold"))
     for first, *rest in rows:

@@ -25,7 +25,7 @@ SEND = ToolSpec(
     },
 )
 ENGLISH = ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
-"""Embedding models that know English alone: the packaged one, also behind an endpoint."""
+"""Embedding models that know English alone: the packaged one, also at an endpoint."""
 PROMPT = (
     PromptMessage("system", "You act only by calling tools."),
     PromptMessage("user", "Say hello."),
@@ -49,7 +49,6 @@ class Finding:
 
 
 def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") -> list[Finding]:
-    """Server version and how it is reached, pgvector version and migrations."""
     try:
         report = inspect(owner_url)
     except MemserverError as error:
@@ -86,7 +85,6 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
 
 
 async def examine_embedder(embedder: Embedder) -> Finding:
-    """Embed a text."""
     start = time.monotonic()
     try:
         await embedder.embed(["hello"])
@@ -105,7 +103,6 @@ async def examine_embedder(embedder: Embedder) -> Finding:
 
 
 async def examine_model(model: ChatModel) -> AsyncIterator[Finding]:
-    """Ask for the window, for counts of tokens, and for one call of a tool."""
     try:
         window = await model.context_window()
         said = ASSUMED if model.window_is_assumed else ""

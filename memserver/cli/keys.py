@@ -21,7 +21,7 @@ from memserver.settings import Settings
 from memserver.storage import api_keys
 from memserver.storage.api_keys import DEFAULT_TENANT, ApiKey, NewKey
 from memserver.storage.database import Database
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 from memserver.wiring.database import database_urls
 
 T = TypeVar("T")
@@ -167,7 +167,6 @@ def check_keys(app_url: str, host: str, origins: Collection[str]) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether all that a name or address stands for is this machine's loopback."""
     try:
         found = socket.getaddrinfo(host, None)
     except OSError:
@@ -176,7 +175,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
-    """Do something with the database of the settings."""
 
     async def run(url: str) -> T:
         async with _opened(url) as database:
@@ -199,7 +197,9 @@ async def _opened(url: str) -> AsyncIterator[Database]:
 async def _tenant_names(database: Database) -> list[str]:
     names: list[str] = []
     async with database.across_tenants() as tx:
-        while page := await api_keys.list_tenants(tx, Cut(1000, names[-1] if names else None)):
+        while page := await api_keys.list_tenants(
+            tx, PageQuery(1000, names[-1] if names else None)
+        ):
             names += [each.tenant for each in page]
     return names
 
@@ -210,7 +210,7 @@ async def _all_keys(database: Database, tenant: str | None) -> list[ApiKey]:
         async with database.tenant(name) as tx:
             await api_keys.get_tenant(tx, name)
             after: UUID | None = None
-            while page := await api_keys.list_page(tx, Cut(1000, after)):
+            while page := await api_keys.list_page(tx, PageQuery(1000, after)):
                 found += page
                 after = page[-1].id
     return sorted(found, key=lambda key: key.id)

@@ -1,4 +1,4 @@
-"""The local engine behind a command: started, with the settings that suit its model, and started again if it dies."""
+"""The local engine of a command: started, with the settings that suit its model, and started again if it dies."""
 
 import json
 import os

@@ -73,7 +73,7 @@ def models_add(
 def models_unload(
     name: Annotated[str, typer.Argument(help="As the list has it, with its version.")],
 ) -> None:
-    """Unload an adapter from vLLM; agents that still name it are told of."""
+    """Unload an adapter from vLLM; agents that still name it are listed."""
     asyncio.run(_with_adapters(lambda adapters: adapters.unload(name)))
     naming = _agents_naming(Settings(), name)
     if naming is None:
@@ -108,7 +108,7 @@ async def _with_adapters(work: Callable[[Adapters], Awaitable[T]]) -> T:
 
 async def _until_ready(adapters: Adapters, file: Path) -> None:
     """Wait for the local engine of a server that has only just been started."""
-    end, told = time.monotonic() + _LOADING, False
+    end, reported = time.monotonic() + _LOADING, False
     while True:
         try:
             await adapters.listed()
@@ -117,9 +117,9 @@ async def _until_ready(adapters: Adapters, file: Path) -> None:
                 raise
         else:
             return
-        if not told:
+        if not reported:
             print("The local model is still loading: waiting for it.", file=sys.stderr)
-            told = True
+            reported = True
         await asyncio.sleep(_PAUSE)
 
 

@@ -42,7 +42,6 @@ class Listed:
     panel: str
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - typer's command
-        """The command itself."""
         module, _, attribute = self.target.partition(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
@@ -53,8 +52,6 @@ class Listed:
 
 
 class ExtensibleGroup(TyperGroup):
-    """Our own commands in their order, then those of packages by their names."""
-
     own: ClassVar[Mapping[str, Listed]] = {}
 
     @override

@@ -31,8 +31,6 @@ UNFINISHED = {"waiting", "running"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file, as a person reads it."""
-
     line: str
     well: bool
 
@@ -67,7 +65,7 @@ class RunningServer:
             assert collection is not None
             return Place(client.collections.get(collection).id, False)
 
-    def take_in(
+    def ingest(
         self,
         place: Place,
         files: Sequence[Path],
@@ -113,7 +111,7 @@ class RunningServer:
             except OSError as error:
                 raise InvalidInput(f"{file}: {error.strerror}.") from error
 
-    def take_in_agent(
+    def import_agent(
         self, file: Path, *, name: str | None = None, keep_ids: bool = False
     ) -> ImportedAgent:
         """Make an agent of a file; what the server says of it.
@@ -179,5 +177,5 @@ def _outcome(document: Document) -> Outcome:
         return Outcome(f"{document.name}: {document.chunks_done} passages", True)
     if document.error is None:
         return Outcome(f"{document.name}: {document.state}", False)
-    told = f"{document.error.message} {document.error.hint}".rstrip()
-    return Outcome(f"{document.name}: {told}", False)
+    reason = f"{document.error.message} {document.error.hint}".rstrip()
+    return Outcome(f"{document.name}: {reason}", False)

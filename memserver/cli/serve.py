@@ -18,14 +18,14 @@ from memserver.cli.keys import check_keys
 from memserver.cli.local_engine import local_engine
 from memserver.cli.options import LOGGING, read_settings
 from memserver.errors import SetupError
-from memserver.local.engine.address import told_in
+from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import refuse_unfit_embedder
 from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
-"""What running requests get when the server is told to end; their turns go on elsewhere."""
+"""What running requests get when the server has to end; their turns continue elsewhere."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -51,7 +51,7 @@ def serve(
     with ExitStack() as stack:
         if settings.llm_base_url is None:  # first of all, since it takes longest
             local = stack.enter_context(local_engine(settings, announced=True))
-            stack.enter_context(told_in(EnginePaths(settings.home).address, local.base_url))
+            stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
         check_keys(urls.app, settings.host, settings.cors_origins)
         uvicorn.run(

@@ -28,7 +28,7 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
     server = RunningServer(server_url(url), api_key)
     place = server.place(agent, collection)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        outcomes = server.take_in(place, files, progress, tags=tag or (), unique=unique)
+        outcomes = server.ingest(place, files, progress, tags=tag or (), unique=unique)
     for outcome in outcomes:
         print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
     if not all(outcome.well for outcome in outcomes):
@@ -42,7 +42,7 @@ def export_agent(
         bool, typer.Option(help="Every version of the working context, not only the last.")
     ] = False,
     vectors: Annotated[
-        bool, typer.Option(help="The passages' vectors, so that they need not be made anew.")
+        bool, typer.Option(help="The passages' vectors, so that they need not be made again.")
     ] = False,
     url: UrlOption = None,
     api_key: ApiKeyOption = None,
@@ -67,7 +67,7 @@ def import_agent(
     All of it is made or nothing.
     """
     server = RunningServer(server_url(url), api_key)
-    made = server.take_in_agent(file, name=name, keep_ids=keep_ids)
+    made = server.import_agent(file, name=name, keep_ids=keep_ids)
     counts = f"{made.messages} messages, {made.passages} passages"
     print(f"{made.agent.name} ({made.agent.id}): {counts}")
     for note in made.not_carried:

@@ -21,7 +21,7 @@ from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector
 from memserver.embeddings.batch_size import BatchSize
 from memserver.embeddings.profile import Additions, EmbeddingProfile
 from memserver.embeddings.refusals import RefusedTexts, translated
-from memserver.embeddings.text import embeddable, readable
+from memserver.embeddings.text import embeddable
 from memserver.embeddings.tokenizer import TokenizerFile
 from memserver.errors import (
     EmbedderUnfit,
@@ -30,6 +30,7 @@ from memserver.errors import (
     ModelTimeout,
 )
 from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.text import clean
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class OpenAICompatibleEmbedder(Embedder):
         texts = [self._additions.prefix + text for text in texts]
         if self._tokenizer is not None:
             return await self._tokenizer.count(texts)
-        return [len(readable(text).encode()) + _FRAME for text in texts]
+        return [len(clean(text).encode()) + _FRAME for text in texts]
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:

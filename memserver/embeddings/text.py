@@ -1,18 +1,11 @@
 """Makes any Python text safe to embed. Every embedder passes its input through here."""
 
-import re
+from memserver.text import clean
 
 LONGEST = 20_000
 """Characters of a text that are read: models see a few hundred tokens, and tokenizing the rest is waste."""
 
-_UNREADABLE = re.compile("[\x00\ud800-\udfff]")
-
 
 def embeddable(text: str) -> str:
-    """The beginning of the text, without NUL and lone surrogates, which no tokenizer takes."""
-    return readable(text[:LONGEST])
-
-
-def readable(text: str) -> str:
-    """The text without NUL and lone surrogates."""
-    return _UNREADABLE.sub("\ufffd", text)
+    """The beginning of the text, without what no tokenizer takes."""
+    return clean(text[:LONGEST])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from memserver.embeddings.text import readable
 from memserver.errors import EmbeddingError
+from memserver.text import clean
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class TokenizerFile:
 
     async def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text. Raises EmbeddingError where the file is none."""
-        return await asyncio.to_thread(self._count, [readable(text) for text in texts])
+        return await asyncio.to_thread(self._count, [clean(text) for text in texts])
 
     def _count(self, texts: list[str]) -> list[int]:
         if self._tokenizer is None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing_extensions import override
 
 from memserver.errors import ModelError, ModelTimeout, ModelUnavailable
-from memserver.llm.lossless import clean_text
 from memserver.llm.patience import Clock, Patience
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter
 from memserver.llm.wire import joined
@@ -23,6 +22,7 @@ from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import Endpoint, EndpointClient
 from memserver.openai_http.errors import StatusError
+from memserver.text import clean
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class EndpointTokenizer(TokenCounter):
         """
         async with self._in_time():
             form = self._form or await self._found()
-            return await self._counts(form, [clean_text(text) for text in texts])
+            return await self._counts(form, [clean(text) for text in texts])
 
     async def check(self) -> None:
         """Find out anew whether and how the endpoint counts. Raises as `count`."""

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
 
-from memserver.llm.lossless import clean_text
+from memserver.text import clean
 
 PIECE = 20_000
 """Characters that are looked at in one go: no other thread runs meanwhile."""
@@ -67,7 +67,7 @@ _MARGIN = 1.04
 
 def estimate(text: str) -> int:
     """About as many tokens as the text has, rather more; never more than its UTF-8 bytes."""
-    text = clean_text(text)
+    text = clean(text)
     if not text:
         return 0
     size = len(text) if text.isascii() else len(text.encode())

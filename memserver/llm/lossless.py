@@ -1,4 +1,4 @@
-"""Changes to a model's arguments that lose nothing, and the cleaning of the text in them.
+"""Changes to a model's arguments that lose nothing.
 
 Owns the list of what is forgiven. A value whose type the schema takes is never touched. Otherwise:
 
@@ -11,51 +11,14 @@ Everything else is a violation, which the model is told of (`tool_schema`).
 
 import json
 import re
-import sys
 from math import isfinite
 from typing import Any
 
 from memserver.messages import JsonObject
+from memserver.text import checked_json
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0{1,17})?")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
-_UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
-_MOST_NESTED = 64
-_LARGEST = int(sys.float_info.max)
-"""What most readers of JSON take as infinite lies behind it, and arithmetic with a float fails there."""
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-
-
-def clean_text(text: str) -> str:
-    """Text that a database and a tokenizer take: no NUL, no lone surrogate (U+FFFD instead)."""
-    if _UNSTORABLE.search(text) is None:
-        return text
-    joined = _PAIR.sub(
-        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
-    )
-    return _UNSTORABLE.sub(lambda found: "" if found[0] == "\x00" else "\ufffd", joined)
-
-
-def clean(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON value
-    """The JSON value with every text in it cleaned, keys included.
-
-    Raises:
-        ValueError: it nests deeper than anything downstream should have to take, or holds a number
-            that JSON does not know or that no float can hold.
-    """
-    if depth > _MOST_NESTED:
-        raise ValueError("it nests too deep")
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{value} is no JSON number")
-    if isinstance(value, int) and abs(value) > _LARGEST:
-        raise ValueError("a number in it is too large")
-    if isinstance(value, list):
-        return [clean(member, depth + 1) for member in value]
-    if isinstance(value, dict):
-        return {clean_text(key): clean(member, depth + 1) for key, member in value.items()}
-    return value
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -106,7 +69,7 @@ def _from_text(value: str, wanted: frozenset[str]) -> Any:  # noqa: ANN401 - any
         return text.lower() == "true"
     if {"array", "object"} & wanted and text[:1] in {"[", "{"}:
         try:
-            read = clean(read_json(text))
+            read = checked_json(read_json(text))
         except ValueError:
             return value
         return read if _type_of(read) in wanted else value

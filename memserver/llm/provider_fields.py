@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memserver.llm.control_tokens import defused
-from memserver.llm.lossless import clean
 from memserver.llm.reply_parser import RawReply
 from memserver.messages import JsonObject, ProviderFields
+from memserver.text import checked_json
 
 OF_MESSAGES = frozenset(
     {"role", "content", "name", "tool_calls", "refusal", "function_call", "audio", "annotations"}
@@ -66,7 +66,7 @@ def provider_fields(model: str, reply: RawReply, call_id: str) -> ProviderFields
     try:
         if len(json.dumps(came)) > MOST_CHARACTERS:
             return None
-        message, *calls = clean(came)
+        message, *calls = checked_json(came)
     except (ValueError, RecursionError):
         return None
     ids = {call.id: "" for call in others} | {call.id: call_id for call in first}

@@ -18,11 +18,12 @@ from typing import Any
 
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.lossless import clean, clean_text, read_json, read_json_at
+from memserver.llm.lossless import read_json, read_json_at
 from memserver.llm.reasoning import separated
 from memserver.llm.tool_names import SPOKEN, resolve_name
 from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
+from memserver.text import checked_json, clean
 
 _RAW_LIMIT = 10_000
 _NAMES_LIMIT = 600
@@ -140,7 +141,7 @@ def parse_text(reply: RawReply) -> str:
         ProtocolViolation: there is none.
     """
     reply = without_reasoning(reply, calls=False)
-    text = clean_text(reply.content).strip()
+    text = clean(reply.content).strip()
     if not text:
         hint = MORE_OUTPUT if reply.finish_reason == "length" else ""
         raise ProtocolViolation("The model wrote nothing.", hint=hint)
@@ -149,8 +150,8 @@ def parse_text(reply: RawReply) -> str:
 
 def _thought(prose: str, reply: RawReply) -> str:
     """What the model wrote for itself beside a call."""
-    prose = clean_text(prose).strip()
-    return prose or clean_text(reply.reasoning[:_RAW_LIMIT]).strip()
+    prose = clean(prose).strip()
+    return prose or clean(reply.reasoning[:_RAW_LIMIT]).strip()
 
 
 def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int] | None:
@@ -181,7 +182,7 @@ def _checked(
         shown = _shown(name)[:80] or "(none)"
         raise complaint(f"There is no tool {shown}. Call one of: {_names(tools)}.")
     try:
-        given = clean(_as_object(spec, arguments, complaint))
+        given = checked_json(_as_object(spec, arguments, complaint))
     except ValueError as error:
         raise complaint.about_broken_json(error, of=spec.name) from error
     try:
@@ -243,7 +244,7 @@ def _words(content: str, tools: Sequence[ToolSpec]) -> str:
             read_json_at(content, start.start())
         except ValueError:
             return ""
-    return clean_text(content)
+    return clean(content)
 
 
 class _Complaint:
@@ -257,11 +258,11 @@ class _Complaint:
         calls = "".join(
             f"\n{_shown(call.name)}({_shown(call.arguments)})" for call in self._reply.calls
         )
-        raw = clean_text((self._reply.content + calls)[:_RAW_LIMIT])
+        raw = clean((self._reply.content + calls)[:_RAW_LIMIT])
         message = f"The model's reply was no valid tool call: {excerpt(raw)}"
         return ProtocolViolation(
             message,
-            complaint=clean_text(told),
+            complaint=clean(told),
             raw=raw,
             words=words,
             thought=_thought("", self._reply),

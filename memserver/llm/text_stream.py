@@ -8,10 +8,10 @@ What it yields, joined, is the text as the parser will give it, for any cut into
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from memserver.llm.lossless import clean_text
 from memserver.llm.reasoning import Held, Kind, Separator
 from memserver.llm.tool_names import is_spoken
 from memserver.messages import ToolSpec
+from memserver.text import clean
 
 _PLAIN = re.compile(r'[^"\\]+')
 _PARTS = re.compile(r'[^"}]*["}]|[^"}]+')
@@ -121,7 +121,7 @@ class JsonStrings:
         self._high = ""
         if not ends and text and "\ud800" <= text[-1] <= "\udbff":
             text, self._high = text[:-1], text[-1]
-        text = clean_text(text)
+        text = clean(text)
         if self._is_key:
             self._key += text
             if ends:
@@ -174,12 +174,12 @@ class PlainText:
             end -= 1
         text, self._held = text[:end], text[end:]
         self._begun = self._begun or bool(text)
-        return clean_text(text)
+        return clean(text)
 
     def end(self) -> str:
         """What of the text is known only now that nothing follows."""
         rest = [*self._separator.feed(self._content.end()), *self._separator.end()]
-        return clean_text(self._more(rest).rstrip())
+        return clean(self._more(rest).rstrip())
 
     def _more(self, pieces: Iterable[tuple[Kind, str]]) -> str:
         text = self._held + _said(pieces).replace("\x00", "")

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from memserver.errors import SetupError
 from memserver.llm.estimate import estimate
-from memserver.llm.lossless import clean_text
+from memserver.text import clean
 
 _TOKENIZER_HINT = (
     "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
@@ -78,7 +78,7 @@ class TokenizerFile(TokenCounter):
         tokenizer = self._tokenizer
         if tokenizer is None:
             tokenizer = await asyncio.to_thread(self._load)
-        readable = [clean_text(text) for text in texts]
+        readable = [clean(text) for text in texts]
         if sum(map(len, readable)) <= _INLINE_CHARACTERS:
             return _counts(tokenizer, readable)
         return await asyncio.to_thread(_counts, tokenizer, readable)

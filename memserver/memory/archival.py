@@ -34,11 +34,7 @@ class Embedders(Protocol):
     """The embedders that there are: collections may have vectors of several models."""
 
     def get(self, model: str, dimension: int = 0) -> Embedder:
-        """The embedder of this model, of vectors this long; 0: as long as the model's are.
-
-        Raises:
-            EmbeddingError: there is none here.
-        """
+        """The embedder of this model, of vectors this long; 0: as long as the model's are. Raises EmbeddingError."""
         ...
 
 
@@ -63,26 +59,16 @@ class ArchivalQuery:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPage:
-    """What a search found on one page.
-
-    Attributes:
-        found: best first.
-        total: the passages that can be found. A search by words alone finds those that hold one; any
-            other finds all that the filter lets through, of which MOST_COUNTED are counted.
-        page: which page it is.
-        mode: what found them.
-        query: what was looked for.
-    """
-
     found: tuple[FoundPassage, ...]
+    # The passages that can be found. A search by words alone finds those that hold one; any other finds all
+    # that the filter lets through, of which MOST_COUNTED are counted.
     total: int
-    page: Page
+    page: Page  # which page it is
     mode: SearchMode
-    query: str
+    query: str  # what was looked for
 
     @property
     def reachable(self) -> int:
-        """How many results can be paged."""
         return min(self.total, MOST_REACHABLE)
 
     async def describe(self, zone: tzinfo, reader: Reader) -> str:
@@ -102,25 +88,17 @@ class ArchivalStorage:
         *,
         mode: SearchMode = "hybrid",
     ) -> None:
-        """Make it.
-
-        Args:
-            embedder: of new collections.
-            embedders: those of collections that were made with another model.
-            mode: of a search that names none.
-        """
+        """Use `embedder` for new collections, and `embedders` for those of other models."""
         self.embedder = embedder
         self.mode: SearchMode = mode
         self._embedders = embedders
 
     async def dimension(self) -> int:
-        """Length of the embedder's vectors. Raises EmbeddingError when it can't be found out."""
         if not self.embedder.dimension:
             await self.embedder.embed(["dimension"])
         return self.embedder.dimension
 
     def embedder_of(self, model: str, dimension: int = 0) -> Embedder:
-        """The embedder of a collection's model and dimension. Raises EmbeddingError where there is none here."""
         if model == self.embedder.model:
             return self.embedder
         if self._embedders is not None:
@@ -133,12 +111,9 @@ class ArchivalStorage:
         place: Callable[[Transaction], Awaitable[Collection]],
         texts: Sequence[PassageText],
     ) -> list[Passage]:
-        """Store passages in a collection, all or none.
+        """Store passages in a collection, all or none; a text that an embedder would not read to its end is cut.
 
-        Args:
-            transaction: is given back while the texts are embedded, so nothing may be in it yet.
-            place: which collection.
-            texts: what to store; one that an embedder would not read to its end becomes several passages.
+        The transaction is given back while the texts are embedded, so nothing may be in it yet.
 
         Raises:
             NotFound: no such collection.
@@ -188,17 +163,8 @@ class ArchivalStorage:
     ) -> ArchivalPage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
-        Args:
-            transaction: is given back where a query has to be embedded by another model, so nothing may
-                be in it yet.
-            searched: which collections.
-            query: what to look for.
-            page: which page.
-
-        Raises:
-            NotFound: no such agent or collection.
-            InvalidInput: the query is empty.
-            EmbeddingError: the embedder failed, or a collection's model has none here.
+        The transaction is given back where a query has to be embedded by another model, so nothing may be in it
+        yet. Raises as `insert`.
         """
         _check_texts([query.text])
         mode = query.mode or self.mode
@@ -228,18 +194,9 @@ class ArchivalStorage:
         passage_id: UUID,
         change: PassageChange,
     ) -> Passage:
-        """Change a passage, and its vector with its text.
+        """Change a passage, and its vector, which is made here, with its text.
 
-        Args:
-            transaction: is given back while the text is embedded, so nothing may be in it yet.
-            collection_id: where the passage is.
-            passage_id: which one.
-            change: what changes; without a vector, which is made here.
-
-        Raises:
-            NotFound: no such collection or passage.
-            InvalidInput: the text is empty.
-            EmbeddingError: the embedder failed, or the collection's model has none here.
+        The transaction is given back while the text is embedded, so nothing may be in it yet. Raises as `insert`.
         """
         if change.text is not None:
             _check_texts([change.text])
@@ -327,7 +284,6 @@ def label_of(passage: Passage, searched: Sequence[Collection]) -> str:
 
 
 def no_embedder(model: str, current: str) -> EmbeddingError:
-    """The one way to say that a collection's model can't be used here."""
     return EmbeddingError(
         f"These passages were embedded by {model}, but the embedder now is {current}.",
         hint="Set MEMSERVER_EMBEDDING_MODEL back, or run `memserver reembed`, which gives the collection "

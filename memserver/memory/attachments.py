@@ -20,29 +20,17 @@ MOST_SECTIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """How an agent has a section; None leaves a thing as it is, or as it is for a new one.
+    """How an agent has a section; None leaves a thing as it is, or as it is for a new one."""
 
-    Attributes:
-        name: the agent's for it.
-        place: in the agent's order, from 1; more than there are is the end.
-        read_only: the agent's tools can't edit it.
-    """
-
-    name: str | None = None
-    place: int | None = None
-    read_only: bool | None = None
+    name: str | None = None  # the agent's for it
+    place: int | None = None  # in the agent's order, from 1; more than there are is the end
+    read_only: bool | None = None  # the agent's tools can't edit it
 
 
 async def add(
     tx: Transaction, tenant: str, agent_id: UUID, section: Section, place: int | None
 ) -> StoredSection:
-    """Give an agent a new section of its own, at this place or at the end.
-
-    Raises:
-        NotFound: no such agent.
-        Conflict: the name is taken, or the agent has as many sections as it may.
-        InvalidInput: the text is longer than the limit.
-    """
+    """Give an agent a new section of its own, at this place or at the end."""
     check_limit(section)
     links = await agent_sections.lock(tx, agent_id)
     _check_new(links, section.name)
@@ -57,13 +45,7 @@ async def add(
 async def attach(
     tx: Transaction, agent_id: UUID, section_id: UUID, name: str, seat: Seat
 ) -> StoredSection:
-    """Let an agent have a section that exists, under this name; if it has it so, change its seat.
-
-    Raises:
-        NotFound: no such agent or section.
-        Conflict: the name is taken, the agent has the section under another one, or it has as many
-            sections as it may.
-    """
+    """Let an agent have a section that exists, under this name; if it has it so, change its seat."""
     stored = await sections.lock(tx, section_id)
     links = await agent_sections.lock(tx, agent_id)
     new = Link(name, stored.id)
@@ -86,12 +68,6 @@ async def attach(
 async def reseat(
     tx: Transaction, agent_id: UUID, stored: StoredSection, seat: Seat
 ) -> StoredSection:
-    """Change how an agent has a locked section.
-
-    Raises:
-        NotFound: no such agent.
-        Conflict: the name is taken.
-    """
     if seat == Seat():
         return stored
     old = stored.section
@@ -107,25 +83,13 @@ async def reseat(
 
 
 async def detach(tx: Transaction, agent_id: UUID, name: str) -> None:
-    """Take a section from an agent.
-
-    One that was made for an agent, and that no other has, is deleted with its history.
-
-    Raises:
-        NotFound: the agent has no section of that name.
-    """
+    """Take a section from an agent; one that was made for it alone is deleted with its history."""
     stored = await sections.lock_of(tx, agent_id, name)
     await agent_sections.lock(tx, agent_id)
     await agent_sections.delete(tx, agent_id, stored.id)
 
 
 async def delete(tx: Transaction, section_id: UUID) -> None:
-    """Delete a section, with its history, that no agent has.
-
-    Raises:
-        NotFound: there is no such section.
-        Conflict: an agent has it.
-    """
     stored = await sections.lock(tx, section_id)
     if stored.readers:
         raise Conflict(

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memserver.memory.text import checked_json
+from memserver.text import checked_json
 
 MOST_VALUES = 1_000_000
 """Commas, colons and brackets, those of texts included: what reading and checking costs."""

@@ -27,7 +27,7 @@ _MOST_ACCENTS = 32
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """A stretch of a text, in characters; `end` is behind its last one."""
+    """A stretch of a text, in characters; `end` is after its last one."""
 
     start: int
     end: int
@@ -42,12 +42,10 @@ class _Unit:
 
 
 class Chunker:
-    """Plans chunks for an embedder."""
-
     def __init__(
         self, embedder: Embedder, *, tokens: int | None = None, overlap: int = DEFAULT_OVERLAP
     ) -> None:
-        """Make it.
+        """Cut for an embedder, which counts.
 
         Args:
             embedder: counts, and says how much it reads.
@@ -61,13 +59,7 @@ class Chunker:
     async def plan(
         self, text: str, starts: Sequence[int] = (), borders: Iterable[int] = ()
     ) -> list[Span]:
-        """The chunks of a text, in their order.
-
-        Args:
-            text: all of it.
-            starts: where sentences begin.
-            borders: where a chunk has to end.
-        """
+        """The chunks of a text, in their order; sentences begin at `starts`, and chunks end at `borders`."""
         borders = sorted({0, *borders, len(text)})
         cuts = sorted({*borders, *starts})
         [frame] = await self._embedder.count_tokens([""])
@@ -112,11 +104,7 @@ class Chunker:
 
 
 async def cut_long(texts: Sequence[str], embedder: Embedder) -> dict[int, list[Span]]:
-    """How those of the texts are to be cut that an embedder would not read to their end, by their place.
-
-    Raises:
-        EmbeddingError: the embedder can't count.
-    """
+    """How those of the texts are to be cut that an embedder would not read to their end, by their place."""
     counts = await embedder.count_tokens(texts)
     chunker = Chunker(embedder)
     return {
@@ -130,9 +118,6 @@ async def embed_whole(texts: Sequence[str], embedder: Embedder) -> list[Vector]:
     """One vector for each text: for one that is too long, the mean of its chunks' vectors.
 
     For passages that are there already and can't become several.
-
-    Raises:
-        EmbeddingError: the embedder failed.
     """
     cuts = await cut_long(texts, embedder)
     chunks = [
@@ -144,11 +129,7 @@ async def embed_whole(texts: Sequence[str], embedder: Embedder) -> list[Vector]:
 
 
 async def embed_each(texts: Sequence[str], embedder: Embedder) -> list[Vector | EmbeddingRejected]:
-    """A vector for each text, or why the embedder refuses it.
-
-    Raises:
-        EmbeddingError: the embedder failed, or refuses whatever it is given.
-    """
+    """A vector for each text, or why the embedder refuses it."""
     try:
         return [*await embedder.embed(texts)]
     except EmbeddingRejected as error:
@@ -169,7 +150,6 @@ def _mean(vectors: Sequence[Vector]) -> Vector:
 
 
 def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
-    """The units between borders."""
     starts = [unit.span.start for unit in units]
     stretches = [
         units[bisect_left(starts, low) : bisect_left(starts, high)]
@@ -195,7 +175,7 @@ def _packed(units: list[_Unit], room: int, overlap: int) -> list[Span]:
 
 
 def _again(units: list[_Unit], first: int, last: int, room: int, overlap: int) -> int:
-    """Where the chunk behind `last` begins."""
+    """Where the chunk after `last` begins."""
     begin, repeated = last + 1, 0
     while (
         begin - 1 > first

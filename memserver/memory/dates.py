@@ -16,13 +16,9 @@ _ISO = re.compile(
 def parse_range(
     start: str, end: str, now: datetime, zone: tzinfo = UTC
 ) -> tuple[datetime, datetime]:
-    """Read two dates as the half-open range [since, until).
+    """Read two dates as the half-open range [since, until); `zone` is of those that name none.
 
-    Args:
-        start: an ISO date or datetime, "today", "yesterday" or "now".
-        end: likewise.
-        now: with a zone.
-        zone: of dates, and of datetimes that name none.
+    Each is an ISO date or datetime, "today", "yesterday" or "now".
 
     Raises:
         InvalidInput: not a date, or the end lies before the start; worded for the model.

@@ -27,13 +27,13 @@ from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
-from memserver.memory.text import clean_json
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
 from memserver.storage.documents import Document, NewDocument, Text
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
+from memserver.text import clean_json
 
 JOB = "ingest_document"
 BATCH = 128
@@ -55,22 +55,14 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """What a file and its passages may have.
-
-    Attributes:
-        max_bytes: of a file.
-        chunk_tokens: of a passage, within what the embedder reads.
-        chunk_overlap: tokens that a passage repeats of the one before, at most.
-    """
+    """What a file and its passages may have."""
 
     max_bytes: int
-    chunk_tokens: int
-    chunk_overlap: int
+    chunk_tokens: int  # of a passage, within what the embedder reads
+    chunk_overlap: int  # tokens that a passage repeats of the one before, at most
 
 
 class Documents:
-    """Takes files in."""
-
     def __init__(
         self,
         database: Database,
@@ -78,14 +70,7 @@ class Documents:
         sandbox: Sandbox,
         limits: DocumentLimits,
     ) -> None:
-        """Make it.
-
-        Args:
-            database: where files and passages go.
-            embedder_of: the embedder of a collection's model and dimension; raises EmbeddingError where there is none.
-            sandbox: reads files.
-            limits: of files and passages.
-        """
+        """Read files in the sandbox, and embed them by the embedder of their collection's model and dimension."""
         self.limits = limits
         self._database = database
         self._embedder_of = embedder_of
@@ -96,17 +81,10 @@ class Documents:
     ) -> tuple[Document, bool]:
         """Store a file and queue the rest; from the return on nothing can lose it.
 
-        Args:
-            tenant: whose.
-            collection_id: where its passages go.
-            upload: the file.
-            unique: take the collection's document of the same content instead, if there is one.
-
-        Returns:
-            The document, and whether it is a new one.
+        Returns the document, and whether it is a new one: with `unique` the collection's document of the same
+        content is taken, if there is one.
 
         Raises:
-            NotFound: no such collection.
             DocumentError: a kind of file that is not read here.
             EmbeddingError: there is no embedder of the collection's model here.
         """
@@ -126,7 +104,7 @@ class Documents:
         return document, True
 
     async def run(self, job: JobRun) -> None:
-        """Do a piece of the work on a document, and queue the next one; the handler of the job."""
+        """Do a piece of the work on a document, and queue the next one."""
         document_id = UUID(job.args["document"])
         problem: MemserverError | None = MemserverError(
             "The server has a fault.", hint="Its log says more. Then resume the document."
@@ -272,7 +250,6 @@ class _Source:
         self._starts = [section.start for section in self._sections]
 
     def texts(self, first: int) -> list[str]:
-        """The next batch of chunks."""
         return [self._text[span.start : span.end] for span in self._spans[first : first + BATCH]]
 
     def passages(self, first: int, vectors: Sequence[Vector]) -> list[NewPassage]:

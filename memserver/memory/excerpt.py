@@ -47,8 +47,6 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A stretch of a text."""
-
     start: int
     end: int
 
@@ -57,7 +55,6 @@ class Query:
     """What was looked for, in the results of one page: the phrase as it is, and its words."""
 
     def __init__(self, text: str) -> None:
-        """Read it; of many words the longest count."""
         self.phrase = text.strip()
         self.folded = fold(self.phrase)
         found = Folded(self.phrase)
@@ -107,13 +104,9 @@ class Matched:
     def __init__(
         self, text: str, query: Query, part: slice | None = None, *, by_part: bool = True
     ) -> None:
-        """Look; takes time in proportion to the text.
+        """Look for a query; takes time in proportion to the text.
 
-        Args:
-            text: in which.
-            query: for what; an empty one matches nothing.
-            part: of the text, what was found by its meaning.
-            by_part: whether only that was found; else its words count as much.
+        `part` was found by its meaning: alone (`by_part`), or words of the query count as much.
         """
         self.text = text
         self._query = query
@@ -221,7 +214,6 @@ def _word_hits(folded: Folded, query: Query) -> tuple[list[Hit], dict[int, float
 
 
 def _places(text: str, wanted: str) -> list[tuple[int, int]]:
-    """Where a text stands in another one."""
     found: list[tuple[int, int]] = []
     at = text.find(wanted)
     while at >= 0 and len(found) < MOST_PLACES:

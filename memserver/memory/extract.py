@@ -48,21 +48,14 @@ PLAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, behind what says on which day and by whom it was said, as far as that is known."""
+    """A sentence, after what says on which day and by whom it was said, as far as that is known."""
 
     head: str
     text: str
 
 
 async def extract(old: str, lines: Sequence[str], limit: int, count: Count) -> str:
-    """The most telling sentences of the old notes and of new lines, in their order.
-
-    Args:
-        old: notes, as this function or a model wrote them.
-        lines: "[day] speaker: text".
-        limit: tokens that the result may have.
-        count: counts them.
-    """
+    """The most telling sentences of the old notes and of new lines ("[day] speaker: text"), in their order."""
     kept = _sentences(old.splitlines())
     sentences = [*kept, *_sentences(lines)]
     values = [_value(sentence, old=index < len(kept)) for index, sentence in enumerate(sentences)]
@@ -90,7 +83,7 @@ def _sentences(lines: Sequence[str]) -> list[Sentence]:
 
 
 def _ended(text: str) -> str:
-    """With a full stop, so that it stays a sentence of its own behind others."""
+    """With a full stop, so that it stays a sentence of its own after others."""
     return text if text.endswith(_ENDS) else f"{text}."
 
 

@@ -60,7 +60,6 @@ class Folded:
     """A text, folded; `original` says where a stretch of it stands in the text as it was."""
 
     def __init__(self, text: str) -> None:
-        """Fold it."""
         self._length = len(text)
         self._here = self._there = array("L")
         if text.isascii():

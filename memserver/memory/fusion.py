@@ -19,16 +19,12 @@ WEIGHTS: dict[Retriever, float] = {"vector": 1.0, "text": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one retriever found, best first."""
-
     retriever: Retriever
     found: Sequence[Ranked]
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A passage in the order that was made of all, with where it comes from."""
-
     ranked: Ranked
     score: float
     sources: tuple[Source, ...]

@@ -58,12 +58,11 @@ def detect(texts: Sequence[str]) -> list[str]:
 
 
 async def detect_aside(texts: Sequence[str]) -> list[str]:
-    """`detect` beside the event loop."""
+    """`detect` in a thread."""
     return await asyncio.to_thread(detect, texts)
 
 
 async def with_languages(new: Sequence[NewPassage]) -> list[NewPassage]:
-    """The passages, each with the language that it is in."""
     found = await detect_aside([passage.text for passage in new])
     return [
         replace(passage, language=language) for passage, language in zip(new, found, strict=True)

@@ -38,8 +38,6 @@ MOST_PARTS = 150
 
 
 class MessageIndexing:
-    """Indexes histories: the handler of the job `index_messages`."""
-
     def __init__(
         self,
         database: Database,
@@ -48,14 +46,10 @@ class MessageIndexing:
         embeds: bool = True,
         quiet: float = 0,
     ) -> None:
-        """Make it; the embedder is archival storage's.
+        """Index words, and vectors of archival storage's embedder if `embeds`.
 
-        Args:
-            database: where messages are.
-            archival: has the embedder.
-            embeds: whether messages get vectors, by which they are found by meaning.
-            quiet: seconds for which a tenant's agents have ended no turn before their messages are indexed, so
-                that turns have the machine and many messages are indexed together.
+        A tenant's messages are indexed after `quiet` seconds in which no turn has ended, so that turns have the
+        machine and many messages are indexed together.
         """
         self._database = database
         self._archival = archival
@@ -63,11 +57,7 @@ class MessageIndexing:
         self._quiet = quiet
 
     async def run(self, job: JobRun) -> None:
-        """Index a tenant's messages from where that stands; another job goes on where there are many, or later.
-
-        Raises:
-            EmbeddingError: the embedder failed; words, and what was embedded before, stay.
-        """
+        """Index a tenant's messages from where that stands; another job continues where there are many, or later."""
         next_one = Job(JOB, job.tenant, key=job.tenant, priority=PRIORITY)
         async with self._database.tenant(job.tenant) as tx:
             if not await message_index.is_due(tx, self._quiet, AT_LATEST):

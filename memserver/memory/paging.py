@@ -14,15 +14,12 @@ class Page:
 
     @property
     def offset(self) -> int:
-        """How many results lie before this page."""
         return (self.number - 1) * self.size
 
     def pages(self, total: int) -> int:
-        """How many pages `total` results make; at least one."""
         return max(1, -(-total // self.size))
 
     def exists(self, total: int) -> bool:
-        """Whether there is anything on this page."""
         return self.number >= 1 and self.offset < total
 
 

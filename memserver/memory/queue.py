@@ -37,19 +37,13 @@ of more than 256 tokens is no such one."""
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many tokens the prompt may have.
+    """How many tokens the prompt may have."""
 
-    Attributes:
-        window: what the model can see, prompt and output together.
-        wanted: for the output.
-        fixed: of the prompt's parts before the queue: instructions, tools, working context, summary.
-        scale: the model's tokens for each one that we counted.
-    """
-
-    window: int
+    window: int  # what the model can see, prompt and output together
     wanted: int
+    # Of the prompt's parts before the queue: instructions, tools, working context, summary
     fixed: int
-    scale: float = 1.0
+    scale: float = 1.0  # the model's tokens for each one that we counted
 
     @property
     def reserved(self) -> int:
@@ -59,17 +53,15 @@ class Budget:
 
     @property
     def capacity(self) -> int:
-        """Tokens that a prompt may have."""
         return self.window - self.reserved
 
     @property
     def room(self) -> int:
-        """Tokens that the queue may have."""
         return max(0, self.capacity - self.fixed)
 
     @property
     def largest(self) -> int:
-        """Tokens that one message may show; a longer one is shown shortened."""
+        """Tokens that one message may have in the prompt; a longer one is shortened."""
         return self.room // 2
 
     @property
@@ -78,11 +70,9 @@ class Budget:
         return int(self.largest / max(self.scale, LEAST_OF_LONG))
 
     def shown(self, message: Message) -> int:
-        """Tokens of a message as the prompt shows it."""
         return min(self._tokens(message), self.largest)
 
     def used(self, queue: Sequence[Message]) -> int:
-        """Tokens of the whole prompt with this queue."""
         # Each once, and no call for each message: this is asked several times in each step.
         largest, scale, of_long = self.largest, self.scale, max(self.scale, LEAST_OF_LONG)
         return self.fixed + sum(
@@ -91,7 +81,6 @@ class Budget:
         )
 
     def fits(self, queue: Sequence[Message]) -> bool:
-        """Whether the prompt with this queue leaves the output its room."""
         return self.used(queue) <= self.capacity
 
     def under_pressure(self, queue: Sequence[Message]) -> bool:
@@ -103,7 +92,6 @@ class Budget:
         return self._reaches(COMPACT_AT, queue)
 
     def rescaled(self, scale: float) -> "Budget":
-        """The same by another scale."""
         return replace(self, fixed=scaled(self.fixed, scale / self.scale), scale=scale)
 
     def _tokens(self, message: Message) -> int:

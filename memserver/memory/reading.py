@@ -26,26 +26,19 @@ from memserver.messages import Message, Passage
 from memserver.storage import collections, passages, recall
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 
 _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message or passage with the labels of those before and after it, where there are such.
-
-    Attributes:
-        label: its own.
-        item: it itself.
-        before: the label of the one before.
-        after: the label of the one after.
-    """
+    """A message or passage with the labels of those before and after it, where there are such."""
 
     label: str
     item: Message | Passage
-    before: str | None
-    after: str | None
+    before: str | None  # the label of the one before
+    after: str | None  # the label of the one after
 
     @property
     def text(self) -> str:
@@ -57,11 +50,7 @@ class Found:
         return f"{record.call.name} {arguments}\n{record.result or ''}".rstrip()
 
     async def describe(self, start: int, zone: tzinfo, reader: Reader) -> str:
-        """As much as a reader has room for, from a character on, and how to read on.
-
-        Raises:
-            InvalidInput: the text has no such character.
-        """
+        """As much as a reader has room for, from a character on, and how to read on."""
         text = self.text
         if not 1 <= start <= max(1, len(text)):
             raise InvalidInput(f"start: {self.label} has the characters 1 to {len(text)}.")
@@ -100,18 +89,7 @@ class Found:
 
 
 async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None = None) -> Found:
-    """What an agent's label names.
-
-    Args:
-        tx: in the tenant's scope.
-        agent_id: whose label it is.
-        label: as results show it.
-        until: position in the history from which on nothing is found.
-
-    Raises:
-        InvalidInput: it is no label.
-        NotFound: no such agent, message or passage.
-    """
+    """What an agent's label names, before the position `until`. Raises InvalidInput: it is no label."""
     parts = _LABEL.fullmatch(label.strip())
     if parts is None:
         raise InvalidInput(
@@ -125,8 +103,7 @@ async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None
 
 
 async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
-    """The message at a position of what the agent has taken up. Raises NotFound."""
-    found = await recall.history_page(tx, agent_id, Cut(1, position - 1))
+    found = await recall.history_page(tx, agent_id, PageQuery(1, position - 1))
     if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")
     return found[0]
@@ -137,8 +114,8 @@ async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | 
     if until is not None and position >= until:
         raise NotFound(f"There is no message {label} yet.")
     message = await message_at(tx, agent_id, position)
-    before = await recall.history_page(tx, agent_id, Cut(1, position, descending=True))
-    after = await recall.history_page(tx, agent_id, Cut(1, position))
+    before = await recall.history_page(tx, agent_id, PageQuery(1, position, descending=True))
+    after = await recall.history_page(tx, agent_id, PageQuery(1, position))
     after = [each for each in after if until is None or each.position < until]
     labels = [message_label(each[0].position) if each else None for each in (before, after)]
     return Found(label, message, labels[0], labels[1])

@@ -14,13 +14,10 @@ JOB_SECONDS = 5.0
 
 
 class Relexing:
-    """Lexes passages again."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def handlers(self) -> dict[str, Handler]:
-        """What does the job."""
         return {languages.JOB: self.run}
 
     async def run(self, job: JobRun) -> None:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from memserver.memory.excerpt import Matched, Query, one_line
 from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.memory.text import snippet, stamp
 from memserver.messages import Message, Passage
+from memserver.text import snippet, stamp
 
 T = TypeVar("T")
 
@@ -40,21 +40,14 @@ SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The model that reads results.
+    """The model that reads results."""
 
-    Attributes:
-        window: its tokens, of prompt and output together.
-        count: counts tokens of texts.
-        scale: the model's tokens for each one that is counted.
-        room: counted tokens up to which its prompt shows a text whole; None: any.
-        can_read_on: whether it has the tool `memory_read`.
-    """
-
-    window: int
-    count: Callable[[Sequence[str]], Awaitable[list[int]]]
-    scale: float = 1.0
+    window: int  # its tokens, of prompt and output together
+    count: Callable[[Sequence[str]], Awaitable[list[int]]]  # counts tokens of texts
+    scale: float = 1.0  # the model's tokens for each one that is counted
+    # Counted tokens up to which its prompt shows a text whole; None: any
     room: Callable[[], Awaitable[int]] | None = None
-    can_read_on: bool = True
+    can_read_on: bool = True  # whether it has the tool `memory_read`
 
     def page(self, number: int) -> Page:
         """A page with as many results as are worth reading in its tokens."""
@@ -62,7 +55,6 @@ class Reader:
         return Page(number, max(1, min(PAGE_SIZE, size)))
 
     async def limit(self) -> int:
-        """Tokens of a page, as they are counted."""
         counted = int(self.window // SHARE / self.scale)
         if self.room is not None:
             counted = min(counted, await self.room())
@@ -71,21 +63,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in a document a passage comes from.
-
-    Attributes:
-        name: the document's.
-        heading: above it.
-        pages: each with the character of the passage at which it begins; where that isn't known, all at 0.
-    """
+    """Where in a document a passage comes from."""
 
     name: str = ""
     heading: str = ""
+    # Each with the character of the passage at which it begins; where that isn't known, all at 0
     pages: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "Origin":
-        """From a passage's metadata, which may be anybody's."""
         starts = metadata.get("page_starts")
         if not isinstance(starts, list):
             starts = [[metadata.get("page_end"), 0]]
@@ -128,28 +114,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result.
-
-    Attributes:
-        label: by which it can be read whole.
-        text: of it.
-        at: its time, in the reader's zone.
-        speaker: who said it, where it was said.
-        origin: where it comes from.
-        found_by: how it was found, where that is worth saying.
-        part: what of the text was found, where that is known.
-    """
-
-    label: str
+    label: str  # by which it can be read whole
     text: str
-    at: str
-    speaker: str = ""
-    origin: Origin = field(default_factory=Origin)
-    found_by: Sequence[str] = ()
-    part: slice | None = None
+    at: str  # its time, in the reader's zone
+    speaker: str = ""  # who said it, where it was said
+    origin: Origin = field(default_factory=Origin)  # where it comes from
+    found_by: Sequence[str] = ()  # how it was found, where that is worth saying
+    part: slice | None = None  # what of the text was found, where that is known
 
     def matched(self, query: Query) -> Matched:
-        """What a query matched of it."""
         by_part = not {"exact", "words"}.intersection(self.found_by)
         return Matched(self.text, query, self.part, by_part=by_part)
 
@@ -164,7 +137,6 @@ class Result:
 def message_result(
     message: Message, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
 ) -> Result:
-    """A message that was found."""
     at = stamp(message.created_at, zone)
     return Result(
         message_label(message.position), message.text, at, message.role, Origin(), found_by, part
@@ -172,7 +144,6 @@ def message_result(
 
 
 def passage_result(passage: Passage, label: str, zone: tzinfo) -> Result:
-    """A passage that was found."""
     at = stamp(passage.created_at, zone)
     return Result(label, passage.text, at, origin=Origin.of(passage.metadata))
 
@@ -189,8 +160,6 @@ def passage_label(number: int, collection: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A result with what matched of it."""
-
     head: str
     tail: str
     matched: Matched
@@ -207,14 +176,7 @@ class _Line:
 
 
 async def describe(head: str, results: Sequence[Result], query: str, reader: Reader) -> str:
-    """The answer of a search tool, each result on a line.
-
-    Args:
-        head: its first line.
-        results: of the page.
-        query: what was looked for; empty where it was no text.
-        reader: for whom.
-    """
+    """The answer of a search tool, each result on a line after the `head`; an empty query was no text."""
     if not results:
         return head
     wanted = Query(query)
@@ -234,7 +196,6 @@ class Excerpt:
 
 
 async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
-    """An excerpt of each result."""
     wanted = Query(query)
 
     def find() -> list[Excerpt]:

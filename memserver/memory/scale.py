@@ -13,17 +13,13 @@ LEAST, MOST = 0.25, 4.0
 
 
 def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False) -> float | None:
-    """The scale after a prompt whose tokens the endpoint told.
+    """The scale after a prompt of which we counted `counted` tokens and the endpoint `seen` (0: it didn't say).
 
     It grows at once and shrinks by half of the way, since the next message may be like an older one.
 
-    Args:
-        scale: so far; None if nothing was learnt yet.
-        counted: our count of that prompt.
-        seen: what the endpoint says of it, cached tokens included; 0 if it didn't say.
-        exact: whether texts are counted in the model's own tokens. Then only short ones are counted too high,
-            and a scale below one, learnt of many of those, would count the next long one too low. One that
-            was learnt of estimates stays: a change of who counts alone must not fill the prompt.
+    If texts are counted in the model's own tokens (`exact`), only short ones are counted too high, and a scale
+    below one, learnt of many of those, would count the next long one too low. One that was learnt of estimates
+    stays: a change of who counts alone must not fill the prompt.
     """
     if counted <= 0 or seen < LEAST * counted:
         return scale
@@ -38,7 +34,7 @@ def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False)
 def after_overflow(scale: float, counted: int, capacity: int) -> float:
     """The scale when the endpoint refused a prompt as too long: it had more tokens than `capacity`.
 
-    At most doubled, since the endpoint's window may be smaller than we were told.
+    At most doubled, since the endpoint's window may be smaller than it says.
     """
     if counted <= 0:
         return scale

@@ -15,9 +15,10 @@ from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
 from memserver.memory.extract import extract
 from memserver.memory.queue import scaled
-from memserver.memory.text import shorten, snippet, stamp
+from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
+from memserver.text import snippet, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +46,6 @@ class Summary:
 
 
 class Summarizer:
-    """Folds messages into a summary."""
-
     def __init__(
         self,
         model: ChatModel,
@@ -56,15 +55,7 @@ class Summarizer:
         scale: float | None = None,
         method: SummaryMethod = "model",
     ) -> None:
-        """Make it.
-
-        Args:
-            model: writes.
-            prompts: how it is asked.
-            zone: of the dates that it reads.
-            scale: its tokens for each one that we count, where that was learnt.
-            method: "extract" has the model count only.
-        """
+        """With `method` "extract" the model counts only; `scale` is its tokens for each one that we count."""
         self._model = model
         self._prompts = prompts
         self._zone = zone
@@ -72,13 +63,7 @@ class Summarizer:
         self._method = method
 
     async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
-        """Make the new summary.
-
-        Args:
-            old: the summary so far, or an empty string.
-            evicted: what leaves the queue, oldest first.
-            limit: tokens that the summary may have.
-        """
+        """The summary, within `limit` tokens, of the old one and of what leaves the queue, oldest first."""
         lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
         if self._method == "extract":
             text = await self._extract(old, lines, limit)
@@ -153,7 +138,6 @@ class Summarizer:
         ]
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
-        """The summariser's tokens of each text."""
         counts = await self._model.count_tokens(texts)
         return [scaled(count, self._scale) for count in counts]
 

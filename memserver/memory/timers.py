@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.storage import jobs, timers
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
 from memserver.storage.timers import Timer
+from memserver.text import clean
 
 JOB = "timer"
 """The job's name."""
@@ -20,11 +20,7 @@ FARTHEST = timedelta(days=3653)
 async def set_timer(
     tx: Transaction, tenant: str, agent_id: UUID, *, text: str, due: datetime, now: datetime
 ) -> Timer:
-    """Set a timer for an agent that is there.
-
-    Raises:
-        InvalidInput: the text is empty, the time is over or too far away, or the agent has too many.
-    """
+    """Set a timer for an agent that is there. Raises InvalidInput."""
     words = clean(text).strip()
     if not words:
         raise InvalidInput("text: a timer needs one, which the agent reads then.")

@@ -40,8 +40,6 @@ class Progress:
 
 
 class VectorUpkeep:
-    """Builds vectors beside those that serve, and switches."""
-
     def __init__(
         self,
         database: Database,
@@ -49,19 +47,12 @@ class VectorUpkeep:
         *,
         index_memory: int = 1024,
     ) -> None:
-        """Make it.
-
-        Args:
-            database: where everything is.
-            embedder_of: the embedder of a model and a dimension; 0 is the model's own.
-            index_memory: megabytes for building an index; with fewer than it needs it takes longer.
-        """
+        """With fewer megabytes of `index_memory` than an index needs, building it takes longer."""
         self._database = database
         self._embedder_of = embedder_of
         self._index_memory = index_memory
 
     def handlers(self) -> dict[str, Handler]:
-        """What does the jobs of each name."""
         return {
             passages.UPKEEP_JOB: self.run_upkeep,
             REEMBED_JOB: self.run_reembedding,
@@ -95,22 +86,13 @@ class VectorUpkeep:
             return
 
     async def run_drop(self, job: JobRun) -> None:
-        """Delete vectors that no longer serve."""
         collection_id = UUID(str(job.args["collection"]))
         async with self._database.tenant(job.tenant) as tx:
             table = str(job.args["vectors_table"])
             await vector_builds.forget_retired(tx, table, collection_id)
 
     async def begin(self, tenant: str, collection_id: UUID, embedder: Embedder) -> bool:
-        """Begin to give a collection vectors of this embedder's model, or go on with it.
-
-        Returns:
-            Whether there is anything to do.
-
-        Raises:
-            NotFound: no such collection.
-            EmbeddingError: the embedder can't say its dimension.
-        """
+        """Begin to give a collection vectors of this embedder's model, or continue; false if nothing is to do."""
         if not embedder.dimension:
             await embedder.embed(["dimension"])
         async with self._database.tenant(tenant) as tx:
@@ -118,22 +100,13 @@ class VectorUpkeep:
         return build is not None
 
     async def outdated(self, embedder: Embedder) -> list[Outdated]:
-        """Every tenant's collections that have no vectors of this embedder's model.
-
-        Raises:
-            EmbeddingError: the embedder can't say its dimension.
-        """
         if not embedder.dimension:
             await embedder.embed(["dimension"])
         async with self._database.across_tenants() as tx:
             return await collections.of_other_models(tx, embedder.model, embedder.dimension)
 
     async def reembed(self, outdated: Outdated, embedder: Embedder) -> AsyncIterator[Progress]:
-        """Give a collection vectors of this embedder's model, telling how far it is; one deleted is done.
-
-        Raises:
-            EmbeddingError: the embedder failed; what was done stays.
-        """
+        """Give a collection vectors of this embedder's model, reporting progress; one deleted is done."""
         try:
             await self.begin(outdated.tenant, outdated.collection_id, embedder)
             while stands := await self.step(outdated.tenant, outdated.collection_id):
@@ -150,15 +123,7 @@ class VectorUpkeep:
                 await jobs.defer(tx, Job(REEMBED_JOB, each.tenant, arguments, key))
 
     async def step(self, tenant: str, collection_id: UUID) -> Progress | None:
-        """Do the next bounded piece of a collection's build.
-
-        Returns:
-            How far it is now; None when nothing is left to do.
-
-        Raises:
-            NotFound: the collection was deleted.
-            EmbeddingError: the model's embedder failed, or there is none here.
-        """
+        """Do the next bounded piece of a collection's build; None when nothing is left to do."""
         async with self._database.tenant(tenant) as tx:
             collection = await collections.get(tx, collection_id)
             build = await vector_builds.find(tx, collection_id)

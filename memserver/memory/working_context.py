@@ -27,7 +27,6 @@ class Rewrite:
 
 
 def default_sections() -> tuple[Section, ...]:
-    """What a new agent's working context is made of."""
     return (
         Section("persona", DEFAULT_PERSONA, DEFAULT_LIMIT, "Who you are."),
         Section("human", "", DEFAULT_LIMIT, "What you know of the person you talk with."),
@@ -35,13 +34,7 @@ def default_sections() -> tuple[Section, ...]:
 
 
 async def append(tx: Transaction, agent_id: UUID, name: str, content: str, editor: Editor) -> str:
-    """Add a line to a section, as the agent's tool does; returns the section's new text.
-
-    Raises:
-        NotFound: no such section.
-        ToolError: the agent may only read it.
-        InvalidInput: nothing to add, or the limit would be exceeded.
-    """
+    """Add a line to a section, as the agent's tool does; returns the section's new text."""
     stored = await _lock_for_tool(tx, agent_id, name)
     if not content.strip():
         raise InvalidInput("There is nothing to append: content is empty.")
@@ -54,13 +47,7 @@ async def replace_text(
 ) -> str:
     """Replace every occurrence of `old`, as the agent's tool does; an empty `new` deletes.
 
-    Returns:
-        The section's new text.
-
-    Raises:
-        NotFound: no such section.
-        ToolError: the agent may only read it.
-        InvalidInput: `old` isn't in it, or the limit would be exceeded.
+    Returns the section's new text.
     """
     stored = await _lock_for_tool(tx, agent_id, name)
     text = stored.section.text
@@ -81,11 +68,7 @@ async def replace_text(
 async def rewrite(
     tx: Transaction, stored: StoredSection, change: Rewrite, editor: Editor
 ) -> StoredSection:
-    """Give a locked section a whole new text, another limit or description.
-
-    Raises:
-        InvalidInput: the text, old or new, is longer than the limit, old or new.
-    """
+    """Give a locked section a whole new text, another limit or description. Raises InvalidInput."""
     old = stored.section
     new = replace(
         old,
@@ -108,12 +91,7 @@ async def rewrite(
 async def restore(
     tx: Transaction, stored: StoredSection, number: int, editor: Editor
 ) -> StoredSection:
-    """Give a locked section the text that it had in an earlier version. That is an edit as any other.
-
-    Raises:
-        NotFound: there is no such version.
-        InvalidInput: its text is longer than the limit is now.
-    """
+    """Give a locked section the text that it had in an earlier version. That is an edit as any other."""
     text = (await sections.version(tx, stored.id, number)).text
     section = stored.section
     if text == section.text:
@@ -128,23 +106,14 @@ async def restore(
 
 
 async def undo(tx: Transaction, stored: StoredSection, editor: Editor) -> StoredSection:
-    """Restore the version before a locked section's newest one; doing so twice changes nothing.
-
-    Raises:
-        Conflict: there is only one version.
-        InvalidInput: the text before is longer than the limit is now.
-    """
+    """Restore the version before a locked section's newest one; doing so twice changes nothing."""
     if stored.version == 1:
         raise Conflict(f"Section {stored.section.name!r} was not edited yet: nothing to undo.")
     return await restore(tx, stored, stored.version - 1, editor)
 
 
 def check_version(stored: StoredSection, expected: int | None) -> None:
-    """Check that a locked section's text is the one that the caller saw; None is any.
-
-    Raises:
-        VersionConflict: it was edited meanwhile.
-    """
+    """Raise VersionConflict unless the locked section's text is the one that the caller saw; None is any."""
     if expected is not None and expected != stored.version:
         raise VersionConflict(
             f"Section {stored.section.name!r} is at version {stored.version}, not {expected}.",
@@ -153,7 +122,6 @@ def check_version(stored: StoredSection, expected: int | None) -> None:
 
 
 def check_limit(section: Section) -> None:
-    """Check that a section's text is within its limit. Raises InvalidInput."""
     if len(section.text) > section.limit:
         raise InvalidInput(
             f"Section {section.name!r} holds at most {section.limit} characters; with this edit it "

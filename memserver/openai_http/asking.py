@@ -1,21 +1,10 @@
-"""For whom, and until when, an endpoint is asked: known to whoever begins a turn, and needed where requests are sent."""
+"""Until when an endpoint is asked: known to whoever begins a turn, and needed where requests are sent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-asked_for: ContextVar[str] = ContextVar("asked_for", default="")
 asked_until: ContextVar[float | None] = ContextVar("asked_until", default=None)
-
-
-@contextmanager
-def asking_for(agent: str) -> Iterator[None]:
-    """What is asked of endpoints in this block is asked for this agent."""
-    token = asked_for.set(agent)
-    try:
-        yield
-    finally:
-        asked_for.reset(token)
 
 
 @contextmanager

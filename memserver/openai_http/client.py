@@ -27,7 +27,7 @@ from memserver.errors import (
 )
 from memserver.messages import JsonObject
 from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
-from memserver.openai_http.asking import asked_for, asked_until
+from memserver.openai_http.asking import asked_until
 from memserver.openai_http.circuit import Attempt, Circuit
 from memserver.openai_http.errors import (
     FOREIGN,
@@ -40,9 +40,6 @@ from memserver.openai_http.model_list import cards_in
 from memserver.openai_http.proxies import proxy_of
 from memserver.openai_http.streams import drain, parsed, read_stream
 from memserver.openai_http.translation import not_json, too_large, translated
-
-AGENT_HEADER = "X-Memserver-Agent"
-"""For which agent something is asked, if the endpoint is to be told."""
 
 _LOST = (
     aiohttp.ClientOSError,
@@ -79,7 +76,6 @@ class Endpoint:
         variables: how the settings' names start that hints tell of.
         remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
         connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
-        told_agent: requests name the agent that they are made for, in AGENT_HEADER.
         beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
         most_bytes: of an answer, and of one event of a stream.
         most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
@@ -93,7 +89,6 @@ class Endpoint:
     variables: str = "MEMSERVER_LLM"
     remedy: str = ""
     connections: int = 100
-    told_agent: bool = False
     beside_v1: bool = False
     most_bytes: int = 8_000_000
     most_values: int = 500_000
@@ -292,10 +287,8 @@ class EndpointClient:
         session = self._session or self._open_session()
         body = request.body
         data = io.BytesIO(body) if body is not None and len(body) > _INLINE else body
-        agent = asked_for.get() if self._endpoint.told_agent else ""
-        headers = {AGENT_HEADER: agent} if agent else None
         url = self._address.of(request.path)
-        response = await session.request(request.method, url, data=data, headers=headers)
+        response = await session.request(request.method, url, data=data)
         if 200 <= response.status < 300:
             return response
         async with response:

@@ -7,24 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memserver.storage.agents import no_agent
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.missing import no_agent
+from memserver.storage.rows import PageQuery, fetch_all, paginate
 from memserver.storage.sections import RENEW_STATISTICS
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A section as an agent has it."""
-
     name: str
     section_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An agent that has a section, and under which name."""
-
     agent_id: UUID
     agent_name: str
     section: str
@@ -35,20 +31,18 @@ async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:
     """The agent's sections in their order; until the transaction ends nobody else changes which.
 
     Its memory statistics are renewed, as with any edit.
-
-    Raises:
-        NotFound: no such agent.
     """
     cursor = await tx.execute(
         f"UPDATE agent_state s SET {RENEW_STATISTICS} WHERE agent_id = %s", [agent_id]
     )
     if cursor.rowcount == 0:
         raise no_agent(agent_id)
-    cursor = await tx.execute(
+    return await fetch_all(
+        tx,
+        Link,
         "SELECT name, section_id FROM agent_sections WHERE agent_id = %s ORDER BY place",
         [agent_id],
     )
-    return [Link(**row) for row in await cursor.fetchall()]
 
 
 async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
@@ -69,7 +63,6 @@ async def insert(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool
 
 
 async def update(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool) -> None:
-    """Rename an agent's section, and say whether its tools may edit it."""
     await tx.execute(
         """UPDATE agent_sections SET name = %s, read_only = %s
            WHERE agent_id = %s AND section_id = %s""",
@@ -78,7 +71,6 @@ async def update(tx: Transaction, agent_id: UUID, link: Link, *, read_only: bool
 
 
 async def arrange(tx: Transaction, agent_id: UUID, names: Sequence[str]) -> None:
-    """Put an agent's sections, all of them, in this order."""
     await tx.execute(
         """UPDATE agent_sections l SET place = o.place
            FROM unnest(%s::text[]) WITH ORDINALITY AS o (name, place)
@@ -93,20 +85,25 @@ async def delete(tx: Transaction, agent_id: UUID, section_id: UUID) -> None:
         "DELETE FROM agent_sections WHERE agent_id = %s AND section_id = %s",
         [agent_id, section_id],
     )
+    await delete_unread(tx, [section_id])
+
+
+async def delete_unread(tx: Transaction, section_ids: Sequence[UUID]) -> None:
+    """Delete those of the sections that were made for an agent and that no agent has."""
     await tx.execute(
-        """DELETE FROM sections s WHERE id = %s AND name IS NULL
+        """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
            AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
-        [section_id],
+        [list(section_ids)],
     )
 
 
-async def readers_page(tx: Transaction, section_id: UUID, cut: Cut) -> list[Reader]:
-    """A page of the agents that have a section, by their age."""
-    cursor = await tx.execute(
-        f"""SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
-            FROM agent_sections l JOIN agents a ON a.id = l.agent_id
-            WHERE l.section_id = %(id)s AND {cut.behind("l.agent_id")}
-            {cut.by("l.agent_id")}""".encode(),
-        {"id": section_id, **cut.parameters},
+async def readers_page(tx: Transaction, section_id: UUID, page: PageQuery) -> list[Reader]:
+    return await paginate(
+        tx,
+        Reader,
+        page,
+        """SELECT l.agent_id, a.name AS agent_name, l.name AS section, l.read_only
+           FROM agent_sections l JOIN agents a ON a.id = l.agent_id WHERE l.section_id = %(id)s""",
+        {"id": section_id},
+        by="l.agent_id",
     )
-    return [Reader(**row) for row in await cursor.fetchall()]

@@ -2,23 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from memserver.errors import Conflict, NotFound
+from memserver.errors import NotFound
 from memserver.messages import JsonObject, Section
-from memserver.storage import collections
+from memserver.storage import agent_sections, collections
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
-from memserver.storage.missing import no_agent as no_agent
-from memserver.storage.watched import taking_its_time
+from memserver.storage.missing import no_agent, refuse_taken_name
+from memserver.storage.rows import PageQuery, fetch_one, fetch_value, fetch_values, paginate
+from memserver.storage.watched import allow_long_statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,6 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class NewAgent:
-    """What an agent is created from."""
-
     name: str
     sections: Sequence[Section]
     embedding_model: str
@@ -94,12 +91,7 @@ SELECT * FROM agent
 
 
 async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
-    """Create an agent with its own collection and sections.
-
-    Raises:
-        Conflict: the tenant has an agent of this name.
-        InvalidInput: the database has no text search configuration of its language.
-    """
+    """Create an agent with its own collection and sections. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await collections.check_language(tx, new.language)
     sections = list(new.sections)
@@ -121,74 +113,46 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
         "limits": [section.limit for section in sections],
         "descriptions": [section.description for section in sections],
     }
-    try:
-        row = await (await tx.execute(_CREATE, parameters)).fetchone()
-    except psycopg.errors.UniqueViolation as error:
-        raise _name_taken(new.name) from error
-    assert row is not None
-    return Agent(**{**row, "language": new.language})
+    with refuse_taken_name("an agent", new.name):
+        agent = await fetch_one(tx, Agent, _CREATE, parameters)
+    return replace(agent, language=new.language)
 
 
 async def get(tx: Transaction, agent_id: UUID) -> Agent:
-    """Fetch one agent. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM agents WHERE id = %s", [agent_id])
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(agent_id)
-    return Agent(**row)
+    query = f"SELECT {_COLUMNS} FROM agents WHERE id = %s"
+    return await fetch_one(tx, Agent, query, [agent_id], no_agent(agent_id))
 
 
 async def id_of(tx: Transaction, name: str) -> UUID:
-    """The id of the agent of this name. Raises NotFound."""
-    row = await (await tx.execute("SELECT id FROM agents WHERE name = %s", [name])).fetchone()
-    if row is None:
+    found: UUID | None = await fetch_value(tx, "SELECT id FROM agents WHERE name = %s", [name])
+    if found is None:
         raise no_agent(name)
-    found: UUID = row["id"]
     return found
 
 
 async def find(tx: Transaction, named: str) -> Agent:
-    """The agent of this id or name; the id counts where both fit. Raises NotFound."""
+    """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
-    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM agents WHERE name = %s", [named])
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(named)
-    return Agent(**row)
+    query = f"SELECT {_COLUMNS} FROM agents WHERE name = %s"
+    return await fetch_one(tx, Agent, query, [named], no_agent(named))
 
 
-async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Agent]:
-    """A page of agents in the order of their creation (ids sort by time)."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM agents
-            WHERE {cut.behind("id")} AND (%(name)s::text IS NULL OR name = %(name)s)
-            {cut.by("id")}""".encode(),
-        {**cut.parameters, "name": name},
-    )
-    return [Agent(**row) for row in await cursor.fetchall()]
+async def list_page(tx: Transaction, page: PageQuery, *, name: str | None = None) -> list[Agent]:
+    query = f"SELECT {_COLUMNS} FROM agents WHERE (%(name)s::text IS NULL OR name = %(name)s)"
+    return await paginate(tx, Agent, page, query, {"name": name}, by="id")
 
 
 async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
-    """Change name, model, system_prompt, options or metadata; absent keys stay.
-
-    Raises:
-        NotFound: no such agent.
-        Conflict: the new name is taken.
-    """
+    """Change name, model, system_prompt, options or metadata; absent keys stay."""
     jsonb = {"options", "metadata"}
     values = {key: Jsonb(value) if key in jsonb else value for key, value in changes.items()}
-    assignments = ", ".join(f"{key} = %({key})s" for key in values)
-    query = f"""UPDATE agents SET {assignments or "id = id"}, updated_at = now()
+    assignments = "".join(f"{key} = %({key})s, " for key in values)
+    query = f"""UPDATE agents SET {assignments} updated_at = now()
                 WHERE id = %(agent_id)s RETURNING {_COLUMNS}"""
-    try:
-        cursor = await tx.execute(query.encode(), {**values, "agent_id": agent_id})
-    except psycopg.errors.UniqueViolation as error:
-        raise _name_taken(str(changes.get("name"))) from error
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(agent_id)
-    return Agent(**row)
+    with refuse_taken_name("an agent", changes.get("name")):
+        parameters = {**values, "agent_id": agent_id}
+        return await fetch_one(tx, Agent, query, parameters, no_agent(agent_id))
 
 
 async def delete(tx: Transaction, agent_id: UUID) -> None:
@@ -196,37 +160,20 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
 
     A collection that other agents read stays, as a shared one. What others may be writing to is locked
     first, in the order in which they lock it.
-
-    Raises:
-        NotFound: no such agent.
     """
-    sections = await _locked_sections(tx, agent_id)
-    await collections.lock_own_of(tx, agent_id)
-    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
-    cursor = await tx.execute(
-        "SELECT collection_id FROM agents WHERE id = %s FOR UPDATE", [agent_id]
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(agent_id)
-    with taking_its_time():
-        await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
-    await tx.execute(
-        """DELETE FROM sections s WHERE id = ANY (%s) AND name IS NULL
-           AND NOT EXISTS (SELECT 1 FROM agent_sections WHERE section_id = s.id)""",
-        [sections],
-    )
-    await collections.release(tx, row["collection_id"])
-
-
-async def _locked_sections(tx: Transaction, agent_id: UUID) -> list[UUID]:
-    cursor = await tx.execute(
+    sections = await fetch_values(
+        tx,
         """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
            WHERE l.agent_id = %s ORDER BY x.id FOR UPDATE OF x""",
         [agent_id],
     )
-    return [row["id"] for row in await cursor.fetchall()]
-
-
-def _name_taken(name: str) -> Conflict:
-    return Conflict(f"There is an agent named {name!r} already.", hint="Choose another name.")
+    await collections.lock_own_of(tx, agent_id)
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
+    query = "SELECT collection_id FROM agents WHERE id = %s FOR UPDATE"
+    collection_id = await fetch_value(tx, query, [agent_id])
+    if collection_id is None:
+        raise no_agent(agent_id)
+    with allow_long_statements():
+        await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+    await agent_sections.delete_unread(tx, sections)
+    await collections.release(tx, collection_id)

@@ -18,7 +18,14 @@ import psycopg
 from memserver.errors import Conflict, DatabaseError, NotFound
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
+from memserver.storage.rows import (
+    PageQuery,
+    fetch_all,
+    fetch_one,
+    fetch_optional,
+    fetch_value,
+    paginate,
+)
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
@@ -53,8 +60,6 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What a key is created from."""
-
     name: str
     scopes: Sequence[Scope]
     expires_at: datetime | None = None
@@ -62,19 +67,15 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """What a request needs to know of its key."""
-
     id: UUID
     tenant: str
-    scopes: frozenset[Scope]
+    scopes: Sequence[Scope]
     expires_at: datetime | None
     revoked_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant, by its name."""
-
     tenant: str
     created_at: datetime
 
@@ -93,81 +94,47 @@ def is_secret(text: str) -> bool:
 
 
 def digest_of(secret: str) -> bytes:
-    """What a secret is found by."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str]:
-    """Create a key, and return it with its secret, which is stored nowhere.
-
-    Raises:
-        NotFound: there is no such tenant.
-    """
+    """The new key with its secret, which is stored nowhere. Raises NotFound: no such tenant."""
     secret = new_secret()
+    query = f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at)
+                VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
+    scopes, shown = sorted(set(new.scopes)), secret[:_SHOWN_CHARACTERS]
+    values = [new_id(), tenant, new.name, digest_of(secret), shown, scopes, new.expires_at]
     try:
-        cursor = await tx.execute(
-            f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at)
-                VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}""",
-            [
-                new_id(),
-                tenant,
-                new.name,
-                digest_of(secret),
-                secret[:_SHOWN_CHARACTERS],
-                sorted(set(new.scopes)),
-                new.expires_at,
-            ],
-        )
+        return await fetch_one(tx, ApiKey, query, values), secret
     except psycopg.errors.ForeignKeyViolation as error:
         raise no_tenant(tenant) from error
-    row = await cursor.fetchone()
-    assert row is not None
-    return ApiKey(**row), secret
 
 
 async def get(tx: Transaction, key_id: UUID) -> ApiKey:
-    """Fetch one key. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s", [key_id])
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_key(key_id)
-    return ApiKey(**row)
+    query = f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s"
+    return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
 
 
-async def list_page(tx: Transaction, cut: Cut) -> list[ApiKey]:
-    """A page of keys in the order of their creation (ids sort by time), the revoked ones too."""
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM api_keys WHERE {cut.behind('id')} {cut.by('id')}".encode(),
-        cut.parameters,
-    )
-    return [ApiKey(**row) for row in await cursor.fetchall()]
+async def list_page(tx: Transaction, page: PageQuery) -> list[ApiKey]:
+    query = f"SELECT {_COLUMNS} FROM api_keys WHERE true"
+    return await paginate(tx, ApiKey, page, query, {}, by="id")
 
 
 async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
-    """Revoke a key for good; one that is revoked stays so, with its first time. Raises NotFound."""
-    cursor = await tx.execute(
-        f"""UPDATE api_keys SET revoked_at = coalesce(revoked_at, now())
-            WHERE id = %s RETURNING {_COLUMNS}""",
-        [key_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_key(key_id)
-    return ApiKey(**row)
+    """Revoke a key for good; one that is revoked stays so, with its first time."""
+    query = f"""UPDATE api_keys SET revoked_at = coalesce(revoked_at, now())
+                WHERE id = %s RETURNING {_COLUMNS}"""
+    return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
 
 
 async def use(tx: Transaction, digest: bytes) -> KnownKey | None:
     """The key of a secret's digest, of whatever tenant; its use is noted, to the minute."""
-    cursor = await tx.execute("SELECT * FROM use_api_key(%s)", [digest])
-    row = await cursor.fetchone()
-    return None if row is None else KnownKey(**{**row, "scopes": frozenset(row["scopes"])})
+    return await fetch_optional(tx, KnownKey, "SELECT * FROM use_api_key(%s)", [digest])
 
 
 async def exist(tx: Transaction) -> bool:
     """Whether there has ever been a key, of whatever tenant."""
-    row = await (await tx.execute("SELECT api_keys_exist() AS exist")).fetchone()
-    assert row is not None
-    return bool(row["exist"])
+    return bool(await fetch_value(tx, "SELECT api_keys_exist()"))
 
 
 def exist_in(url: str) -> bool:
@@ -181,39 +148,28 @@ def exist_in(url: str) -> bool:
 
 
 async def create_tenant(tx: Transaction, tenant: str) -> Tenant:
-    """Create a tenant; the transaction is in its scope. Raises Conflict if there is one of the name."""
-    cursor = await tx.execute(
-        "INSERT INTO tenants (tenant) VALUES (%s) ON CONFLICT DO NOTHING RETURNING *", [tenant]
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise Conflict(f"There is a tenant {tenant!r} already.")
-    return Tenant(**row)
+    """Create a tenant; the transaction is in its scope. Raises Conflict."""
+    query = "INSERT INTO tenants (tenant) VALUES (%s) ON CONFLICT DO NOTHING RETURNING *"
+    taken = Conflict(f"There is a tenant {tenant!r} already.")
+    return await fetch_one(tx, Tenant, query, [tenant], taken)
 
 
 async def get_tenant(tx: Transaction, tenant: str) -> Tenant:
-    """Fetch one tenant; the transaction is in its scope. Raises NotFound."""
-    row = await (await tx.execute("SELECT * FROM tenants WHERE tenant = %s", [tenant])).fetchone()
-    if row is None:
-        raise no_tenant(tenant)
-    return Tenant(**row)
+    query = "SELECT * FROM tenants WHERE tenant = %s"
+    return await fetch_one(tx, Tenant, query, [tenant], no_tenant(tenant))
 
 
-async def list_tenants(tx: Transaction, cut: Cut) -> list[Tenant]:
+async def list_tenants(tx: Transaction, page: PageQuery) -> list[Tenant]:
     """A page of all tenants by their names: for the server's operator alone."""
-    cursor = await tx.execute(
-        "SELECT * FROM list_tenants(%s, %s, %s)", [cut.after, cut.limit, cut.descending]
-    )
-    return [Tenant(**row) for row in await cursor.fetchall()]
+    query = "SELECT * FROM list_tenants(%s, %s, %s)"
+    return await fetch_all(tx, Tenant, query, [page.after, page.limit, page.descending])
 
 
 def no_tenant(tenant: str) -> NotFound:
-    """There is no such tenant."""
     return NotFound(f"There is no tenant {tenant!r}.", hint="GET /v1/tenants lists them.")
 
 
 def no_key(key_id: UUID) -> NotFound:
-    """There is no such key."""
     return NotFound(f"There is no key {key_id}.", hint="GET /v1/keys lists yours.")
 
 

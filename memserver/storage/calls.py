@@ -11,7 +11,7 @@ from memserver.errors import Conflict, NotFound
 from memserver.messages import CallRecord, JsonObject, ToolCall, WaitsFor
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery, paginate
 
 AUTOMATIC = "auto_"
 """How the id of a call begins that the server made, and not the model."""
@@ -37,18 +37,16 @@ _COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c
 
 
 async def list_waiting(
-    tx: Transaction, cut: Cut, *, agent_id: UUID | None = None
+    tx: Transaction, page: PageQuery, *, agent_id: UUID | None = None
 ) -> list[WaitingCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM tool_calls c
-            WHERE c.state = 'waiting' AND c.answer IS NULL
-              AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)
-              AND {cut.behind("c.agent_id")}
-            {cut.by("c.agent_id")}""".encode(),
-        {"agent_id": agent_id, **cut.parameters},
+    query = f"""SELECT {_COLUMNS} FROM tool_calls c
+                WHERE c.state = 'waiting' AND c.answer IS NULL
+                  AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)"""
+    rows: list[JsonObject] = await paginate(
+        tx, dict, page, query, {"agent_id": agent_id}, by="c.agent_id"
     )
-    return [_waiting(row) for row in await cursor.fetchall()]
+    return [_waiting(row) for row in rows]
 
 
 async def overdue(tx: Transaction, seconds: float, at_most: int) -> list[tuple[UUID, str, str]]:

@@ -11,11 +11,7 @@ MIN_PGVECTOR = (0, 8)
 
 
 def check_server(connection: psycopg.Connection) -> None:
-    """Check version, pgvector and application role as the owner; make what the owner may make.
-
-    Raises:
-        SetupError: something is missing that the owner can't make.
-    """
+    """Check version, pgvector and application role as the owner; make what the owner may make."""
     version = connection.info.server_version
     if version < MIN_POSTGRES:
         raise SetupError(
@@ -26,12 +22,7 @@ def check_server(connection: psycopg.Connection) -> None:
 
 
 def check_encoding(url: str) -> None:
-    """Check that the database holds any text, and counts characters as memserver does.
-
-    Raises:
-        SetupError: its encoding is another one than UTF8.
-        psycopg.OperationalError: the server is unreachable.
-    """
+    """Check that the database holds any text, and counts characters as memserver does."""
     with psycopg.connect(url, connect_timeout=10) as connection:
         encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -42,11 +33,7 @@ def check_encoding(url: str) -> None:
 
 
 def check_app_url(url: str) -> None:
-    """Check that the application's connection works and that row-level security binds it.
-
-    Raises:
-        SetupError: it doesn't, so that tenants would not be kept apart.
-    """
+    """Check that the application's connection works and that row-level security binds it."""
     own = "Or set MEMSERVER_DATABASE_APP_URL to a login that is a member of memserver_app."
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:

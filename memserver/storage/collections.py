@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
@@ -18,9 +17,17 @@ from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
-from memserver.storage.missing import no_agent, no_collection
-from memserver.storage.watched import taking_its_time
+from memserver.storage.missing import no_agent, no_collection, refuse_taken_name
+from memserver.storage.rows import (
+    PageQuery,
+    fetch_all,
+    fetch_one,
+    fetch_value,
+    fetch_values,
+    paginate,
+)
+from memserver.storage.sections import RENEW_STATISTICS
+from memserver.storage.watched import allow_long_statements
 
 OWN_TABLE_PREFIX = "vectors_own_"
 AUTO = "auto"
@@ -29,14 +36,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as it is stored; `own` is that of an agent.
-
-    Attributes:
-        language: a text search configuration, or AUTO.
-        languages: other ones that passages were lexed in.
-        last_number: how many passages were ever inserted.
-        relexed_to: up to which number passages are lexed in a new language; None when all are.
-    """
+    """A collection as it is stored; `own` is that of an agent."""
 
     id: UUID
     tenant: str
@@ -44,13 +44,14 @@ class Collection:
     own: bool
     description: str
     metadata: JsonObject
-    language: str
-    languages: list[str]
+    language: str  # a text search configuration, or AUTO
+    languages: list[str]  # other ones that passages were lexed in
     embedding_model: str
     dimension: int
     vectors_table: str
     passage_count: int
-    last_number: int
+    last_number: int  # how many passages were ever inserted
+    # Up to which number passages are lexed in a new language; None when all are
     relexed_to: int | None
     words_counted: int
     created_at: datetime
@@ -64,8 +65,6 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class NewCollection:
-    """What a shared collection is created from."""
-
     name: str
     embedding_model: str
     dimension: int
@@ -89,44 +88,35 @@ _OF_C = ", ".join(f"c.{name}" for name in _NAMES)
 
 
 async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection:
-    """Create a shared collection.
-
-    Raises:
-        Conflict: the tenant has a shared collection of this name.
-        InvalidInput: the database has no text search configuration of this language.
-    """
+    """Create a shared collection. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await check_language(tx, new.language)
-    try:
-        cursor = await tx.execute(
+    with refuse_taken_name("a collection", new.name):
+        return await fetch_one(
+            tx,
+            Collection,
             f"""INSERT INTO collections (id, tenant, name, description, metadata, language,
-                                         embedding_model, dimension, vectors_table)
-                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, vectors_table(%s, %s))
+                    embedding_model, dimension, vectors_table)
+                VALUES (%(id)s, %(tenant)s, %(name)s, %(description)s, %(metadata)s, %(language)s,
+                    %(model)s, %(dimension)s, vectors_table(%(model)s, %(dimension)s))
                 RETURNING {_COLUMNS}""",
-            [
-                new_id(),
-                tenant,
-                new.name,
-                new.description,
-                Jsonb(dict(new.metadata)),
-                new.language,
-                new.embedding_model,
-                new.dimension,
-                new.embedding_model,
-                new.dimension,
-            ],
+            {
+                "id": new_id(),
+                "tenant": tenant,
+                "name": new.name,
+                "description": new.description,
+                "metadata": Jsonb(dict(new.metadata)),
+                "language": new.language,
+                "model": new.embedding_model,
+                "dimension": new.dimension,
+            },
         )
-    except psycopg.errors.UniqueViolation as error:
-        raise _name_taken(new.name) from error
-    row = await cursor.fetchone()
-    assert row is not None
-    return Collection(**row)
 
 
 async def check_language(tx: Transaction, language: str) -> None:
     """Raise InvalidInput unless the language is AUTO, or the database can parse texts of it."""
-    cursor = await tx.execute("SELECT DISTINCT cfgname FROM pg_ts_config ORDER BY cfgname")
-    known = [AUTO, *(row["cfgname"] for row in await cursor.fetchall())]
+    query = "SELECT DISTINCT cfgname FROM pg_ts_config ORDER BY cfgname"
+    known = [AUTO, *await fetch_values(tx, query)]
     if language not in known:
         raise InvalidInput(
             f"language: there is no text search configuration {language!r}.",
@@ -135,59 +125,36 @@ async def check_language(tx: Transaction, language: str) -> None:
 
 
 async def get(tx: Transaction, collection_id: UUID) -> Collection:
-    """Fetch one collection. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM collections WHERE id = %s", [collection_id])
-    return _found(await cursor.fetchone(), collection_id)
+    query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s"
+    return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
 
 
 async def id_of(tx: Transaction, name: str) -> UUID:
-    """The id of the shared collection of this name. Raises NotFound."""
-    cursor = await tx.execute("SELECT id FROM collections WHERE name = %s AND NOT own", [name])
-    row = await cursor.fetchone()
-    if row is None:
+    """The id of the shared collection of this name."""
+    query = "SELECT id FROM collections WHERE name = %s AND NOT own"
+    found: UUID | None = await fetch_value(tx, query, [name])
+    if found is None:
         raise no_collection(name)
-    found: UUID = row["id"]
     return found
 
 
 async def lock(tx: Transaction, collection_id: UUID) -> Collection:
-    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends.
-
-    Raises:
-        NotFound: no such collection.
-    """
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE", [collection_id]
-    )
-    return _found(await cursor.fetchone(), collection_id)
+    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends."""
+    query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE"
+    return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
 
 
 async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> Collection:
-    """Change name, description or metadata; absent keys stay.
-
-    Raises:
-        NotFound: no such collection.
-        Conflict: the new name is taken, or the collection is an agent's own and named as the agent.
-    """
+    """Change name, description or metadata; absent keys stay."""
     collection = await lock(tx, collection_id)
     if collection.own and "name" in changes:
         raise Conflict("An agent's own collection has no name of its own.")
-    values = {
-        "name": collection.name,
-        "description": collection.description,
-        "metadata": collection.metadata,
-        **changes,
-    }
-    try:
-        cursor = await tx.execute(
-            f"""UPDATE collections SET name = %(name)s, description = %(description)s,
-                    metadata = %(metadata)s, edited_at = now()
-                WHERE id = %(id)s RETURNING {_COLUMNS}""",
-            {**values, "metadata": Jsonb(values["metadata"]), "id": collection_id},
-        )
-    except psycopg.errors.UniqueViolation as error:
-        raise _name_taken(str(changes.get("name"))) from error
-    return _found(await cursor.fetchone(), collection_id)
+    values = {key: Jsonb(value) if key == "metadata" else value for key, value in changes.items()}
+    assignments = "".join(f"{key} = %({key})s, " for key in values)
+    query = f"""UPDATE collections SET {assignments} edited_at = now()
+                WHERE id = %(id)s RETURNING {_COLUMNS}"""
+    with refuse_taken_name("a collection", changes.get("name")):
+        return await fetch_one(tx, Collection, query, {**values, "id": collection_id})
 
 
 async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
@@ -202,46 +169,33 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
     )
 
 
-async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[Collection]:
-    """A page of the shared collections in the order of their creation (ids sort by time)."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM collections
-            WHERE NOT own AND {cut.behind("id")}
-              AND (%(name)s::text IS NULL OR name = %(name)s)
-            {cut.by("id")}""".encode(),
-        {**cut.parameters, "name": name},
-    )
-    return [Collection(**row) for row in await cursor.fetchall()]
+async def list_page(
+    tx: Transaction, page: PageQuery, *, name: str | None = None
+) -> list[Collection]:
+    """A page of the shared collections."""
+    query = f"""SELECT {_COLUMNS} FROM collections
+                WHERE NOT own AND (%(name)s::text IS NULL OR name = %(name)s)"""
+    return await paginate(tx, Collection, page, query, {"name": name}, by="id")
 
 
 async def own_of(tx: Transaction, agent_id: UUID) -> Collection:
-    """The agent's own collection. Raises NotFound."""
-    cursor = await tx.execute(
-        f"""SELECT {_OF_C} FROM collections c JOIN agents a ON a.collection_id = c.id
-            WHERE a.id = %s""",
-        [agent_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_agent(agent_id)
-    return Collection(**row)
+    query = f"""SELECT {_OF_C} FROM collections c JOIN agents a ON a.collection_id = c.id
+                WHERE a.id = %s"""
+    return await fetch_one(tx, Collection, query, [agent_id], no_agent(agent_id))
 
 
 async def readable_by(tx: Transaction, agent_id: UUID) -> list[Collection]:
     """The agent's own collection first, then those attached to it. Raises NotFound."""
-    cursor = await tx.execute(
-        f"""SELECT {_OF_C} FROM collections_of(%(agent)s) c ORDER BY
-            c.id = (SELECT collection_id FROM agents WHERE id = %(agent)s) DESC, c.name, c.id""",
-        {"agent": agent_id},
-    )
-    found = [Collection(**row) for row in await cursor.fetchall()]
+    query = f"""SELECT {_OF_C} FROM collections_of(%(agent)s) c ORDER BY
+                c.id = (SELECT collection_id FROM agents WHERE id = %(agent)s) DESC, c.name, c.id"""
+    found = await fetch_all(tx, Collection, query, {"agent": agent_id})
     if not found:
         raise no_agent(agent_id)
     return found
 
 
 async def attach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
-    """Let an agent search a collection; does nothing if it does already. Raises NotFound."""
+    """Let an agent search a collection; does nothing if it does already."""
     collection = await get(tx, collection_id)
     own = await own_of(tx, agent_id)
     if own.id == collection.id:
@@ -255,12 +209,6 @@ async def attach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
 
 
 async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
-    """Take a collection from an agent.
-
-    Raises:
-        NotFound: there is no such agent, or the collection is not attached to it.
-        Conflict: it is the agent's own.
-    """
     if (await own_of(tx, agent_id)).id == collection_id:
         raise Conflict("An agent's own collection can't be detached.")
     await _renew_statistics(tx, agent_id)
@@ -276,20 +224,11 @@ async def detach(tx: Transaction, agent_id: UUID, collection_id: UUID) -> None:
 
 
 async def of_other_models(tx: Transaction, model: str, dimension: int) -> list[Outdated]:
-    """Every tenant's collections whose vectors are of another model than this one."""
-    cursor = await tx.execute(
-        "SELECT * FROM collections_of_other_models(%s, %s)", [model, dimension]
-    )
-    return [Outdated(**row) for row in await cursor.fetchall()]
+    query = "SELECT * FROM collections_of_other_models(%s, %s)"
+    return await fetch_all(tx, Outdated, query, [model, dimension])
 
 
 async def delete(tx: Transaction, collection_id: UUID) -> None:
-    """Delete a shared collection with its passages; agents that read it no longer do.
-
-    Raises:
-        NotFound: no such collection.
-        Conflict: it is an agent's own.
-    """
     if (await lock(tx, collection_id)).own:
         raise Conflict(
             "The collection is an agent's own.", hint="It goes when the agent is deleted."
@@ -309,20 +248,15 @@ async def release(tx: Transaction, collection_id: UUID) -> None:
         await _delete(tx, collection_id)
 
 
-async def tables_of(tx: Transaction, collection_id: UUID) -> list[str]:
-    """The tables that hold vectors of a collection: serving, being built, retired."""
-    cursor = await tx.execute(
+async def _delete(tx: Transaction, collection_id: UUID) -> None:
+    tables = await fetch_values(
+        tx,
         """SELECT vectors_table FROM collections WHERE id = %(collection)s
            UNION SELECT vectors_table FROM vector_builds WHERE collection_id = %(collection)s
            UNION SELECT vectors_table FROM retired_vectors WHERE collection_id = %(collection)s""",
         {"collection": collection_id},
     )
-    return [row["vectors_table"] for row in await cursor.fetchall()]
-
-
-async def _delete(tx: Transaction, collection_id: UUID) -> None:
-    tables = await tables_of(tx, collection_id)
-    with taking_its_time():
+    with allow_long_statements():
         await tx.execute("DELETE FROM collections WHERE id = %s", [collection_id])
         for table in tables:
             await drop_vectors(tx, table, collection_id)
@@ -340,18 +274,4 @@ async def drop_vectors(tx: Transaction, table: str, collection_id: UUID) -> None
 
 
 async def _renew_statistics(tx: Transaction, agent_id: UUID) -> None:
-    await tx.execute(
-        """UPDATE agent_state SET memory_edited_at = now(), stats_edited_at = now(),
-               stats_messages = message_count WHERE agent_id = %s""",
-        [agent_id],
-    )
-
-
-def _found(row: dict[str, Any] | None, collection_id: UUID) -> Collection:
-    if row is None:
-        raise no_collection(collection_id)
-    return Collection(**row)
-
-
-def _name_taken(name: str) -> Conflict:
-    return Conflict(f"There is a collection named {name!r} already.", hint="Choose another name.")
+    await tx.execute(f"UPDATE agent_state s SET {RENEW_STATISTICS} WHERE agent_id = %s", [agent_id])

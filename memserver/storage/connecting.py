@@ -32,18 +32,13 @@ _NETWORK = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds that Postgres lets a transaction of ours wait.
+    """Seconds that Postgres lets a transaction of ours wait."""
 
-    Attributes:
-        idle: for its next statement; what it holds is free again when our process hangs for longer.
-        lock: for one lock, so that who waits for somebody's hangs doesn't use up the pool.
-    """
-
+    # For its next statement; what it holds is free again when our process hangs for longer
     idle: float = 15
-    lock: float = 3
+    lock: float = 3  # for one lock, so that who waits for somebody's hangs doesn't use up the pool
 
     def settings(self) -> dict[str, str]:
-        """As Postgres' settings, in milliseconds."""
         return {
             "idle_in_transaction_session_timeout": str(round(1000 * self.idle)),
             "lock_timeout": str(round(1000 * self.lock)),
@@ -52,19 +47,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to connect.
+    """How to connect."""
 
-    Attributes:
-        url: with what bounds a connection's waits.
-        pooled: whether a pooler stands between, so that nothing can be set for a connection.
-        prepares: whether statements are prepared.
-        limits: of each transaction; a pooled one has to set them itself.
-    """
-
-    url: str
-    pooled: bool
-    prepares: bool
-    limits: Limits
+    url: str  # with what bounds a connection's waits
+    pooled: bool  # whether a pooler stands between, so that nothing can be set for a connection
+    prepares: bool  # whether statements are prepared
+    limits: Limits  # of each transaction; a pooled one has to set them itself
 
     @property
     def scope(self) -> str:
@@ -75,7 +63,6 @@ class Route:
         return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values)
 
     def describe(self) -> str:
-        """What a person should know of it; empty where nothing is special."""
         if not self.pooled:
             return "" if self.prepares else "without prepared statements"
         prepared = "with" if self.prepares else "without"

@@ -80,7 +80,6 @@ class Database:
         return self._pool
 
     async def open(self) -> None:
-        """Connect. Raises DatabaseError when the server doesn't answer."""
         route = await find_route(self.url, self._limits, self._prepared)
         if route.scope:
             self._scope = f"{self._scope}, {route.scope}"
@@ -110,7 +109,6 @@ class Database:
             raise DatabaseError(AWAY, detail=str(error)) from error
 
     async def close(self) -> None:
-        """Give all connections back to the server."""
         if self._weeding is not None:
             self._weeding.cancel()
         await self.pool.close()
@@ -158,11 +156,7 @@ class Database:
             await whole.roll_back()
 
     async def check(self) -> None:
-        """See that it answers and, now and then and after a write that failed, that it can be written.
-
-        Raises:
-            DatabaseError: it doesn't, or can't.
-        """
+        """See that it answers and, now and then and after a write that failed, that it can be written."""
         writes = time.monotonic() >= self._check_writes_at
         try:
             async with asyncio.timeout(CHECK_SECONDS), self.across_tenants() as tx:
@@ -272,12 +266,10 @@ class OneCommit:
         await self.commit()
 
     async def commit(self) -> None:
-        """Commit all parts so far."""
         self._transaction = None
         await self._stack.aclose()
 
     async def roll_back(self) -> None:
-        """Undo all parts that have not been committed."""
         self._transaction = None
         rollback = psycopg.Rollback()
         await self._stack.__aexit__(type(rollback), rollback, None)
@@ -306,7 +298,6 @@ class LazyTransaction:
         self._transaction: Transaction | None = None
 
     async def get(self) -> Transaction:
-        """The transaction, begun now if it wasn't yet."""
         if self._transaction is None:
             scope = self._database.tenant(self._tenant)
             self._transaction = await self._stack.enter_async_context(scope)

@@ -18,11 +18,16 @@ from memserver.errors import Conflict, MemserverError, NotFound
 from memserver.storage import collections, passages
 from memserver.storage.database import Transaction
 from memserver.storage.ids import nth_id
-from memserver.storage.listing import Cut
-from memserver.storage.watched import taking_its_time
+from memserver.storage.rows import (
+    PageQuery,
+    fetch_one,
+    fetch_optional,
+    fetch_value,
+    paginate,
+)
+from memserver.storage.watched import allow_long_statements
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class Text:
 
     content: str
     sections: Sequence[Mapping[str, Any]]
-    chunks: Sequence[Span]
+    chunks: Sequence[tuple[int, int]]
 
 
 _NAMES = tuple(Document.__dataclass_fields__)
@@ -77,8 +82,9 @@ _OF_D = ", ".join(f"d.{name}" for name in _NAMES)
 
 
 async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
-    """Store a document with its file, waiting."""
-    cursor = await tx.execute(
+    return await fetch_one(
+        tx,
+        Document,
         f"""WITH created AS (
                 INSERT INTO documents
                     (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
@@ -101,69 +107,45 @@ async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocu
             new.content,
         ],
     )
-    row = await cursor.fetchone()
-    assert row is not None
-    return Document(**row)
 
 
 async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
     """The collection's oldest document with this content that hasn't failed and wasn't cancelled."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM documents
-            WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')
-            ORDER BY id LIMIT 1""",
-        [collection_id, sha256],
-    )
-    row = await cursor.fetchone()
-    return Document(**row) if row else None
+    query = f"""SELECT {_COLUMNS} FROM documents
+                WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')
+                ORDER BY id LIMIT 1"""
+    return await fetch_optional(tx, Document, query, [collection_id, sha256])
 
 
 async def get(tx: Transaction, document_id: UUID) -> Document:
-    """Fetch one document. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_COLUMNS} FROM documents WHERE id = %s", [document_id])
-    return _found(await cursor.fetchone(), document_id)
+    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s"
+    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
 
 
 async def lock(tx: Transaction, document_id: UUID) -> Document:
     """Fetch one document for a change, its collection's row held too. Raises NotFound."""
     await collections.lock(tx, (await get(tx, document_id)).collection_id)
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM documents WHERE id = %s FOR NO KEY UPDATE", [document_id]
-    )
-    return _found(await cursor.fetchone(), document_id)
+    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s FOR NO KEY UPDATE"
+    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
 
 
-async def list_page(tx: Transaction, collection_id: UUID, cut: Cut) -> list[Document]:
-    """A page of a collection's documents in the order in which they came (ids sort by time)."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM documents
-            WHERE collection_id = %(collection)s AND {cut.behind("id")}
-            {cut.by("id")}""".encode(),
-        {"collection": collection_id, **cut.parameters},
-    )
-    return [Document(**row) for row in await cursor.fetchall()]
+async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[Document]:
+    query = f"SELECT {_COLUMNS} FROM documents WHERE collection_id = %(collection)s"
+    return await paginate(tx, Document, page, query, {"collection": collection_id}, by="id")
 
 
 async def file(tx: Transaction, document_id: UUID) -> bytes:
-    """The file as it came. Raises NotFound."""
-    cursor = await tx.execute(
-        "SELECT content FROM document_files WHERE document_id = %s", [document_id]
-    )
-    row = await cursor.fetchone()
-    if row is None:
+    query = "SELECT content FROM document_files WHERE document_id = %s"
+    content = await fetch_value(tx, query, [document_id])
+    if content is None:
         raise _no_document(document_id)
-    return bytes(row["content"])
+    return bytes(content)
 
 
 async def text(tx: Transaction, document_id: UUID) -> Text | None:
     """What was read in a document; None if it hasn't been read yet."""
-    cursor = await tx.execute(
-        "SELECT content, sections, chunks FROM document_texts WHERE document_id = %s", [document_id]
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        return None
-    return Text(row["content"], row["sections"], [(start, end) for start, end in row["chunks"]])
+    query = "SELECT content, sections, chunks FROM document_texts WHERE document_id = %s"
+    return await fetch_optional(tx, Text, query, [document_id])
 
 
 async def store_text(
@@ -174,11 +156,7 @@ async def store_text(
     pages: int | None,
     warnings: Sequence[str],
 ) -> Document:
-    """Keep what was read, once; what another process stored before stays.
-
-    Raises:
-        NotFound: the document is gone.
-    """
+    """Keep what was read, once; what another process stored before stays."""
     document = await lock(tx, document_id)
     await tx.execute(
         """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
@@ -191,31 +169,24 @@ async def store_text(
             Jsonb(list(read.chunks)),
         ],
     )
-    cursor = await tx.execute(
-        f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
-                chunks_total = jsonb_array_length(t.chunks)
-            FROM document_texts t WHERE d.id = %s AND t.document_id = d.id RETURNING {_OF_D}""",
-        [pages, Jsonb(list(warnings)), document_id],
-    )
-    return _found(await cursor.fetchone(), document_id)
+    query = f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
+                    chunks_total = jsonb_array_length(t.chunks)
+                FROM document_texts t WHERE d.id = %s AND t.document_id = d.id RETURNING {_OF_D}"""
+    values = [pages, Jsonb(list(warnings)), document_id]
+    return await fetch_one(tx, Document, query, values, _no_document(document_id))
 
 
 async def start(tx: Transaction, document_id: UUID) -> Document | None:
     """Mark a document as running; None if it is gone, or not to be worked on."""
-    cursor = await tx.execute(
-        f"""UPDATE documents SET state = 'running', started_at = coalesce(started_at, now())
-            WHERE id = %s AND state IN ('waiting', 'running') RETURNING {_COLUMNS}""",
-        [document_id],
-    )
-    row = await cursor.fetchone()
-    return Document(**row) if row else None
+    query = f"""UPDATE documents SET state = 'running', started_at = coalesce(started_at, now())
+                WHERE id = %s AND state IN ('waiting', 'running') RETURNING {_COLUMNS}"""
+    return await fetch_optional(tx, Document, query, [document_id])
 
 
 async def advance(tx: Transaction, document: Document, *, done: int, to: int) -> bool:
     """Count chunks as done, in the transaction that stores their passages.
 
-    Returns:
-        Whether the document stands as it was seen, so that they may be stored.
+    Returns whether the document stands as it was seen, so that they may be stored.
     """
     await collections.lock(tx, document.collection_id)
     cursor = await tx.execute(
@@ -243,24 +214,14 @@ async def note_error(
 
 
 async def cancel(tx: Transaction, document_id: UUID) -> Document:
-    """Stop the work on a document; the passages that are stored stay.
-
-    Raises:
-        NotFound: no such document.
-        Conflict: there is no work left.
-    """
+    """Stop the work on a document; the passages that are stored stay. Raises Conflict: no work is left."""
     if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
         raise Conflict("The document is not being taken in any more.")
     return await _set_state(tx, document_id, "cancelled")
 
 
 async def resume(tx: Transaction, document_id: UUID) -> Document:
-    """Have a failed or cancelled document go on where it stood.
-
-    Raises:
-        NotFound: no such document.
-        Conflict: it is done.
-    """
+    """Continue a failed or cancelled document where it stood. Raises Conflict: it is done."""
     document = await lock(tx, document_id)
     if document.state == "done":
         raise Conflict("The document is taken in.")
@@ -268,28 +229,19 @@ async def resume(tx: Transaction, document_id: UUID) -> Document:
 
 
 async def delete(tx: Transaction, document_id: UUID) -> None:
-    """Delete a document with its passages. Raises NotFound."""
     document = await lock(tx, document_id)
     ids = [nth_id(document_id, number) for number in range(document.chunks_done)]
     await passages.delete_many(tx, document.collection_id, ids)
-    with taking_its_time():
+    with allow_long_statements():
         await tx.execute("DELETE FROM documents WHERE id = %s", [document_id])
 
 
 async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Document:
-    cursor = await tx.execute(
-        f"""UPDATE documents SET state = %(state)s, error = NULL,
-                finished_at = CASE WHEN %(state)s = 'cancelled' THEN now() END
-            WHERE id = %(document)s RETURNING {_COLUMNS}""",
-        {"document": document_id, "state": state},
-    )
-    return _found(await cursor.fetchone(), document_id)
-
-
-def _found(row: dict[str, Any] | None, document_id: UUID) -> Document:
-    if row is None:
-        raise _no_document(document_id)
-    return Document(**row)
+    query = f"""UPDATE documents SET state = %(state)s, error = NULL,
+                    finished_at = CASE WHEN %(state)s = 'cancelled' THEN now() END
+                WHERE id = %(document)s RETURNING {_COLUMNS}"""
+    parameters = {"document": document_id, "state": state}
+    return await fetch_one(tx, Document, query, parameters, _no_document(document_id))
 
 
 def _no_document(document_id: UUID) -> NotFound:

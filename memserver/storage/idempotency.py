@@ -7,14 +7,15 @@ the request theirs only one can commit. A claim lasts as long as its process pro
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from uuid import UUID
 
 from memserver.errors import Conflict, DatabaseError, LeaseLost
 from memserver.storage.database import Database, Transaction
 from memserver.storage.ids import new_id
+from memserver.storage.repeating import run_beside
+from memserver.storage.rows import fetch_optional, fetch_value
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +37,21 @@ WHERE i.expires_at < now()
    OR i.status IS NULL AND i.claimed_until < now() AND i.fingerprint = excluded.fingerprint
 RETURNING claim
 """
+_READ = """SELECT fingerprint, status, content_type, body FROM idempotency_keys
+    WHERE tenant = %s AND key = %s"""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """An answer as it was first given."""
-
     status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    fingerprint: bytes
+    status: int | None
     content_type: str
     body: bytes
 
@@ -57,16 +66,8 @@ class Claim:
 
 
 class IdempotencyKeys:
-    """The requests that came with a key."""
-
     def __init__(self, database: Database, *, lease_seconds: float, lifetime: float) -> None:
-        """Make it.
-
-        Args:
-            database: where they are.
-            lease_seconds: how long a dead process keeps a request to itself.
-            lifetime: seconds after which a key is forgotten.
-        """
+        """Keys of a dead process are free after `lease_seconds`, all after `lifetime` seconds."""
         self._database = database
         self._lease_seconds = lease_seconds
         self._lifetime = lifetime
@@ -89,35 +90,24 @@ class IdempotencyKeys:
                 "lifetime": self._lifetime,
             }
             async with self._database.tenant(tenant) as tx:
-                if await (await tx.execute(_CLAIM, parameters)).fetchone() is not None:
+                if await fetch_value(tx, _CLAIM, parameters) is not None:
                     return claim
-                cursor = await tx.execute(
-                    "SELECT fingerprint, status, content_type, body FROM idempotency_keys "
-                    "WHERE tenant = %s AND key = %s",
-                    [tenant, key],
-                )
-                row = await cursor.fetchone()
-            if row is None:
+                stored = await fetch_optional(tx, _Stored, _READ, [tenant, key])
+            if stored is None:
                 continue
-            if row["fingerprint"] != fingerprint:
+            if stored.fingerprint != fingerprint:
                 raise Conflict(
                     f"The idempotency key {key!r} was used with another request.",
                     hint="Take a fresh key for every new request.",
                 )
-            if row["status"] is not None:
-                return KeptAnswer(row["status"], row["content_type"], row["body"])
+            if stored.status is not None:
+                return KeptAnswer(stored.status, stored.content_type, stored.body)
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
-    @asynccontextmanager
-    async def held(self, claim: Claim) -> AsyncIterator[None]:
+    def held(self, claim: Claim) -> AbstractAsyncContextManager[None]:
         """Prolong a claim while the block runs."""
-        renewing = asyncio.create_task(self._renew(claim))
-        try:
-            yield
-        finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+        return run_beside(self._renew(claim))
 
     async def record(self, tx: Transaction, claim: Claim, answer: KeptAnswer) -> None:
         """Keep the answer, in the transaction of what the request does.
@@ -146,27 +136,18 @@ class IdempotencyKeys:
             )
 
     async def forget_expired(self) -> int:
-        """Delete the answers whose time is over, of all tenants; how many those were."""
+        """Delete the answers whose time is over, of all tenants; returns how many."""
         total = 0
         while True:
             async with self._database.across_tenants() as tx:
-                cursor = await tx.execute("SELECT forget_answers(%s) AS gone", [FORGET_AT_ONCE])
-                row = await cursor.fetchone()
-            assert row is not None
-            gone: int = row["gone"]
+                gone = int(await fetch_value(tx, "SELECT forget_answers(%s)", [FORGET_AT_ONCE]))
             total += gone
             if gone < FORGET_AT_ONCE:
                 return total
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Forget what has expired, each hour while the block runs."""
-        forgetting = asyncio.create_task(self._forget())
-        try:
-            yield
-        finally:
-            forgetting.cancel()
-            await asyncio.gather(forgetting, return_exceptions=True)
+        return run_beside(self._forget())
 
     async def _forget(self) -> None:
         while True:

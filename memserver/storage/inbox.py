@@ -14,8 +14,8 @@ import psycopg
 
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, Role, Usage
-from memserver.storage.agents import no_agent
 from memserver.storage.database import Database, Transaction
+from memserver.storage.missing import no_agent
 
 PLACES_PER_TURN = 1000
 """Positions that belong to one turn: what came in first, then the steps."""

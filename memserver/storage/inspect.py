@@ -10,8 +10,6 @@ from memserver.storage.failures import AWAY
 
 @dataclass(frozen=True, slots=True)
 class DatabaseReport:
-    """Versions, as the server tells them; None where a thing is missing."""
-
     server: str
     server_number: int
     pgvector: str | None
@@ -19,11 +17,7 @@ class DatabaseReport:
 
 
 def agents_naming(url: str, model: str) -> list[str]:
-    """The names of the agents, of all tenants, that name this model; read as the owner.
-
-    Raises:
-        DatabaseError: the database can't be reached, or has no agents' table yet.
-    """
+    """The names of the agents, of all tenants, that name this model; read as the owner."""
     query = "SELECT name FROM agents WHERE model = %s ORDER BY name"
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:
@@ -33,11 +27,6 @@ def agents_naming(url: str, model: str) -> list[str]:
 
 
 def inspect(url: str) -> DatabaseReport:
-    """Ask a database for its versions.
-
-    Raises:
-        DatabaseError: it can't be reached.
-    """
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:
             version = connection.execute(

@@ -27,7 +27,7 @@ from memserver.storage.database import Database
 from memserver.storage.failures import passes
 from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
-from memserver.storage.watched import taking_its_time
+from memserver.storage.watched import allow_long_statements
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,6 @@ HOURLY = "7 * * * *"
 
 
 class JobRunner:
-    """Runs queued jobs by their handlers."""
-
     def __init__(
         self,
         database: Database,
@@ -52,13 +50,9 @@ class JobRunner:
         at_once: int,
         lease_seconds: float,
     ) -> None:
-        """Make it.
+        """Run jobs by the handlers of their names, `at_once` at the same time; with 0 others run them.
 
-        Args:
-            database: where the queue is.
-            handlers: what does the jobs of a name.
-            at_once: jobs that run here at the same time; with 0 none do, and others run them.
-            lease_seconds: how long a dead worker's jobs wait before another one takes them over.
+        A dead worker's jobs wait for `lease_seconds` before another one takes them over.
         """
         self._database = database
         self._at_once = at_once
@@ -254,7 +248,7 @@ class _Retries(BaseRetryStrategy):
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
     job = context.job
     attempt = job.attempts + 1
-    with taking_its_time():
+    with allow_long_statements():
         await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
 
 

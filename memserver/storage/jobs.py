@@ -11,45 +11,32 @@ from psycopg.types.json import Jsonb
 
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
+from memserver.storage.rows import fetch_value
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to be done later.
+    """Something to be done later."""
 
-    Attributes:
-        name: which handler does it.
-        tenant: in whose scope.
-        args: what the handler is told: ids, never a tenant's content, since no policy guards the queue.
-        key: jobs of the same name and key never run at the same time, and no more than one of them
-            waits; None: nothing keeps them apart.
-        priority: of the jobs that wait, the highest goes first.
-        due: not before then; None is at once.
-    """
-
-    name: str
+    name: str  # which handler does it
     tenant: str
+    # What the handler is told: ids, never a tenant's content, since no policy guards the queue
     args: Mapping[str, object] = field(default_factory=dict)
+    # Jobs of the same name and key never run at the same time, and no more than one of them waits; None:
+    # nothing keeps them apart
     key: str | None = None
-    priority: int = 0
-    due: datetime | None = None
+    priority: int = 0  # of the jobs that wait, the highest goes first
+    due: datetime | None = None  # not before then; None is at once
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """A job while it runs: what a handler gets.
+    """A job while it runs: what a handler gets."""
 
-    Attributes:
-        tenant: in whose scope the handler works.
-        args: as they were queued.
-        attempt: counts from 1.
-        last: whether it isn't tried again if it fails.
-    """
-
-    tenant: str
-    args: JsonObject
+    tenant: str  # in whose scope the handler works
+    args: JsonObject  # as they were queued
     attempt: int
-    last: bool
+    last: bool  # whether it isn't tried again if it fails
 
 
 Handler = Callable[[JobRun], Awaitable[None]]
@@ -63,14 +50,8 @@ commits has to bear that.
 async def defer(tx: Transaction, job: Job) -> int | None:
     """Queue a job; it exists if and only if the transaction commits.
 
-    Returns:
-        Its number, or None if one of its name and key waits already.
+    Returns its number, or None if one of its name and key waits already.
     """
-    cursor = await tx.execute(
-        "SELECT defer_job(%s, %s, %s, %s, %s, %s) AS id",
-        [job.name, job.tenant, Jsonb(dict(job.args)), job.key, job.priority, job.due],
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    number: int | None = row["id"]
+    values = [job.name, job.tenant, Jsonb(dict(job.args)), job.key, job.priority, job.due]
+    number: int | None = await fetch_value(tx, "SELECT defer_job(%s, %s, %s, %s, %s, %s)", values)
     return number

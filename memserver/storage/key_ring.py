@@ -36,8 +36,7 @@ class KeyRing:
     async def any(self, presented: str | None) -> bool:
         """Whether there are keys, so that a request needs one. Once there are, that stays so.
 
-        Args:
-            presented: what the request has for a key; one that looks like a key speaks for there being some.
+        A `presented` key that looks like one is a reason to look again.
         """
         if self._any:
             return True

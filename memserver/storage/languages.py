@@ -10,6 +10,7 @@ from memserver.storage import collections, jobs
 from memserver.storage.collections import AUTO, Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.rows import fetch_all, fetch_values
 
 JOB = "lex_again"
 AT_ONCE = 500
@@ -21,8 +22,6 @@ SIMPLE = "simple"
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
-    """A passage that is to be lexed again, as it was read."""
-
     id: UUID
     number: int
     text: str
@@ -46,10 +45,8 @@ async def lexing(
     new = Counter(each for each in detected if each not in {*languages, "english", SIMPLE})
     if new:
         room = MOST_LANGUAGES - len(set(languages) - {SIMPLE})
-        cursor = await tx.execute(
-            "SELECT DISTINCT cfgname FROM pg_ts_config WHERE cfgname = ANY (%s)", [list(new)]
-        )
-        there = {row["cfgname"] for row in await cursor.fetchall()}
+        query = "SELECT DISTINCT cfgname FROM pg_ts_config WHERE cfgname = ANY (%s)"
+        there = set(await fetch_values(tx, query, [list(new)]))
         languages += [name for name, _ in new.most_common() if name in there][:room]
     lexed = [each if each in {*languages, "english"} else SIMPLE for each in detected]
     if SIMPLE in lexed and SIMPLE not in languages:
@@ -58,13 +55,9 @@ async def lexing(
 
 
 async def change(tx: Transaction, collection_id: UUID, language: str) -> Collection:
-    """Say what language a collection is in; a job lexes its passages again.
+    """Change a collection's language; a job lexes its passages again.
 
     Until that is done a query is lexed in the old one, too.
-
-    Raises:
-        NotFound: no such collection.
-        InvalidInput: the database has no text search configuration of this language.
     """
     collection = await collections.lock(tx, collection_id)
     if language == collection.language:
@@ -88,22 +81,15 @@ async def queue(tx: Transaction, collection: Collection) -> None:
 
 async def stale(tx: Transaction, collection: Collection) -> list[Lexed]:
     """The next passages that may be lexed in another language than their collection's; none when all are done."""
-    cursor = await tx.execute(
-        """SELECT id, number, content AS text, updated_at FROM passages
-           WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s""",
-        [collection.id, collection.relexed_to, AT_ONCE],
-    )
-    return [Lexed(**row) for row in await cursor.fetchall()]
+    query = """SELECT id, number, content AS text, updated_at FROM passages
+               WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s"""
+    return await fetch_all(tx, Lexed, query, [collection.id, collection.relexed_to, AT_ONCE])
 
 
 async def lex_again(
     tx: Transaction, seen: Collection, passages: Sequence[Lexed], detected: Sequence[str]
 ) -> None:
-    """Lex passages in the languages that they are in, if the collection stands where it was seen.
-
-    Raises:
-        NotFound: the collection was deleted.
-    """
+    """Lex passages in the languages that they are in, if the collection stands where it was seen."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return
@@ -130,11 +116,7 @@ async def lex_again(
 
 
 async def end(tx: Transaction, seen: Collection) -> None:
-    """All passages are lexed in their collection's language: the old ones no longer count, nor do its common words.
-
-    Raises:
-        NotFound: the collection was deleted.
-    """
+    """All passages are lexed in their collection's language: the old ones no longer count, nor do its common words."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return

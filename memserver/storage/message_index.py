@@ -13,6 +13,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
 from memserver.storage.languages import lexing
+from memserver.storage.rows import fetch_value, fetch_values
 
 JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
@@ -24,27 +25,17 @@ DETECTED_BY = 1_000
 
 @dataclass(slots=True)
 class Pending:
-    """The next messages of an agent that aren't indexed, in order.
-
-    Attributes:
-        agent_id: whose.
-        reached: how far the index goes: positions before it are in.
-        settled: before this position nothing more will come.
-        languages: that occur in what is indexed.
-        language: of the agent's own collection, and so of its messages; auto: each has its own.
-        positions: of the messages.
-        texts: of the messages.
-        until: up to which position these are all.
-    """
+    """The next messages of an agent that aren't indexed, in order."""
 
     agent_id: UUID
-    reached: int
-    settled: int
-    languages: Sequence[str] = ()
+    reached: int  # how far the index goes: positions before it are in
+    settled: int  # before this position nothing more will come
+    languages: Sequence[str] = ()  # that occur in what is indexed
+    # Of the agent's own collection, and so of its messages; auto: each has its own
     language: str = AUTO
     positions: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    until: int = 0
+    until: int = 0  # up to which position these are all
 
 
 PENDING = f"""
@@ -71,14 +62,12 @@ _OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
 
 
 async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
-    """Whether what the tenant's agents said is to be indexed now: it is quiet, or somebody waits.
+    """Whether what the tenant's agents said is to be indexed now.
 
-    Args:
-        tx: in the tenant's scope.
-        quiet: seconds for which no turn of theirs has ended.
-        at_latest: seconds after which it is due all the same.
+    It is after `quiet` seconds without a turn's end, at the latest after `at_latest`, or when somebody waits.
     """
-    cursor = await tx.execute(
+    due = await fetch_value(
+        tx,
         """SELECT coalesce(bool_or(i.urgent OR i.since < now() - make_interval(secs => %(at_latest)s))
                   OR NOT coalesce(bool_or(t.finished_at > now() - make_interval(secs => %(quiet)s)), false),
                   true) AS due
@@ -87,8 +76,7 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
            WHERE i.waiting""",
         {"quiet": quiet, "at_latest": at_latest},
     )
-    row = await cursor.fetchone()
-    return row is not None and bool(row["due"])
+    return bool(due)
 
 
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
@@ -122,10 +110,7 @@ def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
 async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:
     """Index the texts and words of an agent's next messages, unless another one has meanwhile.
 
-    Args:
-        tx: in the tenant's scope.
-        pending: the messages.
-        detected: the language that each seems to be in, as Postgres names its text search configurations.
+    `detected`: the language of each, as Postgres names its text search configurations.
     """
     lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
@@ -139,20 +124,17 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
     """Note which of the tenant's agents are indexed to the end of what was said.
 
-    Args:
-        tx: in the tenant's scope.
-        model: the embedding model whose vectors belong to it; None: none.
-        dimension: length of the model's vectors.
+    `model`: the embedding model whose vectors belong to it; None: none.
     """
     await tx.execute("SELECT count_common_words()")
     # Locked first: what has ended a turn is then seen by the second statement, and who ends one later sees
     # whether the agent still waits.
-    cursor = await tx.execute(
+    done = await fetch_values(
+        tx,
         f"""SELECT s.agent_id FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id
             WHERE i.waiting AND i.indexed_to >= (s.done_turn + 1) * {PLACES_PER_TURN}
-            ORDER BY s.agent_id FOR SHARE OF s"""
+            ORDER BY s.agent_id FOR SHARE OF s""",
     )
-    done = [row["agent_id"] for row in await cursor.fetchall()]
     if not done:
         return
     await tx.execute(
@@ -169,23 +151,16 @@ async def finish(tx: Transaction, model: str | None, dimension: int) -> None:
 
 async def request(tx: Transaction, agent_id: UUID) -> None:
     """Have an agent's history indexed, however busy its tenant is; nothing if there is no such agent."""
-    await tx.execute(
-        "SELECT request_indexing(id, tenant) FROM agents WHERE id = %s",
-        [agent_id],
-    )
-    cursor = await tx.execute(
-        """UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent
-           RETURNING tenant""",
-        [agent_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
+    await tx.execute("SELECT request_indexing(id, tenant) FROM agents WHERE id = %s", [agent_id])
+    query = """UPDATE recall_index SET urgent = true WHERE agent_id = %s AND NOT urgent
+               RETURNING tenant"""
+    tenant = await fetch_value(tx, query, [agent_id])
+    if tenant is None:
         return
-    # A job for later is found by looking; a new one is told of at once.
+    # A job for later is found by looking; a new one is notified at once.
     await tx.execute(
         """DELETE FROM procrastinate_jobs
            WHERE queueing_lock = 'index_messages:' || %s AND status = 'todo' AND scheduled_at > now()""",
-        [row["tenant"]],
+        [tenant],
     )
-    tenant = str(row["tenant"])
     await defer(tx, Job(JOB, tenant, key=tenant, priority=PRIORITY))

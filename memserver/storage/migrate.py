@@ -29,9 +29,6 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
     """Create the two roles, the database and the extension on a server that is ours alone.
 
     Two that start together do it once: the lock is held to the end.
-
-    Raises:
-        DatabaseError: the server doesn't answer, or recovers from a crash.
     """
     with translated(), psycopg.connect(superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(hashtextextended('memserver prepare', 0))")
@@ -56,12 +53,7 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
 
 
 def migrate(owner_url: str) -> str:
-    """Upgrade to the newest schema; does nothing where it is already there.
-
-    Two that start together migrate once.
-
-    Returns:
-        The revision the database is at now.
+    """Upgrade to the newest schema, once if two start together; returns its revision.
 
     Raises:
         SetupError: the server is too old, pgvector is missing, a right is, or the schema is newer than this version.

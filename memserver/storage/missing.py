@@ -1,29 +1,41 @@
-"""The one way to say that there is no such thing, for each kind that several modules look up."""
+"""The one way to say that there is no such thing, or that its name is taken."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
-from memserver.errors import NotFound
+import psycopg
+
+from memserver.errors import Conflict, NotFound
 
 
 def no_agent(named: UUID | str) -> NotFound:
-    """There is no agent of this id or name."""
-    return NotFound(f"There is no agent {_shown(named)}.", hint="GET /v1/agents lists yours.")
+    return NotFound(f"There is no agent {_show(named)}.", hint="GET /v1/agents lists yours.")
 
 
 def no_collection(named: UUID | str) -> NotFound:
-    """There is no collection of this id or name."""
     return NotFound(
-        f"There is no collection {_shown(named)}.", hint="GET /v1/collections lists yours."
+        f"There is no collection {_show(named)}.", hint="GET /v1/collections lists yours."
     )
 
 
 def no_passage(passage_id: UUID) -> NotFound:
-    """The collection has no such passage."""
     return NotFound(
         f"There is no passage {passage_id}.",
         hint="It may be in another collection; GET …/archival or …/passages lists them.",
     )
 
 
-def _shown(named: UUID | str) -> str:
+@contextmanager
+def refuse_taken_name(kind: str, name: object) -> Iterator[None]:
+    """Raise Conflict where the statement in the block finds the name taken; `kind` has its article."""
+    try:
+        yield
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(
+            f"There is {kind} named {name!r} already.", hint="Choose another name."
+        ) from error
+
+
+def _show(named: UUID | str) -> str:
     return repr(named) if isinstance(named, str) else str(named)

@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg.types.json import Jsonb
 
 from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.listing import Cut
-from memserver.storage.passages import check_vector, half_vector, passage_from_row
+from memserver.storage.passages import COLUMNS, check_vector, read_passage
+from memserver.storage.rows import PageQuery, fetch_all, fetch_value
 
 MOST_CANDIDATES = 4000
 """Passages whose words are compared, in a collection that has many; common words don't add to them."""
@@ -29,28 +30,19 @@ _WIDEST = 400
 
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
-    """Which passages a search or a list may give; what is left empty lets all through.
+    """Which passages a search or a list may give; what is left empty lets all through."""
 
-    Attributes:
-        any_tags: with one of these tags at least.
-        all_tags: with every one of these.
-        metadata: whose metadata contains this, as Postgres' jsonb `@>`.
-        since: created then or later.
-        until: created before then.
-    """
-
-    any_tags: Sequence[str] = ()
-    all_tags: Sequence[str] = ()
+    any_tags: Sequence[str] = ()  # with one of these tags at least
+    all_tags: Sequence[str] = ()  # with every one of these
+    # Whose metadata contains this, as Postgres' jsonb `@>`
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    since: datetime | None = None
+    since: datetime | None = None  # created then or later
     until: datetime | None = None
 
     def __bool__(self) -> bool:
-        """Whether it keeps anything back."""
         return any((self.any_tags, self.all_tags, self.metadata, self.since, self.until))
 
     def to_json(self) -> Jsonb:
-        """As the database's functions take it."""
         given: dict[str, Any] = {
             "any_tags": list(self.any_tags),
             "all_tags": list(self.all_tags),
@@ -82,38 +74,30 @@ async def nearest(
     *,
     at_most: int,
 ) -> list[Ranked]:
-    """The passages nearest to a vector by cosine similarity, best first.
+    """The passages nearest to a vector by cosine similarity, best first; the collections are of one model.
 
     Exact where the collection is small or the filter lets few through, else by its HNSW index.
-
-    Args:
-        tx: a transaction of the tenant.
-        searched: collections of one embedding model.
-        embedding: the query's vector, of that model.
-        wanted: which passages may be found.
-        at_most: how many.
-
-    Raises:
-        EmbeddingError: the vector has another dimension than a collection.
     """
     found: list[Ranked] = []
     together: dict[str, list[UUID]] = {}
-    vector = half_vector(embedding)
+    vector = HalfVector(list(embedding))
     for collection in searched:
         check_vector(collection, collection.embedding_model, embedding)
         if not collection.has_own_table:
             together.setdefault(collection.vectors_table, []).append(collection.id)
         else:
             breadth = max(at_most, _breadth(collection.passage_count))
-            found += await _ranked(
+            found += await fetch_all(
                 tx,
+                Ranked,
                 "SELECT collection_id, passage_id, 1 - distance AS score "
                 "FROM nearest_by_index(%s, %b, %s, %s, %s, %s)",
                 [collection.id, vector, wanted.to_json(), at_most, breadth, FEW],
             )
     for table, ids in together.items():
-        found += await _ranked(
+        found += await fetch_all(
             tx,
+            Ranked,
             "SELECT collection_id, passage_id, 1 - distance AS score "
             "FROM nearest_one_by_one(%s, %s, %b, %s, %s)",
             [table, ids, vector, wanted.to_json(), at_most],
@@ -132,8 +116,9 @@ async def by_text(
     """The passages that hold words of the query, best first: Postgres' full text, weighed as BM25 does."""
     found: list[Ranked] = []
     for ids in _searched_together(searched):
-        found += await _ranked(
+        found += await fetch_all(
             tx,
+            Ranked,
             "SELECT collection_id, passage_id, score FROM rank_by_text(%s, %s, %s, %s, %s)",
             [ids, query, wanted.to_json(), at_most, MOST_CANDIDATES],
         )
@@ -146,37 +131,32 @@ async def count(
     """How many passages can be found; under a filter counting ends at `at_most`."""
     if not wanted:
         return sum(collection.passage_count for collection in searched)
-    cursor = await tx.execute(
-        "SELECT count_matching(%s, %s, %s) AS n",
-        [[collection.id for collection in searched], wanted.to_json(), at_most],
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row["n"])
+    ids = [collection.id for collection in searched]
+    query = "SELECT count_matching(%s, %s, %s)"
+    return int(await fetch_value(tx, query, [ids, wanted.to_json(), at_most]))
 
 
 async def list_page(
-    tx: Transaction,
-    collection_id: UUID,
-    cut: Cut,
-    wanted: PassageFilter = EVERYTHING,
+    tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageFilter = EVERYTHING
 ) -> list[Passage]:
-    """A page of passages in the order of their insertion (ids sort by time)."""
-    cursor = await tx.execute(
-        "SELECT * FROM list_matching(%s, %s, %s, %s, %s)",
-        [[collection_id], wanted.to_json(), cut.after, cut.limit, cut.descending],
+    return await fetch_all(
+        tx,
+        read_passage,
+        f"SELECT {COLUMNS} FROM list_matching(%s, %s, %s, %s, %s) p",
+        [[collection_id], wanted.to_json(), page.after, page.limit, page.descending],
     )
-    return [passage_from_row(row) for row in await cursor.fetchall()]
 
 
 async def fetch(tx: Transaction, found: Sequence[Ranked]) -> dict[UUID, Passage]:
     """The passages by their ids; one that was deleted meanwhile is not among them."""
-    cursor = await tx.execute(
-        """SELECT p.* FROM passages p
-           JOIN unnest(%s::uuid[], %s::uuid[]) AS f (collection_id, id) USING (collection_id, id)""",
+    stored = await fetch_all(
+        tx,
+        read_passage,
+        f"""SELECT {COLUMNS} FROM passages p
+            JOIN unnest(%s::uuid[], %s::uuid[]) AS f (collection_id, id) USING (collection_id, id)""",
         [[ranked.collection_id for ranked in found], [ranked.passage_id for ranked in found]],
     )
-    return {row["id"]: passage_from_row(row) for row in await cursor.fetchall()}
+    return {UUID(passage.id): passage for passage in stored}
 
 
 def _searched_together(searched: Sequence[Collection]) -> list[list[UUID]]:
@@ -193,11 +173,6 @@ def _searched_together(searched: Sequence[Collection]) -> list[list[UUID]]:
 
 def _breadth(passages: int) -> int:
     return next((breadth for limit, breadth in _BREADTH if passages <= limit), _WIDEST)
-
-
-async def _ranked(tx: Transaction, query: str, parameters: Sequence[Any]) -> list[Ranked]:
-    cursor = await tx.execute(query.encode(), parameters)
-    return [Ranked(**row) for row in await cursor.fetchall()]
 
 
 def _best(found: list[Ranked], at_most: int) -> list[Ranked]:

@@ -18,6 +18,8 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.jobs import Job
 from memserver.storage.missing import no_passage
+from memserver.storage.rows import fetch_all, fetch_one, fetch_value, fetch_values
+from memserver.storage.sections import RENEW_STATISTICS
 
 MOST_TOGETHER = 5000
 """Passages up to which a collection's vectors lie among others' and are compared one by one."""
@@ -45,9 +47,9 @@ class NewPassage:
     number: int | None = None
 
 
-_COLUMNS = (
-    "p.id, p.collection_id, p.content, p.tags, p.metadata, p.created_at, p.updated_at, p.number"
-)
+COLUMNS = """p.id::text, p.collection_id::text, p.content AS text, p.tags, p.metadata, p.created_at,
+    p.updated_at, p.number"""
+"""Of a row `p` of the table, as `read_passage` takes them."""
 _INSERT = f"""
 WITH stored AS (
     INSERT INTO passages
@@ -68,12 +70,11 @@ WITH stored AS (
         edited_at = now()
     WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM stored)
 ), noted AS (
-    UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
-        stats_messages = s.message_count
+    UPDATE agent_state s SET {RENEW_STATISTICS}
     FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
       AND EXISTS (SELECT 1 FROM stored)
 )
-SELECT {_COLUMNS} FROM stored p ORDER BY p.id
+SELECT {COLUMNS} FROM stored p ORDER BY p.id
 """
 
 
@@ -96,10 +97,6 @@ async def insert(
 
     Returns:
         Those that were stored, and counted, now.
-
-    Raises:
-        NotFound: no such collection.
-        EmbeddingError: the vectors are not of the collection's model and dimension.
     """
     collection = await collections.lock(tx, collection_id)
     for passage in passages:
@@ -108,7 +105,9 @@ async def insert(
     lexed_in, spoken = await languages.lexing(
         tx, collection.language, collection.languages, [passage.language for passage in passages]
     )
-    cursor = await tx.execute(
+    stored = await fetch_all(
+        tx,
+        read_passage,
         _INSERT,
         {
             "collection": collection.id,
@@ -125,7 +124,6 @@ async def insert(
             "changed": [passage.updated_at for passage in passages],
         },
     )
-    stored = [passage_from_row(row) for row in await cursor.fetchall()]
     new_ids = {passage.id for passage in stored}
     new = [pair for pair in zip(ids, passages, strict=True) if str(pair[0]) in new_ids]
     vectors = {id_: passage.embedding for id_, passage in new}
@@ -133,19 +131,18 @@ async def insert(
     if next_model is not None:
         following = {id_: p.next_embedding for id_, p in new if p.next_embedding is not None}
         await _put_next_vectors(tx, collection, next_model, following)
-    await _ask_for_upkeep(tx, collection, len(stored))
+    if needs_upkeep(collection, collection.passage_count + len(stored)):
+        key = str(collection.id)
+        await jobs.defer(tx, Job(UPKEEP_JOB, collection.tenant, {"collection": key}, key=key))
     return stored
 
 
 async def next_model(tx: Transaction, collection: Collection) -> str | None:
     """The model that a collection is about to switch to: who inserts passages brings its vectors too."""
-    cursor = await tx.execute(
-        """SELECT embedding_model FROM vector_builds
-           WHERE collection_id = %s AND state = 'catching_up' AND embedding_model <> %s""",
-        [collection.id, collection.embedding_model],
-    )
-    row = await cursor.fetchone()
-    return None if row is None else str(row["embedding_model"])
+    query = """SELECT embedding_model FROM vector_builds
+               WHERE collection_id = %s AND state = 'catching_up' AND embedding_model <> %s"""
+    model: str | None = await fetch_value(tx, query, [collection.id, collection.embedding_model])
+    return model
 
 
 async def put_vectors(
@@ -163,7 +160,7 @@ async def put_vectors(
             collection.id,
             collection.tenant,
             list(vectors),
-            [half_vector(vector) for vector in vectors.values()],
+            [HalfVector(list(vector)) for vector in vectors.values()],
         ],
     )
 
@@ -172,41 +169,32 @@ async def _put_next_vectors(
     tx: Transaction, collection: Collection, model: str, vectors: Mapping[UUID, Sequence[float]]
 ) -> None:
     """Store vectors where they are being built, if that is of their model and dimension."""
-    cursor = await tx.execute(
-        """SELECT vectors_table, dimension FROM vector_builds
-           WHERE collection_id = %s AND embedding_model = %s""",
-        [collection.id, model],
-    )
-    row = await cursor.fetchone()
-    if row is not None and all(len(vector) == row["dimension"] for vector in vectors.values()):
-        await put_vectors(tx, collection, row["vectors_table"], vectors)
-
-
-async def _ask_for_upkeep(tx: Transaction, collection: Collection, added: int) -> None:
-    if needs_upkeep(collection, collection.passage_count + added):
-        arguments = {"collection": str(collection.id)}
-        job = Job(UPKEEP_JOB, collection.tenant, arguments, key=str(collection.id))
-        await jobs.defer(tx, job)
+    query = """SELECT vectors_table FROM vector_builds
+               WHERE collection_id = %s AND embedding_model = %s AND dimension = ALL (%s::integer[])"""
+    lengths = [len(vector) for vector in vectors.values()]
+    table = await fetch_value(tx, query, [collection.id, model, lengths])
+    if table is not None:
+        await put_vectors(tx, collection, table, vectors)
 
 
 def needs_upkeep(collection: Collection, count: int) -> bool:
-    """Whether a collection of so many passages should have a table of its own, or its words counted anew."""
+    """Whether a collection of so many passages should have a table of its own, or its words counted again."""
     if count <= MOST_TOGETHER:
         return False
     return not collection.has_own_table or count > 2 * collection.words_counted
 
 
 async def delete(tx: Transaction, collection_id: UUID, passage_id: UUID) -> None:
-    """Delete one passage with its vectors. Raises NotFound."""
     if not await delete_many(tx, collection_id, [passage_id]):
         raise no_passage(passage_id)
 
 
 async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequence[UUID]) -> int:
-    """Delete passages with their vectors; returns how many of them there were. Raises NotFound."""
+    """Delete passages with their vectors; returns how many of them there were."""
     collection = await collections.lock(tx, collection_id)
-    cursor = await tx.execute(
-        """WITH gone AS (
+    gone = await fetch_values(
+        tx,
+        f"""WITH gone AS (
                DELETE FROM passages
                WHERE collection_id = %(collection)s AND id = ANY (%(passages)s)
                RETURNING id
@@ -215,15 +203,13 @@ async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequenc
                    edited_at = now()
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM gone)
            ), noted AS (
-               UPDATE agent_state s SET memory_edited_at = now(), stats_edited_at = now(),
-                   stats_messages = s.message_count
+               UPDATE agent_state s SET {RENEW_STATISTICS}
                FROM agents a WHERE a.id = s.agent_id AND a.collection_id = %(collection)s
                  AND EXISTS (SELECT 1 FROM gone)
            )
            SELECT id FROM gone""",
         {"collection": collection_id, "passages": list(passage_ids)},
     )
-    gone = [row["id"] for row in await cursor.fetchall()]
     await forget_vectors(tx, collection, gone)
     return len(gone)
 
@@ -249,19 +235,16 @@ async def update(
     model: str,
     next_model: str | None = None,
 ) -> Passage:
-    """Change a passage; its vectors follow its text.
-
-    Raises:
-        NotFound: no such collection or passage.
-        EmbeddingError: the vector is not of the collection's model and dimension.
-    """
+    """Change a passage; its vectors follow its text. Raises EmbeddingError: the vector is of another model."""
     collection = await collections.lock(tx, collection_id)
     [lexed_in], spoken = await languages.lexing(
         tx, collection.language, collection.languages, [change.language]
     )
     if change.embedding is not None:
         check_vector(collection, model, change.embedding)
-    cursor = await tx.execute(
+    changed = await fetch_one(
+        tx,
+        read_passage,
         f"""WITH p AS (
                UPDATE passages SET
                    content = coalesce(%(text)s, content),
@@ -276,7 +259,7 @@ async def update(
                UPDATE collections SET edited_at = now(), languages = %(languages)s::text[]
                WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM p)
            )
-           SELECT {_COLUMNS} FROM p""",
+           SELECT {COLUMNS} FROM p""",
         {
             "collection": collection_id,
             "passage": passage_id,
@@ -286,10 +269,8 @@ async def update(
             "tags": None if change.tags is None else list(change.tags),
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
         },
+        no_passage(passage_id),
     )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_passage(passage_id)
     if change.embedding is not None:
         await forget_vectors(tx, collection, [passage_id])
         vectors = {passage_id: change.embedding}
@@ -297,43 +278,36 @@ async def update(
     if next_model is not None and change.next_embedding is not None:
         following = {passage_id: change.next_embedding}
         await _put_next_vectors(tx, collection, next_model, following)
-    return passage_from_row(row)
+    return changed
 
 
 async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage:
-    """Fetch one passage. Raises NotFound."""
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM passages p WHERE collection_id = %s AND id = %s",
-        [collection_id, passage_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_passage(passage_id)
-    return passage_from_row(row)
+    query = f"SELECT {COLUMNS} FROM passages p WHERE collection_id = %s AND id = %s"
+    missing = no_passage(passage_id)
+    return await fetch_one(tx, read_passage, query, [collection_id, passage_id], missing)
 
 
 async def around(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
     """The passage of this number, the one before it and the one after it, where there are such, in order."""
-    cursor = await tx.execute(
-        f"""(SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+    return await fetch_all(
+        tx,
+        read_passage,
+        f"""(SELECT {COLUMNS} FROM passages p WHERE collection_id = %(collection)s
                 AND number <= %(number)s ORDER BY number DESC LIMIT 2)
             UNION ALL
-            (SELECT {_COLUMNS} FROM passages p WHERE collection_id = %(collection)s
+            (SELECT {COLUMNS} FROM passages p WHERE collection_id = %(collection)s
                 AND number > %(number)s ORDER BY number LIMIT 1)
             ORDER BY number""",
         {"collection": collection_id, "number": number},
     )
-    return [passage_from_row(row) for row in await cursor.fetchall()]
 
 
 async def forget_vectors(
     tx: Transaction, collection: Collection, passage_ids: Sequence[UUID]
 ) -> None:
     """Delete vectors where they serve, and where they are being built."""
-    cursor = await tx.execute(
-        "SELECT vectors_table FROM vector_builds WHERE collection_id = %s", [collection.id]
-    )
-    building = [row["vectors_table"] for row in await cursor.fetchall()]
+    query = "SELECT vectors_table FROM vector_builds WHERE collection_id = %s"
+    building = await fetch_values(tx, query, [collection.id])
     for table in {collection.vectors_table, *building}:
         await tx.execute(
             sql.SQL("DELETE FROM {} WHERE collection_id = %s AND passage_id = ANY (%s)").format(
@@ -354,20 +328,5 @@ def check_vector(collection: Collection, model: str, embedding: Sequence[float])
         )
 
 
-def half_vector(embedding: Sequence[float]) -> HalfVector:
-    """A vector as the driver sends it."""
-    return HalfVector(list(embedding))
-
-
-def passage_from_row(row: Mapping[str, Any]) -> Passage:
-    """A passage from a row of the table."""
-    return Passage(
-        id=str(row["id"]),
-        collection_id=str(row["collection_id"]),
-        text=row["content"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        tags=tuple(row["tags"]),
-        metadata=row["metadata"],
-        number=row["number"],
-    )
+def read_passage(tags: Sequence[str], **columns: Any) -> Passage:  # noqa: ANN401 - of the row
+    return Passage(tags=tuple(tags), **columns)

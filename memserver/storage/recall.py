@@ -10,7 +10,7 @@ from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import CONTEXT_COLUMNS
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
@@ -92,20 +92,19 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     return [message_from_row(row) for row in await cursor.fetchall()]
 
 
-async def history_page(tx: Transaction, agent_id: UUID, cut: Cut) -> list[Message]:
+async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Message]:
     """A page of what the agent has taken up so far, by position.
 
     What still waits in the inbox isn't part of the history yet, so that the history only ever grows
     at its end and a cursor stays right.
     """
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
-            WHERE m.agent_id = %(agent_id)s AND {cut.behind("m.position")}
-              AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}
-            {cut.by("m.position")}""".encode(),
-        {"agent_id": agent_id, **cut.parameters},
+    query = f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
+                WHERE m.agent_id = %(agent_id)s
+                  AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}"""
+    rows: list[dict[str, Any]] = await paginate(
+        tx, dict, page, query, {"agent_id": agent_id}, by="m.position"
     )
-    return [message_from_row(row) for row in await cursor.fetchall()]
+    return [message_from_row(row) for row in rows]
 
 
 # The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).

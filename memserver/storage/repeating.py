@@ -1,8 +1,10 @@
-"""What has to be done again and again while a process serves: nothing that fails once may end it for good."""
+"""What is done beside other work: again and again, where nothing that fails once may end it for good; or once."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 from memserver.errors import DatabaseError
 
@@ -23,3 +25,14 @@ async def repeat(action: Callable[[], Awaitable[None]], pause: float) -> None:
         elif error is not None:
             logger.error("A fault of ours. Trying again in %.1f s.", pause, exc_info=error)
         await asyncio.sleep(pause)
+
+
+@asynccontextmanager
+async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something for as long as the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -4,9 +4,9 @@ Leaves which agents have them to `agent_sections`. A section is edited under its
 before that of any agent's state.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -14,43 +14,37 @@ from memserver.errors import NotFound
 from memserver.messages import Section
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
+from memserver.storage.rows import (
+    PageQuery,
+    fetch_all,
+    fetch_one,
+    fetch_optional,
+    fetch_value,
+    paginate,
+)
 
 Actor = Literal["tool", "api", "import"]
 
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Who makes an edit.
+    """Who makes an edit."""
 
-    Attributes:
-        actor: by which way it comes.
-        agent_id: whose tool it is, or through which agent the API was asked; None is no agent's.
-        position: of the tool's call in the agent's history.
-    """
-
-    actor: Actor
+    actor: Actor  # by which way it comes
+    # Whose tool it is, or through which agent the API was asked; None is no agent's
     agent_id: UUID | None = None
-    position: int | None = None
+    position: int | None = None  # of the tool's call in the agent's history
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSection:
-    """A section with what identifies it, as an agent has it or as it is by itself.
+    """A section with what identifies it, as an agent has it or as it is by itself."""
 
-    Attributes:
-        id: the same for all agents that have it.
-        section: its name is the agent's for it, or its own; empty if it has none of its own.
-        version: of the text; 1 is the first.
-        readers: how many agents have it.
-        updated_at: when it last changed.
-    """
-
-    id: UUID
-    section: Section
-    version: int
-    readers: int
-    updated_at: datetime
+    id: UUID  # the same for all agents that have it
+    section: Section  # its name is the agent's for it, or its own; empty if it has none of its own
+    version: int  # of the text; 1 is the first
+    readers: int  # how many agents have it
+    updated_at: datetime  # when it last changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class Edit:
 RENEW_STATISTICS = """memory_edited_at = now(), stats_edited_at = now(),
     stats_messages = s.message_count"""
 """What an edit sets in the row `s` of agent_state."""
-_COLUMNS = """x.id, x.content, x.character_limit, x.description, x.version, x.updated_at,
+_COLUMNS = """x.id, x.content AS text, x.character_limit AS limit, x.description, x.version, x.updated_at,
     (SELECT count(*) FROM agent_sections r WHERE r.section_id = x.id) AS readers"""
 _OF_AGENT = f"""SELECT {_COLUMNS}, l.name, l.read_only
     FROM agent_sections l JOIN sections x ON x.id = l.section_id WHERE l.agent_id = %s"""
@@ -75,60 +69,36 @@ _BY_ITSELF = f"SELECT {_COLUMNS}, coalesce(x.name, '') AS name, false AS read_on
 
 
 async def read_all(tx: Transaction, agent_id: UUID) -> list[StoredSection]:
-    """An agent's sections in their order."""
-    cursor = await tx.execute(_OF_AGENT + " ORDER BY l.place", [agent_id])
-    return [_stored(row) for row in await cursor.fetchall()]
+    return await fetch_all(tx, _stored, _OF_AGENT + " ORDER BY l.place", [agent_id])
 
 
 async def read_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    """The section that an agent has under this name.
-
-    Raises:
-        NotFound: it has none; the message lists those it has.
-    """
-    cursor = await tx.execute(_OF_AGENT + " AND l.name = %s", [agent_id, name])
-    row = await cursor.fetchone()
-    if row is None:
+    """The section that an agent has under this name. Raises NotFound, which lists those it has."""
+    found = await fetch_optional(tx, _stored, _OF_AGENT + " AND l.name = %s", [agent_id, name])
+    if found is None:
         raise await _unknown(tx, agent_id, name)
-    return _stored(row)
+    return found
 
 
 async def read(tx: Transaction, section_id: UUID) -> StoredSection:
-    """A section by itself. Raises NotFound."""
-    cursor = await tx.execute(_BY_ITSELF + " WHERE x.id = %s", [section_id])
-    row = await cursor.fetchone()
-    if row is None:
-        raise NotFound(f"There is no section {section_id}.", hint="GET /v1/sections lists yours.")
-    return _stored(row)
+    missing = NotFound(f"There is no section {section_id}.", hint="GET /v1/sections lists yours.")
+    return await fetch_one(tx, _stored, _BY_ITSELF + " WHERE x.id = %s", [section_id], missing)
 
 
 async def lock_of(tx: Transaction, agent_id: UUID, name: str) -> StoredSection:
-    """Read an agent's section for an edit; until the transaction ends nobody else edits it.
-
-    Raises:
-        NotFound: the agent has no section of that name; the message lists those it has.
-    """
-    cursor = await tx.execute(
-        """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
-           WHERE l.agent_id = %s AND l.name = %s FOR NO KEY UPDATE OF x""",
-        [agent_id, name],
-    )
-    locked = await cursor.fetchone()
-    if locked is None:
-        raise await _unknown(tx, agent_id, name)
+    """Read an agent's section for an edit; until the transaction ends nobody else edits it."""
+    query = """SELECT x.id FROM agent_sections l JOIN sections x ON x.id = l.section_id
+               WHERE l.agent_id = %s AND l.name = %s FOR NO KEY UPDATE OF x"""
+    locked = await fetch_value(tx, query, [agent_id, name])
     # Read it only now: who waited for the lock has seen what was before.
     found = await read_of(tx, agent_id, name)
-    if found.id != locked["id"]:
+    if found.id != locked:
         raise await _unknown(tx, agent_id, name)
     return found
 
 
 async def lock(tx: Transaction, section_id: UUID) -> StoredSection:
-    """Read a section by itself for an edit; until the transaction ends nobody else edits it.
-
-    Raises:
-        NotFound: there is no such section.
-    """
+    """Read a section by itself for an edit; until the transaction ends nobody else edits it."""
     await tx.execute("SELECT 1 FROM sections WHERE id = %s FOR NO KEY UPDATE", [section_id])
     return await read(tx, section_id)
 
@@ -146,7 +116,9 @@ async def write(
     Another text is a new version in the history, and renews the memory statistics of every agent that
     has the section: their prompts change with it anyway.
     """
-    cursor = await tx.execute(
+    return await fetch_one(
+        tx,
+        partial(replace, stored, section=new),
         f"""WITH edited AS (
                UPDATE sections SET content = %(text)s, character_limit = %(limit)s,
                    description = %(description)s, version = version + %(another)s::integer,
@@ -162,7 +134,7 @@ async def write(
                SELECT s.agent_id FROM agent_sections l JOIN agent_state s ON s.agent_id = l.agent_id
                WHERE l.section_id = %(id)s AND %(another)s = 1
                ORDER BY s.agent_id FOR NO KEY UPDATE OF s
-           ), told AS (
+           ), renewed AS (
                UPDATE agent_state s SET {RENEW_STATISTICS}
                FROM readers WHERE s.agent_id = readers.agent_id
            )
@@ -174,12 +146,9 @@ async def write(
             "description": new.description,
             "another": int(new.text != stored.section.text),
             "restores": restores,
-            **_who(editor),
+            **asdict(editor),
         },
     )
-    row = await cursor.fetchone()
-    assert row is not None, "it is locked"
-    return replace(stored, section=new, version=row["version"], updated_at=row["updated_at"])
 
 
 async def insert(
@@ -187,12 +156,7 @@ async def insert(
 ) -> UUID:
     """Store a new section with the first entry of its history; no agent has it yet.
 
-    Args:
-        tx: where.
-        tenant: whose it is.
-        section: what it holds.
-        editor: who makes it.
-        by_itself: it keeps its name, and stays until it is deleted.
+    A section `by_itself` keeps its name, and stays until it is deleted.
     """
     made = new_id()
     await tx.execute(
@@ -210,7 +174,7 @@ async def insert(
             "text": section.text,
             "limit": section.limit,
             "description": section.description,
-            **_who(editor),
+            **asdict(editor),
         },
     )
     return made
@@ -229,31 +193,23 @@ async def delete(tx: Transaction, section_id: UUID) -> None:
     await tx.execute("DELETE FROM sections WHERE id = %s", [section_id])
 
 
-async def list_page(tx: Transaction, cut: Cut, *, name: str | None = None) -> list[StoredSection]:
-    """A page of the sections with a name of their own, in the order of their making."""
-    cursor = await tx.execute(
-        f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
-              AND {cut.behind("x.id")} AND (%(name)s::text IS NULL OR x.name = %(name)s)
-            {cut.by("x.id")}""".encode(),
-        {**cut.parameters, "name": name},
-    )
-    return [_stored(row) for row in await cursor.fetchall()]
+async def list_page(
+    tx: Transaction, page: PageQuery, *, name: str | None = None
+) -> list[StoredSection]:
+    """A page of the sections with a name of their own."""
+    query = f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
+                AND (%(name)s::text IS NULL OR x.name = %(name)s)"""
+    return await paginate(tx, _stored, page, query, {"name": name}, by="x.id")
 
 
-async def history_page(tx: Transaction, section_id: UUID, cut: Cut) -> list[Edit]:
-    """A page of a section's versions, by their numbers."""
-    cursor = await tx.execute(
-        f"""SELECT version, content, actor, agent_id, position, restores, created_at
-            FROM section_edits WHERE section_id = %(id)s AND {cut.behind("version")}
-            {cut.by("version")}""".encode(),
-        {"id": section_id, **cut.parameters},
-    )
-    return [_edit(row) for row in await cursor.fetchall()]
+async def history_page(tx: Transaction, section_id: UUID, page: PageQuery) -> list[Edit]:
+    query = """SELECT version, content AS text, actor, agent_id, position, restores, created_at
+               FROM section_edits WHERE section_id = %(id)s"""
+    return await paginate(tx, _edit, page, query, {"id": section_id}, by="version")
 
 
 async def version(tx: Transaction, section_id: UUID, number: int) -> Edit:
-    """One version of a section. Raises NotFound."""
-    found = await history_page(tx, section_id, Cut(1, number - 1))
+    found = await history_page(tx, section_id, PageQuery(1, number - 1))
     if not found or found[0].version != number:
         raise NotFound(
             f"The section has no version {number}.", hint="Its history (GET …/history) lists them."
@@ -269,25 +225,20 @@ async def _unknown(tx: Transaction, agent_id: UUID, name: str) -> NotFound:
     )
 
 
-def _who(editor: Editor) -> Mapping[str, Any]:
-    return {
-        "actor": editor.actor,
-        "agent_id": editor.agent_id,
-        "position": editor.position,
-    }
+def _stored(
+    id: UUID,
+    version: int,
+    readers: int,
+    updated_at: datetime,
+    **section: Any,  # noqa: ANN401 - of the row
+) -> StoredSection:
+    return StoredSection(id, Section(**section), version, readers, updated_at)
 
 
-def _stored(row: dict[str, Any]) -> StoredSection:
-    section = Section(
-        name=row["name"],
-        text=row["content"],
-        limit=row["character_limit"],
-        description=row["description"],
-        read_only=row["read_only"],
-    )
-    return StoredSection(row["id"], section, row["version"], row["readers"], row["updated_at"])
-
-
-def _edit(row: dict[str, Any]) -> Edit:
-    editor = Editor(row["actor"], row["agent_id"], row["position"])
-    return Edit(row["version"], row["content"], editor, row["restores"], row["created_at"])
+def _edit(
+    actor: Actor,
+    agent_id: UUID | None,
+    position: int | None,
+    **version: Any,  # noqa: ANN401 - of the row
+) -> Edit:
+    return Edit(editor=Editor(actor, agent_id, position), **version)

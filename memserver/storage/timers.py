@@ -6,12 +6,18 @@ from uuid import UUID
 
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
+from memserver.storage.rows import (
+    PageQuery,
+    fetch_one,
+    fetch_optional,
+    fetch_value,
+    paginate,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """One that has not gone off yet."""
+    """A timer that has not gone off yet."""
 
     id: UUID
     agent_id: UUID
@@ -24,46 +30,26 @@ _COLUMNS = "id, agent_id, text, due, created_at"
 
 
 async def add(tx: Transaction, tenant: str, agent_id: UUID, text: str, due: datetime) -> Timer:
-    """Store one; the agent is there."""
-    cursor = await tx.execute(
-        f"""INSERT INTO timers (id, agent_id, tenant, text, due) VALUES (%s, %s, %s, %s, %s)
-            RETURNING {_COLUMNS}""",
-        [new_id(), agent_id, tenant, text, due],
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return Timer(**row)
+    query = f"""INSERT INTO timers (id, agent_id, tenant, text, due) VALUES (%s, %s, %s, %s, %s)
+                RETURNING {_COLUMNS}"""
+    return await fetch_one(tx, Timer, query, [new_id(), agent_id, tenant, text, due])
 
 
 async def count(tx: Transaction, agent_id: UUID) -> int:
-    """How many an agent has."""
-    cursor = await tx.execute("SELECT count(*) FROM timers WHERE agent_id = %s", [agent_id])
-    row = await cursor.fetchone()
-    assert row is not None
-    number: int = row["count"]
-    return number
+    query = "SELECT count(*) FROM timers WHERE agent_id = %s"
+    return int(await fetch_value(tx, query, [agent_id]))
 
 
 async def find(tx: Transaction, timer_id: UUID, agent_id: UUID | None = None) -> Timer | None:
     """A timer, if it is there; with an agent: if it is the agent's."""
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM timers WHERE id = %s AND agent_id = coalesce(%s, agent_id)",
-        [timer_id, agent_id],
-    )
-    row = await cursor.fetchone()
-    return None if row is None else Timer(**row)
+    query = f"SELECT {_COLUMNS} FROM timers WHERE id = %s AND agent_id = coalesce(%s, agent_id)"
+    return await fetch_optional(tx, Timer, query, [timer_id, agent_id])
 
 
-async def list_page(tx: Transaction, agent_id: UUID, cut: Cut) -> list[Timer]:
-    """A page of an agent's timers, in the order in which they were set."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM timers
-            WHERE agent_id = %(agent_id)s AND {cut.behind("id")} {cut.by("id")}""".encode(),
-        {"agent_id": agent_id, **cut.parameters},
-    )
-    return [Timer(**row) for row in await cursor.fetchall()]
+async def list_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Timer]:
+    query = f"SELECT {_COLUMNS} FROM timers WHERE agent_id = %(agent_id)s"
+    return await paginate(tx, Timer, page, query, {"agent_id": agent_id}, by="id")
 
 
 async def remove(tx: Transaction, timer_id: UUID) -> None:
-    """Remove one: it doesn't go off any more."""
     await tx.execute("DELETE FROM timers WHERE id = %s", [timer_id])

@@ -1,50 +1,30 @@
 """Tools that a tenant has registered, and which tools an agent has, by which rules."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-import psycopg
 from psycopg.types.json import Json, Jsonb
 
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.listing import Cut
+from memserver.storage.missing import no_agent, refuse_taken_name
+from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_value, paginate
 
 DefinitionKind = Literal["webhook", "client", "mcp"]
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """A tool that a tenant has registered; `parameters` is the JSON schema of its own arguments.
+class NewDefinition:
+    """What a tool is registered from; `parameters` is the JSON schema of its own arguments.
 
     `url`, `secret` and `retries` are a webhook's; `server_id` and `remote_name` an MCP server's tool's.
     `timeout` is in seconds; None: the server's.
     """
-
-    id: UUID
-    tenant: str
-    name: str
-    kind: DefinitionKind
-    description: str
-    parameters: JsonObject
-    timeout: float | None
-    url: str | None
-    secret: str | None = field(repr=False)
-    retries: int
-    server_id: UUID | None
-    remote_name: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NewDefinition:
-    """What a tool is registered from."""
 
     name: str
     kind: DefinitionKind
@@ -56,6 +36,14 @@ class NewDefinition:
     retries: int = 0
     server_id: UUID | None = None
     remote_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition(NewDefinition):
+    id: UUID
+    tenant: str
+    created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +65,18 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class NewMcpServer:
-    """What an MCP server is registered from."""
-
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer(NewMcpServer):
     """An MCP server that a tenant has registered; `headers` may hold secrets."""
 
     id: UUID
     tenant: str
-    name: str
-    url: str
-    headers: dict[str, str] = field(repr=False)
-    timeout: float | None
     listed_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -117,63 +99,36 @@ GRANTS_COLUMN = """
 
 
 async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition:
-    """Register a tool. Raises Conflict: the tenant has one of this name."""
-    try:
-        cursor = await tx.execute(
-            f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
+    query = f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
                     secret, retries, server_id, remote_name)
                 VALUES (%(id)s, %(tenant)s, %(name)s, %(kind)s, %(description)s, %(parameters)s,
                     %(timeout)s, %(url)s, %(secret)s, %(retries)s, %(server_id)s, %(remote_name)s)
-                RETURNING {_FIELDS}""",
-            {**_values(new), "id": new_id(), "tenant": tenant},
-        )
-    except psycopg.errors.UniqueViolation as error:
-        raise Conflict(
-            f"There is a tool named {new.name!r} already.", hint="Choose another name."
-        ) from error
-    return _definition(await cursor.fetchone())
+                RETURNING {_FIELDS}"""
+    with refuse_taken_name("a tool", new.name):
+        return await fetch_one(tx, Definition, query, _new_row(tenant, new))
 
 
 async def get(tx: Transaction, name: str) -> Definition:
-    """A tenant's tool by its name. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_FIELDS} FROM tools WHERE name = %s", [name])
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_tool(name)
-    return _definition(row)
+    query = f"SELECT {_FIELDS} FROM tools WHERE name = %s"
+    return await fetch_one(tx, Definition, query, [name], no_tool(name))
 
 
-async def list_page(tx: Transaction, cut: Cut) -> list[Definition]:
+async def list_page(tx: Transaction, page: PageQuery) -> list[Definition]:
     """A page of a tenant's tools, by name as Python orders it."""
-    name = 'name COLLATE "C"'
-    cursor = await tx.execute(
-        f"SELECT {_FIELDS} FROM tools WHERE {cut.behind(name)} {cut.by(name)}".encode(),
-        cut.parameters,
-    )
-    return [_definition(row) for row in await cursor.fetchall()]
+    query = f"SELECT {_FIELDS} FROM tools WHERE true"
+    return await paginate(tx, Definition, page, query, {}, by='name COLLATE "C"')
 
 
 async def update(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Definition:
-    """Change description, parameters, timeout, url, secret or retries; absent keys stay.
-
-    Raises:
-        NotFound: no such tool.
-    """
+    """Change description, parameters, timeout, url, secret or retries; absent keys stay."""
     values = {key: Json(value) if key == "parameters" else value for key, value in changes.items()}
     assignments = "".join(f"{key} = %({key})s, " for key in values)
-    cursor = await tx.execute(
-        f"""UPDATE tools SET {assignments} updated_at = now() WHERE name = %(tool)s
-            RETURNING {_FIELDS}""".encode(),
-        {**values, "tool": name},
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_tool(name)
-    return _definition(row)
+    query = f"""UPDATE tools SET {assignments} updated_at = now() WHERE name = %(tool)s
+                RETURNING {_FIELDS}"""
+    return await fetch_one(tx, Definition, query, {**values, "tool": name}, no_tool(name))
 
 
 async def delete(tx: Transaction, name: str) -> None:
-    """Delete a tool; agents that had it have it no more. Raises NotFound."""
     cursor = await tx.execute("DELETE FROM tools WHERE name = %s", [name])
     if cursor.rowcount == 0:
         raise no_tool(name)
@@ -190,16 +145,10 @@ async def grant(tx: Transaction, tenant: str, agent_id: UUID, given: Grant) -> N
                 first = excluded.first, terminal = excluded.terminal,
                 required = excluded.required, max_calls = excluded.max_calls""",
         {
+            **asdict(given),
             "agent_id": agent_id,
             "tenant": tenant,
             "tool_id": given.definition.id if given.definition else None,
-            "name": given.name,
-            "attached": given.attached,
-            "approval": given.approval,
-            "first": given.first,
-            "terminal": given.terminal,
-            "required": given.required,
-            "max_calls": given.max_calls,
         },
     )
 
@@ -213,28 +162,19 @@ async def forget(tx: Transaction, agent_id: UUID, name: str) -> bool:
 
 
 async def lock_grants(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
-    """What an agent has said of its tools; until the transaction ends nobody else changes it.
-
-    Raises:
-        NotFound: no such agent.
-    """
-    cursor = await tx.execute("SELECT id FROM agents WHERE id = %s FOR NO KEY UPDATE", [agent_id])
-    if await cursor.fetchone() is None:
-        raise NotFound(f"There is no agent {agent_id}.", hint="GET /v1/agents lists yours.")
+    """What an agent has said of its tools; until the transaction ends nobody else changes it."""
+    query = "SELECT id FROM agents WHERE id = %s FOR NO KEY UPDATE"
+    if await fetch_value(tx, query, [agent_id]) is None:
+        raise no_agent(agent_id)
     return await grants_of(tx, agent_id)
 
 
 async def grants_of(tx: Transaction, agent_id: UUID) -> tuple[Grant, ...]:
-    """What an agent has said of its tools."""
-    cursor = await tx.execute(
-        f"SELECT {GRANTS_COLUMN} FROM agent_state s WHERE s.agent_id = %s", [agent_id]
-    )
-    row = await cursor.fetchone()
-    return grants_from_row(row) if row is not None else ()
+    query = f"SELECT {GRANTS_COLUMN} FROM agent_state s WHERE s.agent_id = %s"
+    return grants_from_row({"grants": await fetch_value(tx, query, [agent_id])})
 
 
 def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
-    """Read GRANTS_COLUMN."""
     return tuple(
         Grant(**{**given, "definition": _from_json(given["definition"])})
         for given in row["grants"] or ()
@@ -242,42 +182,24 @@ def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
 
 
 async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServer:
-    """Register an MCP server. Raises Conflict: the tenant has one of this name."""
-    try:
-        cursor = await tx.execute(
-            f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
-                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVER}""",
-            [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout],
-        )
-    except psycopg.errors.UniqueViolation as error:
-        raise Conflict(
-            f"There is an MCP server named {new.name!r} already.", hint="Choose another name."
-        ) from error
-    row = await cursor.fetchone()
-    assert row is not None
-    return McpServer(**row)
+    query = f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
+                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVER}"""
+    values = [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout]
+    with refuse_taken_name("an MCP server", new.name):
+        return await fetch_one(tx, McpServer, query, values)
 
 
 async def get_server(tx: Transaction, server_id: UUID) -> McpServer:
-    """One MCP server. Raises NotFound."""
-    cursor = await tx.execute(f"SELECT {_SERVER} FROM mcp_servers WHERE id = %s", [server_id])
-    row = await cursor.fetchone()
-    if row is None:
-        raise no_server(server_id)
-    return McpServer(**row)
+    query = f"SELECT {_SERVER} FROM mcp_servers WHERE id = %s"
+    return await fetch_one(tx, McpServer, query, [server_id], no_server(server_id))
 
 
-async def list_servers(tx: Transaction, cut: Cut) -> list[McpServer]:
-    """A page of a tenant's MCP servers in the order of their creation (ids sort by time)."""
-    cursor = await tx.execute(
-        f"SELECT {_SERVER} FROM mcp_servers WHERE {cut.behind('id')} {cut.by('id')}".encode(),
-        cut.parameters,
-    )
-    return [McpServer(**row) for row in await cursor.fetchall()]
+async def list_servers(tx: Transaction, page: PageQuery) -> list[McpServer]:
+    query = f"SELECT {_SERVER} FROM mcp_servers WHERE true"
+    return await paginate(tx, McpServer, page, query, {}, by="id")
 
 
 async def delete_server(tx: Transaction, server_id: UUID) -> None:
-    """Delete an MCP server with its tools. Raises NotFound."""
     cursor = await tx.execute("DELETE FROM mcp_servers WHERE id = %s", [server_id])
     if cursor.rowcount == 0:
         raise no_server(server_id)
@@ -285,10 +207,8 @@ async def delete_server(tx: Transaction, server_id: UUID) -> None:
 
 async def tools_of(tx: Transaction, server_id: UUID) -> list[Definition]:
     """The tools of an MCP server as it listed them last, by name."""
-    cursor = await tx.execute(
-        f"SELECT {_FIELDS} FROM tools WHERE server_id = %s ORDER BY name", [server_id]
-    )
-    return [_definition(row) for row in await cursor.fetchall()]
+    query = f"SELECT {_FIELDS} FROM tools WHERE server_id = %s ORDER BY name"
+    return await fetch_all(tx, Definition, query, [server_id])
 
 
 async def relist(
@@ -297,7 +217,6 @@ async def relist(
     """Store what an MCP server lists now: new tools, changed ones; those that are gone go.
 
     Raises:
-        NotFound: no such server.
         Conflict: the tenant has another tool of one of these names.
     """
     cursor = await tx.execute(
@@ -319,7 +238,7 @@ async def relist(
                     parameters = excluded.parameters, timeout = excluded.timeout,
                     updated_at = now()
                WHERE tools.server_id = excluded.server_id""",
-            {**_values(new), "id": new_id(), "tenant": tenant, "server_id": server_id},
+            {**_new_row(tenant, new), "server_id": server_id},
         )
         if stored.rowcount == 0:
             raise Conflict(
@@ -330,23 +249,20 @@ async def relist(
 
 
 def no_tool(name: str) -> NotFound:
-    """That there is no such tool."""
     return NotFound(f"There is no tool {name!r}.", hint="GET /v1/tools lists them.")
 
 
 def no_server(server_id: UUID) -> NotFound:
-    """That there is no such MCP server."""
     return NotFound(f"There is no MCP server {server_id}.", hint="GET /v1/mcp-servers lists yours.")
 
 
-def _values(new: NewDefinition) -> dict[str, Any]:
-    values = {name: getattr(new, name) for name in NewDefinition.__dataclass_fields__}
-    return {**values, "parameters": Json(new.parameters)}
-
-
-def _definition(row: Mapping[str, Any] | None) -> Definition:
-    assert row is not None
-    return Definition(**row)
+def _new_row(tenant: str, new: NewDefinition) -> dict[str, Any]:
+    return {
+        **asdict(new),
+        "id": new_id(),
+        "tenant": tenant,
+        "parameters": Json(new.parameters),
+    }
 
 
 def _from_json(row: Mapping[str, Any] | None) -> Definition | None:

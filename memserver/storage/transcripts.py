@@ -6,10 +6,7 @@ from uuid import UUID
 
 from memserver.messages import Role
 from memserver.storage.database import Transaction
-
-_SPOKEN = "agent_id = %(agent_id)s AND role IN ('user', 'assistant') AND content <> ''"
-# Clients trim what they keep.
-_TRIMMED = "said_text(content)"
+from memserver.storage.rows import fetch_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +20,14 @@ class Entry:
 
 async def newest(tx: Transaction, agent_id: UUID, limit: int) -> list[Entry]:
     """The newest entries of the history, also what still waits in the inbox, oldest first."""
-    cursor = await tx.execute(
-        f"""SELECT position, role, {_TRIMMED} AS text FROM messages
-            WHERE {_SPOKEN} ORDER BY position DESC LIMIT %(limit)s""".encode(),
-        {"agent_id": agent_id, "limit": limit},
-    )
-    return [Entry(**row) for row in reversed(await cursor.fetchall())]
+    query = """SELECT position, role, said_text(content) AS text FROM messages
+               WHERE agent_id = %s AND role IN ('user', 'assistant') AND content <> ''
+               ORDER BY position DESC LIMIT %s"""  # said_text trims, as clients do
+    return (await fetch_all(tx, Entry, query, [agent_id, limit]))[::-1]
 
 
 async def with_texts(tx: Transaction, agent_id: UUID, texts: Sequence[str]) -> list[Entry]:
     """The entries of the whole history that say just one of these texts, oldest first."""
-    cursor = await tx.execute(
-        """SELECT said_at AS position, said_by AS role, said AS text
-           FROM messages_saying(%s, %s)""",
-        [agent_id, list(texts)],
-    )
-    return [Entry(**row) for row in await cursor.fetchall()]
+    query = """SELECT said_at AS position, said_by AS role, said AS text
+               FROM messages_saying(%s, %s)"""
+    return await fetch_all(tx, Entry, query, [agent_id, list(texts)])

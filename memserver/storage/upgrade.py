@@ -13,12 +13,7 @@ from memserver.storage.failures import translated
 
 
 def upgrade(owner_url: str, migrations: Path) -> None:
-    """Bring the database to the newest schema, alone: an advisory lock keeps others waiting.
-
-    Raises:
-        SetupError: the server is too old, its encoding not UTF8, pgvector is missing, or a right is.
-        DatabaseError: the server is unreachable, or can't be written to now.
-    """
+    """Bring the database to the newest schema, alone: an advisory lock keeps others waiting."""
     with translated():
         check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
     # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.

@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg import sql
 
 from memserver.storage import collections, jobs, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
 
 State = Literal["filling", "indexing", "catching_up"]
 
@@ -45,8 +47,6 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Unembedded:
-    """A passage that a build has no vector of."""
-
     id: UUID
     text: str
     updated_at: datetime
@@ -56,23 +56,14 @@ _COLUMNS = ", ".join(Build.__dataclass_fields__)
 
 
 async def find(tx: Transaction, collection_id: UUID) -> Build | None:
-    """A collection's build, if one is under way."""
-    cursor = await tx.execute(
-        f"SELECT {_COLUMNS} FROM vector_builds WHERE collection_id = %s", [collection_id]
-    )
-    row = await cursor.fetchone()
-    return None if row is None else Build(**row)
+    query = f"SELECT {_COLUMNS} FROM vector_builds WHERE collection_id = %s"
+    return await fetch_optional(tx, Build, query, [collection_id])
 
 
 async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int) -> Build | None:
-    """Begin a build of this model, or go on with it; one of another model is given up.
+    """Begin a build of this model, or continue it; one of another model is given up.
 
-    Returns:
-        None where the collection has nothing to gain: its vectors are of that model, and where they lie
-        suits its size.
-
-    Raises:
-        NotFound: no such collection.
+    None: the collection has nothing to gain. Its vectors are of that model, and where they lie suits its size.
     """
     collection = await collections.lock(tx, collection_id)
     large = collection.passage_count > passages.MOST_TOGETHER
@@ -85,34 +76,28 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     if same and (collection.has_own_table or not large):
         return None
     if large:
-        cursor = await tx.execute(
-            "SELECT own_vectors_table(%s, %s) AS name", [collection_id, dimension]
-        )
+        query = "SELECT own_vectors_table(%s, %s)"
+        table = await fetch_value(tx, query, [collection_id, dimension])
     else:
-        cursor = await tx.execute("SELECT vectors_table(%s, %s) AS name", [model, dimension])
-    row = await cursor.fetchone()
-    assert row is not None
-    await forget_retired(tx, row["name"], collection_id)
-    cursor = await tx.execute(
-        f"""INSERT INTO vector_builds
-                (collection_id, tenant, embedding_model, dimension, vectors_table)
-            VALUES (%s, %s, %s, %s, %s) RETURNING {_COLUMNS}""",
-        [collection_id, collection.tenant, model, dimension, row["name"]],
-    )
-    made = await cursor.fetchone()
-    assert made is not None
-    return Build(**made)
+        table = await fetch_value(tx, "SELECT vectors_table(%s, %s)", [model, dimension])
+    await forget_retired(tx, table, collection_id)
+    query = f"""INSERT INTO vector_builds
+                    (collection_id, tenant, embedding_model, dimension, vectors_table)
+                VALUES (%s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
+    values = [collection_id, collection.tenant, model, dimension, table]
+    return await fetch_one(tx, Build, query, values)
 
 
 async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembedded]:
     """Passages to embed next: in order while it is being filled, later those that are missing."""
-    cursor = await tx.execute(
+    return await fetch_all(
+        tx,
+        Unembedded,
         f"""SELECT p.id, p.content AS text, p.updated_at FROM passages p
             WHERE p.collection_id = %(collection)s AND {_missing(build)}
-            ORDER BY p.id LIMIT %(at_most)s""".encode(),
+            ORDER BY p.id LIMIT %(at_most)s""",
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
     )
-    return [Unembedded(**row) for row in await cursor.fetchall()]
 
 
 async def store(
@@ -140,7 +125,7 @@ async def store(
         [
             [text.id for text in texts],
             [text.updated_at for text in texts],
-            [passages.half_vector(vector) for vector in vectors],
+            [HalfVector(list(vector)) for vector in vectors],
             build.collection_id,
         ],
     )
@@ -175,8 +160,7 @@ async def copy(tx: Transaction, build: Build, at_most: int) -> int:
         ),
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
     )
-    row = await cursor.fetchone()
-    assert row is not None
+    [row] = await cursor.fetchall()
     if row["seen"]:
         await _advance(tx, build, row["last"], row["copied"])
     return int(row["seen"])
@@ -201,12 +185,9 @@ async def switch(tx: Transaction, build: Build) -> bool:
     collection = await collections.lock(tx, build.collection_id)
     if not await _hold(tx, build):
         return True
-    cursor = await tx.execute(
-        f"""SELECT 1 FROM passages p WHERE p.collection_id = %(collection)s
-            AND {_missing(build)} LIMIT 1""".encode(),
-        {"collection": build.collection_id},
-    )
-    if await cursor.fetchone() is not None:
+    query = f"""SELECT 1 FROM passages p WHERE p.collection_id = %(collection)s
+                AND {_missing(build)} LIMIT 1"""
+    if await fetch_value(tx, query, {"collection": build.collection_id}) is not None:
         return False
     await tx.execute(
         """WITH done AS (DELETE FROM vector_builds WHERE collection_id = %(id)s),
@@ -281,12 +262,10 @@ def _missing(build: Build) -> str:
 
 async def _hold(tx: Transaction, build: Build) -> bool:
     """Lock the build's row; False where somebody else has moved it on meanwhile, or given it up."""
-    cursor = await tx.execute(
-        """SELECT 1 FROM vector_builds WHERE collection_id = %s AND vectors_table = %s
-           AND state = %s AND filled_to IS NOT DISTINCT FROM %s FOR UPDATE""",
-        [build.collection_id, build.vectors_table, build.state, build.filled_to],
-    )
-    return await cursor.fetchone() is not None
+    query = """SELECT 1 FROM vector_builds WHERE collection_id = %s AND vectors_table = %s
+               AND state = %s AND filled_to IS NOT DISTINCT FROM %s FOR UPDATE"""
+    values = [build.collection_id, build.vectors_table, build.state, build.filled_to]
+    return await fetch_value(tx, query, values) is not None
 
 
 async def _advance(tx: Transaction, build: Build, last: UUID, added: int) -> None:
@@ -312,9 +291,8 @@ async def _give_up(tx: Transaction, build: Build) -> None:
 
 
 async def _drop_later(tx: Transaction, collection: Collection) -> None:
-    row = await (await tx.execute("SELECT now() AS now")).fetchone()
-    assert row is not None
+    due = await fetch_value(tx, "SELECT now()") + GRACE
     table = collection.vectors_table
     arguments = {"collection": str(collection.id), "vectors_table": table}
     key = f"{collection.id} {table}"
-    await jobs.defer(tx, Job(DROP_JOB, collection.tenant, arguments, key, due=row["now"] + GRACE))
+    await jobs.defer(tx, Job(DROP_JOB, collection.tenant, arguments, key, due=due))

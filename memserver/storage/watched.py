@@ -29,7 +29,7 @@ _takes_its_time: ContextVar[bool] = ContextVar("_takes_its_time", default=False)
 
 
 @contextmanager
-def taking_its_time() -> Iterator[None]:
+def allow_long_statements() -> Iterator[None]:
     """Statements in the block may take as long as they do: an index, a deletion of a million rows."""
     token = _takes_its_time.set(True)
     try:
@@ -39,12 +39,9 @@ def taking_its_time() -> Iterator[None]:
 
 
 class WatchedConnection(AsyncConnection[DictRow]):
-    """A connection whose statements are given up when the server answers nobody.
+    """A connection whose statements are given up when the server answers nobody."""
 
-    Attributes:
-        answers: asks the server over another connection; None: whatever takes long is given up.
-    """
-
+    # Asks the server over another connection; None: whatever takes long is given up
     answers: Callable[[], Awaitable[bool]] | None = None
 
     @override
@@ -81,7 +78,6 @@ class Pulse:
         self._asked: asyncio.Task[bool] | None = None
 
     async def beats(self) -> bool:
-        """Ask it."""
         if self._asked is None or self._asked.done():
             self._asked = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asked)

@@ -14,12 +14,12 @@ from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStora
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.reading import Found
 from memserver.memory.recall import RecallPage, RecallStorage
-from memserver.memory.text import clean
 from memserver.messages import Passage, Section
 from memserver.storage import agents, collections, sections
 from memserver.storage.database import Database, LazyTransaction
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
+from memserver.text import clean
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from memserver.errors import MemserverError, ToolError, ToolProcessEnded
-from memserver.memory.text import clean
+from memserver.text import clean
 from memserver.watchdog import in_marked_turn
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ MOST_THREADS = 64
 """Sync functions that run at a time. One that hangs keeps its thread, since Python can't end it."""
 _threads = threading.BoundedSemaphore(MOST_THREADS)
 _abandoned: set["asyncio.Task[str]"] = set()
-"""Tasks of tools that were told to end and have not yet."""
+"""Tasks of tools that were cancelled and have not yet."""
 
 
 async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
@@ -69,12 +69,12 @@ async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: f
         raise ToolError(error.message) from error
     logger.warning("The tool %s failed.", name, exc_info=error)
     # Not f"{error}": a broken __str__ must not get out either.
-    told = "".join(traceback.format_exception_only(error)).strip()
-    raise ToolError(clean(told)) from error
+    text = "".join(traceback.format_exception_only(error)).strip()
+    raise ToolError(clean(text)) from error
 
 
 def cut(text: str, limit: int) -> str:
-    """A result as the model may have it; that it was cut is told."""
+    """A result as the model may have it; a note says that it was cut."""
     if len(text) <= limit:
         return text
     return (
@@ -168,4 +168,4 @@ def _carried(error: BaseException) -> BaseException:
 def _forget(task: "asyncio.Task[str]") -> None:
     _abandoned.discard(task)
     if not task.cancelled():
-        task.exception()  # so that nobody is told that it was never asked for
+        task.exception()  # else asyncio logs that nobody looked at it

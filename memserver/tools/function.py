@@ -96,7 +96,7 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Make a tool of a function, sync or async.
 
-    The model is told its name, its docstring, its typed parameters, and what a Google-style docstring
+    The model is shown its name, its docstring, its typed parameters, and what a Google-style docstring
     says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
     is a failed call, whose message the model reads.
 

@@ -70,7 +70,6 @@ def _import(name: str) -> ModuleType:
 
 
 def _tools_of(module: ModuleType) -> list[FunctionTool]:
-    """Those of the module and of what it has imported of its own submodules."""
     inside = [
         each
         for name, each in sorted(sys.modules.items())

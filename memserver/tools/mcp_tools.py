@@ -15,11 +15,11 @@ from uuid import UUID
 
 from memserver.errors import InvalidInput, McpServerError, NotFound, ToolError
 from memserver.llm.bounded_schema import without_unusable_patterns
-from memserver.memory.text import clean, clean_json
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage import tools
 from memserver.storage.database import Database
 from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.text import clean, clean_json
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import (
     CONNECT_SECONDS,
@@ -31,7 +31,7 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.outbound.mcp_loading import connect
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import TOOL_NAME
 
@@ -59,8 +59,6 @@ class Listing:
 
 
 class McpServers:
-    """Speaks with all of them."""
-
     def __init__(
         self,
         database: Database,
@@ -94,7 +92,6 @@ class McpServers:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the servers of the settings."""
         return frozenset(self._kept)
 
     @property
@@ -163,8 +160,6 @@ class McpServers:
 
 
 class _Shared:
-    """A server's connection, opened when it is needed, and again when it is dead."""
-
     def __init__(self, server: StdioServer | HttpServer) -> None:
         self._server = server
         self._connection: McpConnection | None = None
@@ -235,7 +230,6 @@ class _Kept:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._shared.close()
 
     def _take(self, listed: Listing) -> None:
@@ -282,7 +276,7 @@ def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> 
                 name=name,
                 kind="mcp",
                 description=clean(each.description)[:_MOST_DESCRIPTION] or each.name,
-                parameters=checked_parameters(parameters),
+                parameters=check_parameters(parameters),
                 timeout=seconds,
                 remote_name=each.name,
             )

@@ -117,7 +117,7 @@ def memory_tools(*, more_after_answer: bool = False) -> list[Tool]:
     """The nine, in the order in which the model sees them.
 
     Args:
-        more_after_answer: the model is told that send_message too can ask for another step.
+        more_after_answer: the model is shown that send_message too can ask for another step.
     """
     return [
         make_tool(send_message, heartbeat=more_after_answer, transactional=True, kind="memory"),

@@ -53,7 +53,6 @@ class RemoteMemory:
 
 
 def main() -> None:
-    """Run the call that comes on stdin."""
     # A service manager may tell all processes to end; the server ends this one when it is to.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with suppress(AttributeError):  # macOS has none: there a hung call outlives a killed server

@@ -4,14 +4,14 @@ import json
 
 from memserver.errors import InvalidInput
 from memserver.llm.tool_schema import check_schema
-from memserver.memory.text import is_within
 from memserver.messages import RESERVED, JsonObject, ToolSpec
+from memserver.text import is_within
 from memserver.tools.registry import call_schema
 
 MOST_BYTES = 64_000
 
 
-def checked_parameters(parameters: JsonObject) -> JsonObject:
+def check_parameters(parameters: JsonObject) -> JsonObject:
     """A JSON schema of a call's arguments, if it is one that a model can be held to.
 
     It takes up to some tenths of a second of CPU: call it in a thread.

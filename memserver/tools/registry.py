@@ -76,7 +76,7 @@ class Tool:
     """A tool that an agent can call.
 
     Attributes:
-        spec: what the model is told.
+        spec: what the model is shown.
         run: takes the context, then the arguments by name (without inner_thought and
             request_heartbeat); returns the result, raises ToolError to refuse.
         transactional: its effect is in our own database only, so that call, effect and result are
@@ -96,7 +96,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """By which rules an agent calls a tool; all of them count in each turn anew.
+    """By which rules an agent calls a tool; all of them count in each turn again.
 
     Attributes:
         approval: a person has to approve each call before it runs.
@@ -121,7 +121,6 @@ class Calls:
     done: set[str] = field(default_factory=set)
 
     def add(self, name: str, *, done: bool) -> None:
-        """Count a call that has ended."""
         self.made[name] += 1
         if done:
             self.done.add(name)
@@ -151,7 +150,6 @@ class Toolset:
         return self._tools.get(name)
 
     def rule(self, name: str) -> Rule:
-        """The rule of a tool."""
         return self._rules.get(name, FREE)
 
     @property
@@ -188,7 +186,7 @@ class Toolset:
         return frozenset(names)
 
     def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
-        """What the model is told.
+        """What the model is shown.
 
         Args:
             enums: allowed values by parameter name, where an agent narrows them. They are those of
@@ -231,7 +229,6 @@ def make_tool(
 
 
 def idle_tool(name: str, description: str) -> Tool:
-    """A tool that takes nothing but a thought and does nothing, for a step that has to be a call."""
 
     async def nothing(context: ToolContext) -> str:  # noqa: ARG001 - every tool takes it
         return ""
@@ -243,7 +240,7 @@ def idle_tool(name: str, description: str) -> Tool:
 
 
 def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
-    """The schema of a call: a tool's own arguments, with the thought before and the heartbeat behind."""
+    """The schema of a call: a tool's own arguments, with the thought before and the heartbeat after."""
     properties = {"inner_thought": THOUGHT, **arguments.get("properties", {})}
     if heartbeat:
         properties["request_heartbeat"] = HEARTBEAT
@@ -261,7 +258,7 @@ class SpecStyle:
     """How calls are laid out for a model.
 
     Attributes:
-        thought_last: inner_thought comes behind the other arguments, and is short.
+        thought_last: inner_thought comes after the other arguments, and is short.
         longest_text: characters that a text argument may have; None leaves it to the tool.
     """
 
@@ -269,7 +266,6 @@ class SpecStyle:
     longest_text: int | None = None
 
     def of(self, tool: Tool) -> Tool:
-        """The tool, its calls laid out so."""
         return replace(tool, spec=_styled(tool.spec, self))
 
 
@@ -282,7 +278,6 @@ class ToolRegistry:
         self.default = Toolset(tool for tool in self.tools.values() if tool.attached)
 
     def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
-        """What the model of an agent is told that has changed nothing of its tools."""
         return self.default.specs(enums)
 
 

@@ -32,15 +32,12 @@ class McpTools(Protocol):
 
 
 class Remote:
-    """Makes tools of what tenants have registered."""
-
     def __init__(self, webhooks: WebhookSender, mcp: McpTools) -> None:
         self._webhooks = webhooks
         self._mcp = mcp
 
     @property
     def configured(self) -> Mapping[str, Tool]:
-        """The tools of the settings' MCP servers."""
         return self._mcp.configured
 
     async def listed(self, names: Sequence[str]) -> None:
@@ -48,7 +45,6 @@ class Remote:
         await self._mcp.listed(names)
 
     def of(self, definition: Definition) -> Tool:
-        """The tool that a tenant has registered."""
 
         async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON
             if definition.kind == "webhook":

@@ -26,7 +26,7 @@ from memserver.messages import RESERVED, JsonObject
 
 TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What OpenAI's API takes as a tool's name."""
-_TOLD_AT_ONCE = 3
+_MOST_PROBLEMS = 3
 
 
 class _Schema(GenerateJsonSchema):
@@ -59,14 +59,14 @@ class Signature:
         """The arguments as the function's types have them: dataclasses, models, dates.
 
         Raises:
-            ToolError: they don't fit; the message tells the model what to change.
+            ToolError: they don't fit; the message says what the model has to change.
         """
         try:
             model = self._model.model_validate(dict(arguments))
         except ValidationError as error:
             problems = [
                 f"The argument {'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}."
-                for problem in error.errors(include_url=False)[:_TOLD_AT_ONCE]
+                for problem in error.errors(include_url=False)[:_MOST_PROBLEMS]
             ]
             raise ToolError(" ".join(problems)) from error
         return {
@@ -112,7 +112,7 @@ def read_signature(
         parameters = inspect.signature(function, eval_str=True).parameters
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise refuse(f"has a type hint that can't be read: {error}.") from error
-    told = {each.arg_name: each.description or "" for each in described.params}
+    descriptions = {each.arg_name: each.description or "" for each in described.params}
     injected = next(
         (each.name for each in parameters.values() if context and each.annotation is context), None
     )
@@ -120,8 +120,8 @@ def read_signature(
     for problem in filter(None, map(_problem, own)):
         raise refuse(problem)
     # The model's field names are ours: a parameter may be called json, copy or model_config.
-    fields = {f"p{place}": _field(each, told) for place, each in enumerate(own)}
-    unknown = set(told) - set(parameters)
+    fields = {f"p{place}": _field(each, descriptions) for place, each in enumerate(own)}
+    unknown = set(descriptions) - set(parameters)
     if unknown:
         raise refuse(f"describes {', '.join(sorted(unknown))}, which it has no parameter of.")
     try:
@@ -132,7 +132,7 @@ def read_signature(
             model.model_json_schema(by_alias=True, schema_generator=_Schema)
         )
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
-        raise refuse(f"has a type that a model can't be told of: {error.message}.") from error
+        raise refuse(f"has a type that a model can't be shown: {error.message}.") from error
     return Signature(tool, described.description.strip(), schema, injected, model)
 
 
@@ -161,10 +161,10 @@ def _problem(parameter: inspect.Parameter) -> str:
     return ""
 
 
-def _field(parameter: inspect.Parameter, told: Mapping[str, str]) -> Any:  # noqa: ANN401 - pydantic's
+def _field(parameter: inspect.Parameter, descriptions: Mapping[str, str]) -> Any:  # noqa: ANN401 - pydantic's
     default = ... if parameter.default is parameter.empty else parameter.default
-    if told.get(parameter.name):
-        described = Field(default, alias=parameter.name, description=told[parameter.name])
+    if descriptions.get(parameter.name):
+        described = Field(default, alias=parameter.name, description=descriptions[parameter.name])
     else:
         described = Field(default, alias=parameter.name)
     return parameter.annotation, described

@@ -13,9 +13,7 @@ from memserver.tools.registry import Rule, Tool, ToolRegistry, Toolset
 class RemoteTools(Protocol):
     """Tools that run elsewhere."""
 
-    def of(self, definition: Definition) -> Tool:
-        """The tool that a tenant has registered."""
-        ...
+    def of(self, definition: Definition) -> Tool: ...
 
     @property
     def configured(self) -> Mapping[str, Tool]:
@@ -28,14 +26,11 @@ class RemoteTools(Protocol):
 
 
 class Toolbox:
-    """All tools there are, and each agent's choice of them."""
-
     def __init__(self, registry: ToolRegistry, remote: RemoteTools) -> None:
         self._registry = registry
         self._remote = remote
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model of an agent is told that has changed nothing."""
         return self._registry.specs()
 
     async def ready(self, grants: Sequence[Grant]) -> None:
@@ -70,7 +65,6 @@ class Toolbox:
         return [*self._registry.tools.values(), *self._remote.configured.values()]
 
     def tool_of(self, definition: Definition) -> Tool:
-        """The tool that a tenant has registered."""
         return self._registry.style.of(self._remote.of(definition))
 
     def _server_tools(self, said: Mapping[str, Grant]) -> list[Tool]:
@@ -92,7 +86,6 @@ class Toolbox:
 
 
 def rule_of(grant: Grant) -> Rule:
-    """The rule in what an agent says of a tool."""
     return Rule(grant.approval, grant.first, grant.terminal, grant.required, grant.max_calls)
 
 

@@ -30,7 +30,7 @@ def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
     """The database of the settings, running and migrated while the block runs.
 
     Raises:
-        SetupError: it can't be had; the hint says how to mend it.
+        SetupError: it can't be had; the hint says how to fix it.
         DatabaseError: it is away.
     """
     with reachable_database(settings) as urls:
@@ -44,7 +44,7 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
     """The database of the settings as it is; the embedded one is started.
 
     Raises:
-        SetupError: its URL is none, or the embedded one can't run here; the hint says how to mend it.
+        SetupError: its URL is none, or the embedded one can't run here; the hint says how to fix it.
         DatabaseError: the embedded one recovers from a crash.
     """
     if settings.database_url is not None:

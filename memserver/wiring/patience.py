@@ -15,7 +15,7 @@ LONGEST_PAUSE = 5.0
 
 
 @asynccontextmanager
-async def opened_when_possible(
+async def open_when_possible(
     opening: Opening,
     report: Callable[[MemserverError], None],
     passing: tuple[type[MemserverError], ...] = (DatabaseError,),
@@ -24,7 +24,7 @@ async def opened_when_possible(
 
     Args:
         opening: called for each try.
-        report: told of each try that failed.
+        report: called for each try that failed.
         passing: errors that are waited for; another one in the first try ends the start.
     """
     waiting = _Waiting(opening, report, passing)

@@ -26,8 +26,6 @@ from memserver.settings import Settings
 
 
 class Models(ModelSource):
-    """One client for each model name, all at the endpoint of the settings."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._endpoint = model_endpoint(settings)
@@ -54,7 +52,6 @@ class Models(ModelSource):
         return self.gate.readiness.loading()
 
     async def aclose(self) -> None:
-        """Close every client."""
         await self.gate.readiness.aclose()
         for model in self._models.values():
             await model.aclose()
@@ -109,7 +106,6 @@ class OtherEmbedders:
         return self._made[kind]
 
     async def aclose(self) -> None:
-        """Close every one."""
         for embedder in self._made.values():
             await embedder.aclose()
 
@@ -146,7 +142,6 @@ def model_endpoint(settings: Settings) -> Endpoint:
         settings.llm_timeout,
         settings.llm_retries,
         connections=0,  # the gate bounds them, and is fair
-        told_agent=settings.llm_tell_agent,
     )
     endpoint.address()  # else the first turn would find it unusable
     if settings.local_engine_state is None:

@@ -37,7 +37,7 @@ from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
-from memserver.storage.watched import taking_its_time
+from memserver.storage.watched import allow_long_statements
 from memserver.tools.loading import load_tools
 from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import memory_tools
@@ -64,8 +64,6 @@ SHORTEST_IDLE = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether one thing that a turn needs is there."""
-
     name: str
     ready: bool
     detail: str
@@ -73,8 +71,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the API works with."""
-
     database: Database
     deps: TurnDependencies
     worker: Worker
@@ -130,7 +126,7 @@ def check_settings(settings: Settings) -> None:
         if path is not None and not path.exists():
             raise SetupError(
                 f"MEMSERVER_{name.upper()} names {path}, which is not there.",
-                hint="Mend the path, or unset it.",
+                hint="Fix the path, or unset it.",
             )
 
 
@@ -171,7 +167,7 @@ async def upkeep_alone(
     archival = ArchivalStorage(embedder, others)
     await database.open()
     try:
-        with taking_its_time():
+        with allow_long_statements():
             yield (
                 VectorUpkeep(
                     database, archival.embedder_of, index_memory=settings.vector_index_memory
@@ -214,7 +210,6 @@ async def assemble(
     tools: Sequence[Tool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
-    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
     await database.open()
@@ -258,7 +253,7 @@ async def assemble(
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
     worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
     conversation = Conversation(deps, worker)
-    taken_in = Documents(
+    ingesting = Documents(
         database,
         archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
@@ -266,7 +261,7 @@ async def assemble(
     )
     jobs = JobRunner(
         database,
-        job_handlers(deps, upkeep, taken_in, settings)
+        job_handlers(deps, upkeep, ingesting, settings)
         | TimerJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=settings.lease_seconds,
@@ -290,7 +285,7 @@ async def assemble(
                 conversation=conversation,
                 archival=archival,
                 upkeep=upkeep,
-                documents=taken_in,
+                documents=ingesting,
                 jobs=jobs,
                 keys=keys,
                 idempotency=idempotency,
@@ -311,7 +306,6 @@ def python_tools(settings: Settings) -> list[Tool]:
 
 
 def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    """The MCP servers of the settings, by name."""
     made: dict[str, StdioServer | HttpServer] = {}
     for name, server in settings.mcp_servers.items():
         if server.command is not None:
@@ -322,9 +316,8 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    deps: TurnDependencies, upkeep: VectorUpkeep, taken_in: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: Documents, settings: Settings
 ) -> dict[str, Handler]:
-    """What does the jobs of each name."""
     indexing = MessageIndexing(
         deps.database,
         deps.archival,
@@ -335,7 +328,7 @@ def job_handlers(
     return {
         COMPACT: CompactionJob(deps).run,
         message_index.JOB: indexing.run,
-        documents.JOB: taken_in.run,
+        documents.JOB: ingesting.run,
         **upkeep.handlers(),
         **Relexing(deps.database).handlers(),
     }

@@ -1,18 +1,18 @@
 """What a model without memserver gets to see: everything, the newest, a summary, or what is retrieved."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from typing_extensions import override
 
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.memory.summary import Summarizer, SummaryMethod
-from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.messages import Message
 from memserver.prompts import Prompts
 from memserver_evals.systems.history import Piece, all_documents, all_utterances
-from memserver_evals.systems.speaking import Speaker, exchange
+from memserver_evals.systems.recording import RecordingModel
+from memserver_evals.systems.speaking import Speaker
 from memserver_evals.systems.vectors import VectorIndex
 from memserver_evals.task import Exchange, Found, Material
 
@@ -103,7 +103,7 @@ class Summarised(Choice):
         return Chosen(summary=summary, exchanges=exchanges)
 
     async def _summarise(self, material: Material) -> tuple[str, tuple[Exchange, ...]]:
-        model = _Recording(self.speaker.model)
+        model = RecordingModel(self.speaker.model, [])
         pieces = [piece for piece in all_utterances(material) if piece.at is not None]
         messages = [
             Message(position, "user", piece.text, piece.at, 0)
@@ -113,65 +113,6 @@ class Summarised(Choice):
         summarizer = Summarizer(model, self.prompts, method=self.method)
         folded = await summarizer.fold("", messages, self.tokens)
         return folded.text, tuple(model.exchanges)
-
-
-class _Recording(ChatModel):
-    """A model whose texts are kept."""
-
-    def __init__(self, inner: ChatModel) -> None:
-        self.name = inner.name
-        self.message_overhead = inner.message_overhead
-        self.exchanges: list[Exchange] = []
-        self._inner = inner
-
-    @property
-    @override
-    def counts_exactly(self) -> bool:
-        return self._inner.counts_exactly
-
-    @override
-    async def context_window(self) -> int:
-        return await self._inner.context_window()
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._inner.count_tokens(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return self._inner.tools_text(tools)
-
-    @override
-    async def check(self) -> None:
-        await self._inner.check()
-
-    @override
-    async def call_tool(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
-    ) -> Reply:
-        return await self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
-
-    @override
-    async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
-    ) -> Written:
-        written = await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
-        answer = {"role": "assistant", "content": written.text}
-        self.exchanges.append(exchange(prompt, answer, written.usage, "summary"))
-        return written
-
-    @override
-    async def aclose(self) -> None:
-        return None
 
 
 async def _once(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -21,8 +22,8 @@ from memserver.client import AsyncClient
 from memserver.client.models import Answer, ToolCall
 from memserver.errors import Conflict, MemserverError
 from memserver_evals.systems.failing import failed_reply
-from memserver_evals.systems.oracle import MOST_STEPS, tell
-from memserver_evals.systems.recording import NoRecorder, Recorder
+from memserver_evals.systems.oracle import MOST_STEPS
+from memserver_evals.systems.recording import Recorder, ask_part
 from memserver_evals.task import (
     Conversation,
     Document,
@@ -85,7 +86,7 @@ class MemorySystem:
         self.name = name
         self.client = client
         self.setup = setup or AgentSetup()
-        self.recorder = recorder or NoRecorder()
+        self.recorder = recorder or Recorder()
         self._libraries: dict[str, asyncio.Task[UUID]] = {}
 
     @asynccontextmanager
@@ -94,8 +95,9 @@ class MemorySystem:
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
         plain = self.setup.options.get("protocol") == "chat"
+        key = token_hex(8)
         agent = await self.client.agents.create(
-            model=self.setup.model,
+            model=await self.model_name(key, material),
             system_prompt=(material.instructions or None) if plain else None,
             sections=_own_sections(material) if plain else _sections(material),
             options={**self.setup.options, "clock": "messages"},
@@ -107,18 +109,17 @@ class MemorySystem:
             elif library is not None:
                 for batch in _batches(library):
                     await self.client.archival.insert(agent.id, batch)
-            conversation = await self.started(agent.id, material)
+            conversation = MemoryConversation(self, agent.id, key, material)
+            said = [each for session in material.sessions for each in session.utterances]
+            await conversation.live_through([each for each in said if each.text.strip()])
             yield conversation
         finally:
             if not self.setup.keep:
                 await self.client.agents.delete(agent.id)
 
-    async def started(self, agent: UUID, material: Material) -> "MemoryConversation":
-        """The conversation, once the agent knows what it is to know of the past."""
-        conversation = MemoryConversation(self, agent, material)
-        said = [each for session in material.sessions for each in session.utterances]
-        await conversation.live_through([each for each in said if each.text.strip()])
-        return conversation
+    async def model_name(self, key: str, material: Material) -> str | None:  # noqa: ARG002 - the oracle's
+        """The model of an agent that is to know this; its prompts are recorded under the key."""
+        return self.recorder.model_name(key, self.setup.model)
 
     async def _collection(self, library: Library) -> UUID:
         """The collection with these documents, made where it is not there; another process may be first."""
@@ -161,6 +162,7 @@ class MemoryConversation(Conversation):
 
     system: MemorySystem
     agent: UUID
+    key: str
     material: Material
     now: datetime | None = None
     tokens_in: int = 0
@@ -186,7 +188,7 @@ class MemoryConversation(Conversation):
             reply = await self._reply(answer)
         except MemserverError as error:
             reply = replace(failed_reply(error), searches=())
-        exchanges = await self.system.recorder.take(str(self.agent))
+        exchanges = await self.system.recorder.take(self.key)
         tokens_in, self.tokens_in = self.tokens_in, 0
         tokens_out, self.tokens_out = self.tokens_out, 0
         if exchanges:  # those of summaries are in no turn's usage
@@ -335,16 +337,13 @@ def _passage(document: Document) -> dict[str, Any]:
 
 
 class OracleSystem(MemorySystem):
-    """A memserver whose model is the oracle of `memserver_evals.systems.oracle`, at `oracle_url`."""
+    """A memserver whose models are those of `memserver_evals.systems.oracle`."""
 
-    def __init__(
-        self, client: AsyncClient, oracle_url: str, *, recorder: Recorder | None = None
-    ) -> None:
+    def __init__(self, client: AsyncClient, recorder: Recorder) -> None:
         setup = AgentSetup(options={"max_steps": MOST_STEPS})
         super().__init__(client, name="ten-searches-pasted", setup=setup, recorder=recorder)
-        self._oracle_url = oracle_url
 
     @override
-    async def started(self, agent: UUID, material: Material) -> MemoryConversation:
-        await tell(self._oracle_url, str(agent), material.look_for)
-        return await super().started(agent, material)
+    async def model_name(self, key: str, material: Material) -> str | None:
+        await ask_part(self.recorder.url, "PUT", f"/hints/{key}", list(material.look_for))
+        return self.recorder.model_name(key, key)

@@ -1,30 +1,26 @@
 """A policy that always searches and copies what it finds: the ceiling that the memory itself allows.
 
-It stands where the model stands, as an OpenAI-compatible endpoint, and drives memserver's own search
-tools; it understands nothing. What it can't answer, no model can find by these searches. It looks for what
+It stands where the model stands and drives memserver's own search tools; it understands nothing. What it can't answer, no model can find by these searches. It looks for what
 the task says an oracle would look for, else for the question and its words; the keys of nested key-value
 pairs it follows.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Route
+from typing_extensions import override
 
+from memserver.agent.dependencies import ModelSource
+from memserver.llm.base import ChatModel
 from memserver.llm.wire import NOTICE_MARK
 from memserver.messages import PromptMessage, ToolCall, ToolSpec
-from memserver.openai_http.client import AGENT_HEADER
-from memserver.testing.scripted import Call, Step, count_bytes, say
+from memserver.testing.scripted import Call, ScriptedModel, Step, count_bytes, say
 from memserver.testing.scripted_rules import last_user_text
-from memserver.testing.scripted_server import Abilities, create_scripted_app
-from memserver_evals.systems.parts import ask_part
 
 WINDOW = 1_000_000
 MOST_STEPS = 100
@@ -51,7 +47,6 @@ _COMMON = frozenset(
         why will with would you your yours""",
     )
 )
-_agent: ContextVar[str] = ContextVar("agent", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +57,20 @@ class Made:
     result: str
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Oracle:
-    """The policy; `hints` is what to look for, by agent."""
+    """The policy; `hints` is what to look for."""
 
-    hints: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
 
     def __call__(self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
         """The next step of a turn."""
         question = last_user_text(prompt)
         made = searches_made(prompt)
-        hints = self.hints.get(_agent.get(), ())
-        keys = _UUID.findall(" ".join(hints) or question)
+        keys = _UUID.findall(" ".join(self.hints) or question)
         if keys:
             return _follow(keys[-1], made)
-        wanted = _plan(question, hints, {tool.name for tool in tools})
+        wanted = _plan(question, self.hints, {tool.name for tool in tools})
         if len(made) < min(len(wanted), MOST_STEPS - 1):
             name, query = wanted[len(made)]
             return _search(name, query)
@@ -97,56 +91,28 @@ def searches_made(prompt: Sequence[PromptMessage]) -> list[Made]:
     return made
 
 
-def oracle_app(oracle: Oracle) -> Starlette:
-    """The policy as an endpoint, with a way to tell it what to look for."""
-
-    async def hint(request: Request) -> Response:
-        oracle.hints[request.path_params["agent"]] = tuple(await request.json())
-        return Response(status_code=204)
-
-    async def forget(request: Request) -> Response:
-        oracle.hints.pop(request.path_params["agent"], None)
-        return Response(status_code=204)
-
-    model = create_scripted_app(
-        oracle,
-        model="oracle",
-        context_window=WINDOW,
-        abilities=Abilities(tokenize=False),
-        count=lambda text: count_bytes(text) // 4,
-    )
-    return Starlette(
-        routes=[
-            Route("/hints/{agent}", hint, methods=["PUT"]),
-            Route("/hints/{agent}", forget, methods=["DELETE"]),
-            Mount("/", _TellingAgent(model)),
-        ]
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _TellingAgent:
-    """The app, which finds in `_agent` for whom it is asked."""
+class OracleModels(ModelSource):
+    """The policy as a model, for each agent another one; `hints` is what to look for, by the model's name."""
 
-    app: ASGIApp
+    hints: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = AGENT_HEADER.lower().encode()
-        headers: Mapping[bytes, bytes] = dict(scope.get("headers", ()))
-        _agent.set(headers.get(wanted, b"").decode())
-        await self.app(scope, receive, send)
+    @override
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        return ScriptedModel(
+            Oracle(self.hints.get(name or "", ())),
+            context_window=WINDOW,
+            count=lambda text: count_bytes(text) // 4,
+        )
 
+    def route(self) -> Route:
+        """Where an `OracleSystem` leaves hints."""
 
-async def tell(url: str, agent: str, hints: Sequence[str]) -> None:
-    """Tell the oracle at this address what to look for; nothing makes it forget.
+        async def take(request: Request) -> Response:
+            self.hints[request.path_params["name"]] = tuple(await request.json())
+            return Response(status_code=204)
 
-    Raises:
-        ModelUnavailable: it doesn't answer.
-    """
-    if hints:
-        await ask_part(url, "PUT", f"/hints/{agent}", list(hints))
-    else:
-        await ask_part(url, "DELETE", f"/hints/{agent}")
+        return Route("/hints/{name}", take, methods=["PUT"])
 
 
 def _follow(key: str, made: Sequence[Made]) -> Step:

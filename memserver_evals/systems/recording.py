@@ -1,177 +1,212 @@
-"""A proxy between memserver and its model that keeps each prompt and answer, by the agent they were for.
+"""Keeps each prompt of an agent and the answer to it, by a decorator of the models that a memserver works with.
 
-memserver tells the agent by a header (its setting llm_tell_agent). What it asks for itself, such as the
-probe of how a model takes tools, belongs to no example and is passed on without being kept.
+An agent is made with a model whose name begins with a key: the decorator knows by it whose prompts it sees, and
+asks for the model that is named after it. What else is asked for in the same task of asyncio, such as
+a summary by another model, belongs to the same agent. Players may be in other processes, so they take what was
+kept over HTTP, from the memserver itself.
 """
 
-import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
 
 import httpx2
 from pydantic import TypeAdapter
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from memserver.llm.modes import PROBE
-from memserver.llm.tool_schema import TOOLS_HEADING
-from memserver.messages import JsonObject
-from memserver.openai_http.addresses import Address, read_address
-from memserver.openai_http.client import AGENT_HEADER
-from memserver_evals.systems.parts import TIMEOUT, ask_part
+from memserver.agent.dependencies import ModelSource
+from memserver.errors import ModelUnavailable, ProtocolViolation
+from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.profile import ProfileReport
+from memserver.llm.wire import call_as_json
+from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver_evals.systems.speaking import exchange
 from memserver_evals.task import Exchange
 
+TIMEOUT = 600
 _EXCHANGES = TypeAdapter(tuple[Exchange, ...])
-_NOT_PASSED_ON = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
-_NOT_PASSED_BACK = {"content-length", "connection", "transfer-encoding", "content-encoding"}
+_PREFIX = "recorded:"
+_current_key: ContextVar[str] = ContextVar("current_key", default="")
 
 
-class Recorder(Protocol):
-    """Who has kept what memserver asked its model."""
+class RecordingModel(ChatModel):
+    """A model whose prompts and answers are added to `exchanges`."""
 
-    async def take(self, agent_id: str) -> tuple[Exchange, ...]:
-        """What was kept for this agent since it was last asked for."""
-        ...
+    def __init__(self, inner: ChatModel, exchanges: list[Exchange]) -> None:
+        self._inner = inner
+        self.exchanges = exchanges
 
+    @property
+    @override
+    def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
+        return self._inner.name
 
-class NoRecorder(Recorder):
-    """For a memserver whose model is asked past us: its prompts are not known."""
+    @property
+    @override
+    def message_overhead(self) -> int:  # type: ignore[override] # read only here
+        return self._inner.message_overhead
+
+    @property
+    @override
+    def mode(self) -> str:
+        return self._inner.mode
+
+    @property
+    @override
+    def profile(self) -> ProfileReport | None:
+        return self._inner.profile
+
+    @property
+    @override
+    def counts_exactly(self) -> bool:
+        return self._inner.counts_exactly
+
+    @property
+    @override
+    def fields_of(self) -> str | None:
+        return self._inner.fields_of
+
+    @property
+    @override
+    def window_is_assumed(self) -> bool:
+        return self._inner.window_is_assumed
 
     @override
-    async def take(self, agent_id: str) -> tuple[Exchange, ...]:
-        """Nothing."""
-        return ()
+    async def context_window(self) -> int:
+        return await self._inner.context_window()
+
+    @override
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return await self._inner.count_tokens(texts)
+
+    @override
+    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+        return self._inner.tools_text(tools)
+
+    @override
+    async def check(self) -> None:
+        await self._inner.check()
+
+    @override
+    async def aclose(self) -> None:
+        return None
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        with self._keeping_violations(prompt, "answer"):
+            reply = await self._inner.call_tool(
+                prompt, tools, max_tokens=max_tokens, on_text=on_text
+            )
+        self._keep(prompt, call_as_json(reply.call), reply.usage, "answer")
+        return reply
+
+    @override
+    async def write(
+        self,
+        prompt: Sequence[PromptMessage],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Written:
+        with self._keeping_violations(prompt, "summary"):
+            written = await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
+        self._keep(prompt, written.text, written.usage, "summary")
+        return written
+
+    @contextmanager
+    def _keeping_violations(self, prompt: Sequence[PromptMessage], purpose: str) -> Iterator[None]:
+        try:
+            yield
+        except ProtocolViolation as violation:
+            self._keep(prompt, violation.raw, violation.usage, purpose)
+            raise
+
+    def _keep(
+        self, prompt: Sequence[PromptMessage], text: str, usage: Usage | None, purpose: str
+    ) -> None:
+        answer = {"role": "assistant", "content": text}
+        self.exchanges.append(exchange(prompt, answer, usage or Usage(), purpose))
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteRecorder(Recorder):
-    """The proxy, by its address; it may be in another process."""
+class RecordingModels(ModelSource):
+    """The models of a memserver, recorded where an agent's model is named by `Recorder.model_name`."""
 
-    url: str
+    inner: ModelSource
+    kept: "defaultdict[str, list[Exchange]]" = field(default_factory=lambda: defaultdict(list))
 
     @override
-    async def take(self, agent_id: str) -> tuple[Exchange, ...]:
-        """What was kept for this agent since it was last asked for."""
-        answer = await ask_part(self.url, "POST", f"/exchanges/{agent_id}/take")
+    def get(self, name: str | None, tenant: str = "") -> ChatModel:
+        if name is not None and name.startswith(_PREFIX):
+            key, _, name = name.removeprefix(_PREFIX).partition(":")
+            _current_key.set(key)
+        model = self.inner.get(name or None, tenant)
+        key = _current_key.get()
+        return RecordingModel(model, self.kept[key]) if key else model
+
+    @override
+    async def wait_until_ready(self) -> None:
+        await self.inner.wait_until_ready()
+
+    @override
+    def loading(self) -> str:
+        return self.inner.loading()
+
+    def route(self) -> Route:
+        """Where a `Recorder` takes what was kept."""
+
+        async def take(request: Request) -> Response:
+            exchanges = self.kept[request.path_params["key"]]
+            taken = [asdict(each) for each in exchanges]
+            exchanges.clear()  # the same list: the agent's model adds to it
+            return JSONResponse(taken)
+
+        return Route("/exchanges/{key}", take, methods=["DELETE"])
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Takes what a memserver at this address has kept; without an address its prompts are not known."""
+
+    url: str = ""
+
+    def model_name(self, key: str, model: str | None) -> str | None:
+        """The model of an agent whose prompts are kept under the key; None is the server's own."""
+        return f"{_PREFIX}{key}:{model or ''}" if self.url else model
+
+    async def take(self, key: str) -> tuple[Exchange, ...]:
+        """What was kept under the key since it was last asked for. Raises ModelUnavailable."""
+        if not self.url:
+            return ()
+        answer = await ask_part(self.url, "DELETE", f"/exchanges/{key}")
         return _EXCHANGES.validate_python(answer.json())
 
 
-@dataclass
-class _Proxy:
-    base: Address
-    pass_agent: bool
-    kept: dict[str, list[Exchange]] = field(default_factory=dict)
-    http: httpx2.AsyncClient = field(
-        default_factory=lambda: httpx2.AsyncClient(timeout=TIMEOUT, limits=_limits())
-    )
+async def ask_part(url: str, method: str, path: str, body: object = None) -> httpx2.Response:
+    """The answer of a part of the evaluation.
 
-    async def pass_on(self, request: Request) -> Response:
-        body = await request.body()
-        path = request.url.path.removeprefix("/v1")
-        headers = {
-            name: value
-            for name, value in request.headers.items()
-            if name.lower() not in _NOT_PASSED_ON
-            and (self.pass_agent or name.lower() != AGENT_HEADER.lower())
-        }
-        base = self.base if request.url.path.startswith("/v1") else self.base.beside()
-        try:
-            answer = await self.http.request(
-                request.method, base.of(path), content=body, headers=headers
-            )
-        except httpx2.TransportError as error:
-            told = {"error": {"message": f"The model can't be reached: {error}"}}
-            return JSONResponse(told, 503)
-        agent = request.headers.get(AGENT_HEADER)
-        if agent and answer.status_code == 200 and path == "/chat/completions":
-            self._keep(agent, body, answer.content)
-        back = {
-            name: value
-            for name, value in answer.headers.items()
-            if name.lower() not in _NOT_PASSED_BACK
-        }
-        return Response(answer.content, answer.status_code, back)
-
-    async def take(self, request: Request) -> Response:
-        kept = self.kept.pop(request.path_params["agent"], [])
-        return JSONResponse([asdict(each) for each in kept])
-
-    def _keep(self, agent: str, body: bytes, content: bytes) -> None:
-        try:
-            asked, answer = json.loads(body), json.loads(content)
-        except ValueError:
-            return  # a stream, which no evaluation asks for
-        if not _is_probe(asked):
-            self.kept.setdefault(agent, []).append(_exchange(asked, answer))
-
-
-def recording_app(base_url: str, *, pass_agent: bool = False) -> Starlette:
-    """The proxy as an app.
-
-    Args:
-        base_url: the endpoint behind it.
-        pass_agent: that endpoint is told the agent too; else it hears nothing of agents.
+    Raises:
+        ModelUnavailable: there was none, or it was an error. The example has to be played again, since what
+            was asked for may be lost with the answer.
     """
-    proxy = _Proxy(read_address(base_url), pass_agent)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        await proxy.http.aclose()
-
-    every = ["GET", "POST", "PUT", "DELETE"]
-    return Starlette(
-        routes=[
-            Route("/exchanges/{agent}/take", proxy.take, methods=["POST"]),
-            Route("/{path:path}", proxy.pass_on, methods=every),
-        ],
-        lifespan=lifespan,
-    )
-
-
-def _exchange(asked: JsonObject, answer: JsonObject) -> Exchange:
-    usage = answer.get("usage") or {}
-    choices = answer.get("choices") or [{}]
-    told = TOOLS_HEADING in str(asked["messages"][0].get("content", ""))
-    acting = "tools" in asked or "response_format" in asked or told
-    names: dict[str, str] = {}
-    messages = [_same_ids(message, names) for message in asked["messages"]]
-    return Exchange(
-        tuple(messages),
-        _same_ids(choices[0].get("message") or {}, names),
-        usage.get("prompt_tokens") or 0,
-        usage.get("completion_tokens") or 0,
-        "answer" if acting else "summary",
-    )
-
-
-def _same_ids(message: JsonObject, names: dict[str, str]) -> JsonObject:
-    """A message whose calls' ids, drawn by chance, are numbers: the same run has the same record."""
-
-    def name_of(given: object) -> str:
-        return names.setdefault(str(given), f"call_{len(names) + 1}")
-
-    kept = dict(message)
-    if kept.get("tool_calls"):
-        kept["tool_calls"] = [
-            {**call, "id": name_of(call.get("id"))} for call in kept["tool_calls"]
-        ]
-    if "tool_call_id" in kept:
-        kept["tool_call_id"] = name_of(kept["tool_call_id"])
-    return kept
-
-
-def _is_probe(asked: Mapping[str, object]) -> bool:
-    tools = asked.get("tools")
-    if isinstance(tools, list) and len(tools) == 1:
-        return bool(tools[0].get("function", {}).get("name") == PROBE.name)
-    return PROBE.name in json.dumps(asked.get("response_format") or asked.get("messages"))
-
-
-def _limits() -> httpx2.Limits:
-    return httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+    try:
+        async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False) as http:
+            answer = await http.request(method, f"{url}{path}", json=body)
+            answer.raise_for_status()
+    except httpx2.HTTPError as error:
+        raise ModelUnavailable(
+            f"A part of the evaluation at {url} doesn't answer: {error}"
+        ) from error
+    return answer

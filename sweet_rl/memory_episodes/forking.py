@@ -15,8 +15,8 @@ from uuid import UUID
 
 from memserver.agent_files.archive import ArchiveReader
 from memserver.agent_files.export import Contents, Export
-from memserver.agent_files.ingest import Imported, TakeIn, Wishes
-from memserver.agent_files.tool_grants import Granting
+from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
+from memserver.agent_files.tool_grants import ToolGrants
 from memserver.llm.base import Reply
 from memserver.llm.wire import call_as_json
 from memserver.storage.database import Transaction
@@ -138,9 +138,9 @@ async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
     source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
     state = source.agent.state.model_copy(update={"token_scale_model": name})
     source.agent = source.agent.model_copy(update={"model": name, "state": state})
-    granting = Granting(services.deps.tools, services.networks)
-    job = TakeIn(services.database, services.archival, granting)
-    imported = await job.run(TENANT, source, Wishes(name), _nothing)
+    granting = ToolGrants(services.deps.tools, services.networks)
+    job = AgentImporter(services.database, services.archival, granting)
+    imported = await job.run(TENANT, source, ImportOptions(name), _nothing)
     return imported.agent.id
 
 

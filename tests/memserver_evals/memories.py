@@ -11,7 +11,7 @@ from memserver.client import AsyncClient
 from memserver.settings import Settings
 from memserver.testing.scripted import Rule
 from memserver_evals.systems.memory import AgentSetup, MemorySystem, OracleSystem
-from memserver_evals.systems.recording import RemoteRecorder
+from memserver_evals.systems.recording import Recorder
 from memserver_evals.wiring import own_servers
 from tests.memserver_evals.support import endpoints
 from tests.support.server import OneDatabase
@@ -33,10 +33,9 @@ async def memory(
         name = "ten-searches-pasted" if oracle else "memserver"
         found = stack.enter_context(own_servers(Settings(), [name], None, database.superuser))
         if oracle:
-            async with AsyncClient(found.oracle_memserver) as client:
-                recorder = RemoteRecorder(found.oracle_recorder)
-                yield OracleSystem(client, found.oracle, recorder=recorder)
+            async with AsyncClient(found.oracle) as client:
+                yield OracleSystem(client, Recorder(found.oracle))
         else:
             async with AsyncClient(found.memserver) as client:
-                recorder = RemoteRecorder(found.recorder)
+                recorder = Recorder(found.recorder)
                 yield MemorySystem(client, setup=AgentSetup(**setup), recorder=recorder)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memserver.client import AsyncClient
 from memserver.client.failures import error_of
 from memserver.errors import MemserverError, ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
@@ -13,9 +14,9 @@ from memserver.testing.scripted import Call, Rule, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver_evals.runs.searches import Searches, count_searches
 from memserver_evals.systems.failing import failed_reply
-from memserver_evals.systems.memory import MemorySystem
-from memserver_evals.systems.oracle import searches_made, tell
-from memserver_evals.systems.recording import RemoteRecorder
+from memserver_evals.systems.memory import MemorySystem, OracleSystem
+from memserver_evals.systems.oracle import searches_made
+from memserver_evals.systems.recording import Recorder
 from memserver_evals.task import (
     Document,
     Library,
@@ -89,7 +90,7 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
     assert str(datetime.now(UTC).year) not in told
     assert reply.tokens_in == sum(each.tokens_in for each in reply.exchanges) > 0
     assert reply.tokens_out > 0
-    assert "call_1" in str(reply.exchanges[1].prompt)
+    assert "[result of recall_memory_search]" in str(reply.exchanges[1].prompt)
 
 
 async def test_documents_are_found_by_their_ids_and_stored_once(
@@ -258,10 +259,13 @@ async def test_messages_are_indexed_before_the_question(
 async def test_a_recorder_or_an_oracle_that_is_down_is_an_outage_to_try_again_after() -> None:
     url = "http://127.0.0.1:9"
     with pytest.raises(ModelUnavailable, match="doesn't answer"):
-        await RemoteRecorder(url).take("agent")
-    for hints in (("blue",), ()):
-        with pytest.raises(ModelUnavailable, match="doesn't answer"):
-            await tell(url, "agent", hints)
+        await Recorder(url).take("agent")
+    async with AsyncClient(url) as client:
+        oracle = OracleSystem(client, Recorder(url))
+        for hints in (("blue",), ()):
+            with pytest.raises(ModelUnavailable, match="doesn't answer"):
+                async with oracle.begin("e1", Material(look_for=hints)):
+                    pass
 
 
 def test_a_fault_of_the_server_is_no_answer_of_the_model() -> None:

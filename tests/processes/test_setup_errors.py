@@ -118,7 +118,7 @@ def test_an_embedding_endpoint_whose_vectors_can_not_be_stored(folder: Path) -> 
 def test_a_path_that_names_nothing(folder: Path, name: str) -> None:
     settings = settings_for(NOBODY, home=folder, port=0, **{name: folder / "missing"})
     done = command(folder, settings, "serve")
-    assert_told(done, f"MEMSERVER_{name.upper()} names {folder / 'missing'}", "Mend the path")
+    assert_told(done, f"MEMSERVER_{name.upper()} names {folder / 'missing'}", "Fix the path")
 
 
 def test_an_owner_who_may_not_become_the_application_role(

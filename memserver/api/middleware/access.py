@@ -64,7 +64,6 @@ class Caller:
 
     @property
     def operates(self) -> bool:
-        """Whether it manages the server, with all its tenants."""
         return self.tenant == DEFAULT_TENANT and "admin" in self.scopes
 
 
@@ -88,7 +87,6 @@ class BodyLimits:
     imported: int
 
     def of(self, path: str) -> int:
-        """For a request to this path."""
         return self.imported if path == IMPORT else self.usual
 
 
@@ -100,7 +98,6 @@ class BodyLimit:
         self._imported = RequestBodyLimitMiddleware(app, most_bytes.imported)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, counting."""
         imported = scope["type"] == "http" and scope["path"] == IMPORT
         await (self._imported if imported else self._usual)(scope, receive, send)
 
@@ -182,7 +179,7 @@ class Access:
             raise InvalidApiKey("The API key was revoked.", hint=MAKE_A_KEY)
         if key.expires_at is not None and key.expires_at <= services.deps.clock():
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
-        return Caller(key.tenant, key.scopes, key.id)
+        return Caller(key.tenant, frozenset(key.scopes), key.id)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """No web page may speak MCP but those of the settings and our own: the protocol wants that."""
@@ -213,7 +210,6 @@ class Access:
 
 
 def too_large(most: int) -> RequestTooLarge:
-    """The body is larger than the server takes."""
     return RequestTooLarge(
         f"The request's body is larger than {most} bytes.",
         hint="Send it in parts, or raise MEMSERVER_REQUEST_MAX_BYTES (of an import: MEMSERVER_IMPORT_MAX_BYTES).",

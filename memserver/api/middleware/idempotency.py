@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.api.errors import answer
 from memserver.errors import DatabaseError, InvalidInput, MemserverError
-from memserver.memory.text import clean
 from memserver.storage.idempotency import Claim, IdempotencyKeys, KeptAnswer
+from memserver.text import clean
 
 if TYPE_CHECKING:
     from memserver.wiring.services import Services
@@ -122,8 +122,6 @@ class Idempotency:
 
 @dataclass
 class _Given:
-    """An answer as the application gives it."""
-
     status: int = 500
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytearray = field(default_factory=bytearray)
@@ -151,7 +149,6 @@ class _Given:
 
 
 def _post_routes(app: FastAPI) -> Iterator[tuple[Pattern[str], bool]]:
-    """The paths of all POST routes, and whether their keys are left to us."""
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, APIRoute) and "POST" in (route.methods or ()):
             taken = (parameter.alias for parameter in route.dependant.header_params)
@@ -168,7 +165,6 @@ def _fingerprint(request: Request, body: bytes) -> bytes:
 
 
 def replayed(kept: KeptAnswer) -> Response:
-    """The response that gives an answer again."""
     response = Response(kept.body, kept.status, {REPLAYED: "true"})
     if kept.content_type:
         response.headers["content-type"] = kept.content_type

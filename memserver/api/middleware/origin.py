@@ -61,7 +61,6 @@ def is_own_name(scope: Scope, headers: Headers) -> bool:
 
 
 def is_from_page(scope: Scope, headers: Headers, trusted: Collection[str]) -> bool:
-    """Whether a web page sent it that is neither this server's own nor trusted."""
     origin = headers.get("origin")
     if origin in trusted:
         return False
@@ -101,7 +100,6 @@ def _is_json(content_type: str) -> bool:
 
 
 def _server(scope: Scope) -> tuple[str, int]:
-    """Address and port that the connection came in at."""
     address, port = scope.get("server") or ("", None)
     return address, port or 80
 

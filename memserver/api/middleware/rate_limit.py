@@ -49,7 +49,7 @@ class RateLimit:
         bucket.at = now
 
     def _make_room(self, now: float) -> None:
-        """Forget full buckets: one that is made anew is the same."""
+        """Forget full buckets: one that is made again is the same."""
         if len(self._buckets) < MOST_BUCKETS:
             return
         for who, bucket in list(self._buckets.items()):

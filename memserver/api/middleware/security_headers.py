@@ -21,7 +21,6 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, and complete what comes back."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -10,7 +10,6 @@ class TrailingSlash:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on."""
         path = scope.get("path", "")
         if len(path) > 1 and path.endswith("/"):
             written = scope.get("raw_path") or path.encode()

@@ -54,12 +54,10 @@ class Extra(BaseModel):
 
     @classmethod
     def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
-        """For an answer."""
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
     def at(self, end: End) -> "Extra":
-        """At the end of an answer."""
         call = end.message.call if isinstance(end, TurnPaused) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
@@ -98,7 +96,6 @@ class CompletionUsage(BaseModel):
 
     @classmethod
     def of(cls, usage: Usage) -> "CompletionUsage":
-        """From a turn's usage."""
         return cls(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -133,8 +130,8 @@ async def create_completion(
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
 
-    The agent remembers the conversation, so of the messages it is told only what it has not read: what the
-    user says behind the last assistant message, and exchanges that another model answered.
+    The agent remembers the conversation, so of the messages it is given only what it has not read: what the
+    user says after the last assistant message, and exchanges that another model answered.
     """
     check_chat(request)
     transcript = chat_transcript(request)
@@ -164,8 +161,6 @@ async def create_completion(
 
 
 class _Chunks:
-    """A completion as a stream of chunks."""
-
     def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
         self._extra = extra
@@ -178,7 +173,6 @@ class _Chunks:
         }
 
     async def of(self, pieces: AsyncIterator[str | End]) -> AsyncIterator[str]:
-        """The frames, to the last."""
         yield self._chunk({"role": "assistant", "content": ""})
         async for piece in pieces:
             if isinstance(piece, str):

@@ -21,11 +21,10 @@ _PARAMETER = re.compile(r"^([a-z][\w.\[\]]*): ")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {ContextOverflow.code: "context_length_exceeded"}
 _NEVER_AGAIN = {"x-should-retry": "false"}
-"""OpenAI's clients repeat a failed request by themselves, unless they are told not to."""
+"""OpenAI's clients repeat a failed request by themselves, unless an answer says not to."""
 
 
 def speaks_openai(path: str) -> bool:
-    """Whether a path is one of OpenAI's API."""
     return _PATHS.match(path) is not None
 
 
@@ -67,17 +66,16 @@ class Refusal(Exception):
 
     @property
     def body(self) -> JsonObject:
-        """In OpenAI's shape."""
         return error_body(self.status, self.error)
 
 
 def turn_failed(error: JsonObject) -> Refusal:
-    """The agent's turn failed: what was said is in its history, and saying it again would not mend it."""
+    """The agent's turn failed: what was said is in its history, and saying it again would not fix it."""
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
 
 
 def queued(end: TurnQueued) -> Refusal:
-    """The agent's earlier turn waits for an answer to its call: the message is stored behind it."""
+    """The agent's earlier turn waits for an answer to its call: the message is stored after it."""
     call = end.blocked_by.record
     expires_at = end.expires_at.astimezone(UTC)
     wanted = "an approval" if call.waits_for == "approval" else "its result"
@@ -104,7 +102,6 @@ def no_previous_response(response_id: str) -> Refusal:
 
 
 def install(app: FastAPI) -> None:
-    """Give errors on OpenAI's paths its shape."""
     app.add_exception_handler(Refusal, _refuse)
     app.add_middleware(OpenAIErrors)
 
@@ -121,7 +118,6 @@ class OpenAIErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, and look at what comes back."""
         if scope["type"] == "http" and speaks_openai(scope["path"]):
             send = _Rewriting(send)
         await self._app(scope, receive, send)
@@ -163,13 +159,13 @@ def error_body(status: int, error: JsonObject) -> JsonObject:
     message, hint, code = error["message"], error.get("hint", ""), error["code"]
     parameter = _PARAMETER.match(message) if status == 400 else None
     default = "server_error" if status >= 500 else "invalid_request_error"
-    told = OpenAIErrorBody(
+    content = OpenAIErrorBody(
         message=f"{message} {hint}".strip(),
         type=_TYPES.get(status, default),
         param=parameter[1] if parameter else None,
         code=_CODES.get(code, code),
     )
-    return OpenAIErrorResponse(error=told).model_dump()
+    return OpenAIErrorResponse(error=content).model_dump()
 
 
 def _status(status: int) -> int:

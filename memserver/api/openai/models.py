@@ -12,7 +12,7 @@ from memserver.api.openai.errors import RESPONSES
 from memserver.api.openai.turns import find_agent
 from memserver.storage import agents
 from memserver.storage.agents import Agent
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
@@ -27,7 +27,6 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, agent: Agent) -> "Model":
-        """From a stored agent."""
         return cls(id=agent.name, created=int(agent.created_at.timestamp()))
 
 
@@ -49,7 +48,7 @@ async def list_models(
 ) -> ModelList:
     """List the agents, as models. OpenAI's clients read the first answer only."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, Cut(limit + 1, after))
+        found = await agents.list_page(tx, PageQuery(limit + 1, after))
     return ModelList(
         data=[Model.of(agent) for agent in found[:limit]],
         has_more=len(found) > limit,

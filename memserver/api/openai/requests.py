@@ -27,7 +27,6 @@ class OpenAIRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     def unused(self, used: Sequence[str]) -> list[str]:
-        """Fields that were sent and have no effect here."""
         return sorted(name for name in self.model_fields_set if name not in used)
 
 
@@ -129,12 +128,11 @@ def response_transcript(request: ResponseRequest) -> list[Said]:
 
 
 def has_instructions(roles: Sequence[object]) -> bool:
-    """Whether there are messages of the system's or the developer's among them."""
     return any(role in _INSTRUCTIONS for role in roles)
 
 
 def _transcript(messages: Sequence[tuple[str, Any, str]]) -> Iterator[Said]:
-    """Of the user's and the assistant's messages; those behind the last answer must be text alone."""
+    """Of the user's and the assistant's messages; those after the last answer must be text alone."""
     answered = max((n for n, (role, *_) in enumerate(messages) if role == "assistant"), default=-1)
     for number, (role, content, place) in enumerate(messages):
         if role == "assistant":

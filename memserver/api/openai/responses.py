@@ -87,7 +87,6 @@ class ResponseUsage(BaseModel):
 
     @classmethod
     def of(cls, usage: Usage) -> "ResponseUsage":
-        """From a turn's usage."""
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
@@ -146,7 +145,7 @@ async def create_response(
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
 
-    The input may be a text or a whole conversation, of which the agent is told what it has not read.
+    The input may be a text or a whole conversation, of which the agent is given what it has not read.
     """
     check_response(request)
     transcript = response_transcript(request)
@@ -210,8 +209,6 @@ def _extra(turn: Turn, request: ResponseRequest) -> Extra:
 
 
 class _Answer:
-    """A turn as a response object, as far as it has come."""
-
     def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
         self._model = model
         self._turn = turn
@@ -220,7 +217,6 @@ class _Answer:
 
     @property
     def message_id(self) -> str:
-        """Of its one message."""
         return turn_id("msg_", self._turn)
 
     def begun(self) -> ResponseObject:
@@ -228,7 +224,6 @@ class _Answer:
         return self._whole("in_progress", [])
 
     def ended(self, text: str, ended: End) -> ResponseObject:
-        """With the answer, or with what went wrong."""
         self._extra = self._extra.at(ended)
         output = [self.message(text)] if text else []
         usage = ResponseUsage.of(ended.usage)
@@ -241,7 +236,6 @@ class _Answer:
         return self._whole("completed", output, usage=usage)
 
     def message(self, text: str) -> OutputMessage:
-        """What the agent said."""
         content = [OutputText(text=text)]
         return OutputMessage(id=self.message_id, status="completed", content=content)
 
@@ -285,7 +279,6 @@ class _Writer:
         ]
 
     def add(self, text: str) -> list[str]:
-        """More text."""
         opening = [] if self._text else self._open()
         self._text += text
         return [

@@ -25,11 +25,11 @@ from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
-from memserver.memory.text import clean
 from memserver.messages import Message
 from memserver.storage import agents, inbox
 from memserver.storage.agents import Agent
 from memserver.storage.inbox import NewMessage, Turn
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 LONGEST_TEXT = 1_000_000
@@ -58,8 +58,6 @@ Repetitions = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whose request it is, and how it is told from others."""
-
     services: Services
     tenant: str
     key: str | None
@@ -124,7 +122,6 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
 
 
 def text_of(messages: Sequence[Message]) -> str:
-    """What the agent said in a turn."""
     return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
@@ -134,7 +131,7 @@ def finish_reason(ended: End) -> str:
 
 
 async def finished(services: Services, tenant: str, turn: Turn) -> TurnResult:
-    """What came of the turn. Raises Refusal: it failed, or is queued behind a call that waits."""
+    """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
     return result
@@ -151,7 +148,7 @@ async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:
-        Refusal: the turn failed before it said anything, or is queued; later it is the stream that tells of it.
+        Refusal: the turn failed before it said anything, or is queued; later the stream reports it.
     """
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
     first = await anext(pieces)
@@ -196,10 +193,10 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
 
 @dataclass
 class Spoken:
-    """What was shown, where deltas may turn out void: then what counts follows behind it.
+    """What was shown, where deltas may turn out void: then what counts follows after it.
 
     Attributes:
-        closed: whether a message was committed or turned out void, so that the next text begins anew.
+        closed: whether a message was committed or turned out void, so that the next text begins again.
         open: what was shown of the message that is being generated.
     """
 
@@ -234,7 +231,6 @@ class Spoken:
 
 
 def _key_of(past: Sequence[Said]) -> str:
-    """The same past is imported once, whoever sends it again."""
     digest = hashlib.sha256()
     for said in past:
         digest.update(f"{said.role}\0{said.text}\0".encode())

@@ -14,17 +14,17 @@ from starlette.requests import ClientDisconnect
 
 from memserver.agent_files.detect_format import open_source
 from memserver.agent_files.export import Contents, Export
-from memserver.agent_files.ingest import Imported, TakeIn, Wishes
-from memserver.agent_files.tool_grants import Granting
+from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
+from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
 from memserver.api.schemas.agent_files import ImportOut
 from memserver.api.schemas.agents import ErrorResponse, Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
-from memserver.memory.text import clean
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
@@ -112,18 +112,18 @@ async def import_agent(
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
         source = await open_source(file, most, services.deps)
-        job = TakeIn(
+        job = AgentImporter(
             services.database,
             services.archival,
-            Granting(services.deps.tools, services.networks),
+            ToolGrants(services.deps.tools, services.networks),
         )
-        wishes = Wishes(clean(name) if name else None, keep_ids)
+        options = ImportOptions(clean(name) if name else None, keep_ids)
         async with AsyncExitStack() as stack:
             once = await _Once.begin(services, tenant, key, digest, stack)
             if isinstance(once, KeptAnswer):
                 return replayed(once)
             try:
-                await job.run(tenant, source, wishes, once.record)
+                await job.run(tenant, source, options, once.record)
             except BaseException:
                 await once.give_back()
                 raise

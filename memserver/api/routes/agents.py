@@ -13,11 +13,11 @@ from memserver.api.json_body import Router
 from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
 from memserver.api.schemas.messages import ContextModel, ContextOut, ContextPart, MessageOut
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.memory.working_context import default_sections
 from memserver.messages import PromptMessage, Section
 from memserver.storage import agents, collections, languages
 from memserver.storage.agents import NewAgent
+from memserver.text import clean
 
 router = Router(prefix="/agents", tags=["agents"])
 
@@ -54,7 +54,7 @@ async def list_agents(
 ) -> AgentPage:
     """List agents."""
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
     items, more = listing.split(found, lambda agent: agent.id)
     return AgentPage(items=[AgentOut.read(agent) for agent in items], next=more)
 

@@ -22,9 +22,9 @@ from memserver.api.schemas.archival import (
 )
 from memserver.errors import InvalidInput
 from memserver.memory import reading
-from memserver.memory.text import clean
 from memserver.messages import Passage
 from memserver.storage import collections, passage_search, passages
+from memserver.text import clean
 
 
 class _Label(StringConvertor):
@@ -58,7 +58,7 @@ async def list_archival(
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
         own = await collections.own_of(tx, agent_id)
-        found = await passage_search.list_page(tx, own.id, listing.cut, wanted)
+        found = await passage_search.list_page(tx, own.id, listing.query, wanted)
     return common.as_page(found, listing)
 
 
@@ -109,7 +109,7 @@ async def list_agent_collections(
     """List what the agent searches: its own collection, then those attached to it."""
     async with services.database.tenant(tenant) as tx:
         found = await collections.readable_by(tx, agent_id)
-    items, more = listing.cut_out(found, lambda collection: collection.id)
+    items, more = listing.paginate(found, lambda collection: collection.id)
     return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
 

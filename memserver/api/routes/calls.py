@@ -36,7 +36,7 @@ async def list_waiting_calls(
     async with services.database.tenant(tenant) as tx:
         if agent_id is not None:
             await agents.get(tx, agent_id)
-        found = await calls.list_waiting(tx, listing.cut, agent_id=agent_id)
+        found = await calls.list_waiting(tx, listing.query, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
     limits = services.deps.limits
     shown = [WaitingCallOut.read(call, limits.expiry(call.created_at)) for call in items]

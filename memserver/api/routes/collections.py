@@ -23,11 +23,11 @@ from memserver.api.schemas.archival import (
     PassagesOut,
 )
 from memserver.errors import InvalidInput
-from memserver.memory.text import clean
 from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
+from memserver.text import clean
 
 router = Router(prefix="/collections", tags=["collections"])
 
@@ -63,7 +63,7 @@ async def list_collections(
 ) -> CollectionPage:
     """List the shared collections. Agents' own ones are not among them."""
     async with services.database.tenant(tenant) as tx:
-        found = await collections.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await collections.list_page(tx, listing.query, name=clean(name) if name else None)
     items, more = listing.split(found, lambda collection: collection.id)
     return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
 
@@ -123,7 +123,7 @@ async def list_passages(
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
-        found = await passage_search.list_page(tx, collection_id, listing.cut, wanted)
+        found = await passage_search.list_page(tx, collection_id, listing.query, wanted)
     return common.as_page(found, listing)
 
 

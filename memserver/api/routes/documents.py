@@ -13,8 +13,8 @@ from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
 from memserver.memory.documents import Upload
-from memserver.memory.text import clean
 from memserver.storage import agents, collections, documents
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 router = Router(tags=["documents"])
@@ -208,6 +208,6 @@ async def _page(
     services: Services, tenant: str, collection_id: UUID, listing: Listing
 ) -> DocumentPage:
     async with services.database.tenant(tenant) as tx:
-        found = await documents.list_page(tx, collection_id, listing.cut)
+        found = await documents.list_page(tx, collection_id, listing.query)
     items, more = listing.split(found, lambda document: document.id)
     return DocumentPage(items=[DocumentOut.read(each) for each in items], next=more)

@@ -64,7 +64,7 @@ async def list_keys(
     """List keys, revoked and expired ones too."""
     async with services.database.tenant(tenant) as tx:
         await api_keys.get_tenant(tx, tenant)
-        found = await api_keys.list_page(tx, listing.cut)
+        found = await api_keys.list_page(tx, listing.query)
     items, more = listing.split(found, lambda key: key.id)
     return KeyPage(items=[KeyOut.read(key) for key in items], next=more)
 

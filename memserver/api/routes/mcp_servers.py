@@ -46,7 +46,7 @@ async def list_mcp_servers(
     """List the registered MCP servers."""
     async with services.database.tenant(tenant) as tx:
         found, more = listing.split(
-            await tools.list_servers(tx, listing.cut), lambda server: server.id
+            await tools.list_servers(tx, listing.query), lambda server: server.id
         )
         items = [McpServerOut.read(server, await tools.tools_of(tx, server.id)) for server in found]
     return McpServerPage(items=items, next=more)

@@ -15,10 +15,10 @@ from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.recall import RecallHit, RecallMode
 from memserver.memory.results import excerpts, message_result
-from memserver.memory.text import clean
 from memserver.storage import agents
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
+from memserver.text import clean
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents/{agent}", tags=["recall storage"])

@@ -113,7 +113,7 @@ async def list_messages(
     """
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        found = await recall.history_page(tx, agent_id, listing.cut)
+        found = await recall.history_page(tx, agent_id, listing.query)
     items, more = listing.split(found, lambda message: message.position)
     return MessagePage(items=[MessageOut.read(message) for message in items], next=more)
 

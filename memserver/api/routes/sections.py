@@ -21,11 +21,11 @@ from memserver.api.schemas.sections import (
     Undo,
 )
 from memserver.memory import attachments, working_context
-from memserver.memory.text import clean
 from memserver.memory.working_context import check_limit, check_version
 from memserver.messages import Section
 from memserver.storage import agent_sections, sections
 from memserver.storage.sections import Editor
+from memserver.text import clean
 
 router = Router(prefix="/sections", tags=["sections"])
 BY_API = Editor("api")
@@ -52,7 +52,7 @@ async def list_sections(
 ) -> SectionPage:
     """List the sections that have a name of their own."""
     async with services.database.tenant(tenant) as tx:
-        found = await sections.list_page(tx, listing.cut, name=clean(name) if name else None)
+        found = await sections.list_page(tx, listing.query, name=clean(name) if name else None)
     items, more = listing.split(found, lambda stored: stored.id)
     return SectionPage(items=[SectionOut.read(stored) for stored in items], next=more)
 
@@ -97,7 +97,7 @@ async def list_readers(
     """The agents that have a section, and under which name."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await agent_sections.readers_page(tx, section_id, listing.cut)
+        found = await agent_sections.readers_page(tx, section_id, listing.query)
     items, more = listing.split(found, lambda reader: reader.agent_id)
     return ReaderPage(items=[ReaderOut.read(reader) for reader in items], next=more)
 
@@ -112,7 +112,7 @@ async def get_history_by_id(
     """List every version of a section's text, with who wrote it."""
     async with services.database.tenant(tenant) as tx:
         await sections.read(tx, section_id)
-        found = await sections.history_page(tx, section_id, listing.cut)
+        found = await sections.history_page(tx, section_id, listing.query)
     return history_of(found, listing)
 
 

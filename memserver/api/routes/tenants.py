@@ -35,7 +35,7 @@ async def list_tenants(
     """List tenants by their names: all for the operator, for others their own."""
     async with services.database.tenant(caller.tenant) as tx:
         if caller.operates:
-            found = await api_keys.list_tenants(tx, listing.cut)
+            found = await api_keys.list_tenants(tx, listing.query)
         else:
             found = [await api_keys.get_tenant(tx, caller.tenant)]
     items, more = listing.split(found, lambda tenant: tenant.tenant)

@@ -32,7 +32,7 @@ async def list_timers(
     """List the timers that have not gone off yet."""
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
-        found = await timers.list_page(tx, agent_id, listing.cut)
+        found = await timers.list_page(tx, agent_id, listing.query)
     items, more = listing.split(found, lambda timer: timer.id)
     return TimerPage(items=[TimerOut.read(timer) for timer in items], next=more)
 

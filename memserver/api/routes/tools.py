@@ -29,7 +29,7 @@ from memserver.storage.tools import Grant, NewDefinition
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
 from memserver.wiring.services import Services
@@ -46,7 +46,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     A webhook's `secret` is in this answer only.
     """
     check_free(services, new.name)
-    await asyncio.to_thread(checked_parameters, new.parameters)
+    await asyncio.to_thread(check_parameters, new.parameters)
     secret = None
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
@@ -67,12 +67,12 @@ async def list_tools(
 ) -> ToolPage:
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
-        own = await tools.list_page(tx, listing.cut)
+        own = await tools.list_page(tx, listing.query)
     of_server = map(ToolOut.of_server, services.deps.tools.server_tools())
     found = sorted(
         [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
         key=lambda tool: tool.name,
-        reverse=listing.cut.descending,
+        reverse=listing.query.descending,
     )
     items, more = listing.split(found, lambda tool: tool.name)
     return ToolPage(items=list(items), next=more)
@@ -99,7 +99,7 @@ async def update_tool(
         if value is None:
             raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
     if change.parameters is not None:
-        await asyncio.to_thread(checked_parameters, change.parameters)
+        await asyncio.to_thread(check_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:
         definition = await tools.get(tx, name)
         _check_change(definition.kind, set(values))
@@ -133,7 +133,7 @@ async def list_agent_tools(
     toolset = services.deps.tools.toolset(grants)
     names = [spec.name for spec in toolset.specs()]
     away = [grant.name for grant in grants if grant.attached and grant.name not in names]
-    shown, more = listing.cut_out(names + away, lambda name: name)
+    shown, more = listing.paginate(names + away, lambda name: name)
     items = [AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in shown]
     return AgentToolPage(items=items, next=more)
 

@@ -22,11 +22,11 @@ from memserver.api.schemas.sections import (
 )
 from memserver.memory import attachments, working_context
 from memserver.memory.attachments import Seat
-from memserver.memory.text import clean
 from memserver.memory.working_context import Rewrite, check_version
 from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.sections import Editor
+from memserver.text import clean
 
 router = Router(prefix="/agents/{agent}/working-context", tags=["working context"])
 
@@ -127,7 +127,7 @@ async def get_history(
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
         stored = await sections.read_of(tx, agent_id, section)
-        found = await sections.history_page(tx, stored.id, listing.cut)
+        found = await sections.history_page(tx, stored.id, listing.query)
     return history_of(found, listing)
 
 

@@ -15,9 +15,9 @@ from pydantic import (
 
 from memserver.agent.options import AgentOptions
 from memserver.memory.attachments import MOST_SECTIONS
-from memserver.memory.text import MOST_METADATA, is_within
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.storage.agents import Agent
+from memserver.text import MOST_METADATA, is_within
 
 
 def _storable(moment: datetime) -> datetime:

@@ -9,10 +9,10 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from memserver.api.schemas.agents import Request
-from memserver.memory.text import is_within
 from memserver.messages import RESERVED, WaitsFor
 from memserver.storage.calls import WaitingCall
 from memserver.storage.tools import Definition, Grant, McpServer
+from memserver.text import is_within
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.registry import Tool, ToolKind
 from memserver.tools.signature import TOOL_NAME

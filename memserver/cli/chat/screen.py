@@ -93,8 +93,8 @@ class TerminalDisplay(Display):
             case Thought(text=text):
                 self._aside(f"  ∙ {text}", italic=True)
             case ToolCalled(name=name, arguments=arguments) if name != SPOKEN:
-                told = {key: value for key, value in arguments.items() if key not in PLUMBING}
-                self._aside(f"  → {name}({_arguments(told)})")
+                shown = {key: value for key, value in arguments.items() if key not in PLUMBING}
+                self._aside(f"  → {name}({_arguments(shown)})")
             case ToolReturned(state=state, result=result) if result and result != "None":
                 self._aside(f"  {_STATES.get(state, '←')} {result}")
             case SystemNote(text=text):
@@ -128,7 +128,6 @@ class TerminalDisplay(Display):
         self._wait()
 
     def _take_back(self) -> None:
-        """What was heard turned out void."""
         if self._heard:
             self._heard = ""
             self._break()
@@ -145,7 +144,6 @@ class TerminalDisplay(Display):
         self._put(self._wrapping.feed(text))
 
     def _break(self) -> None:
-        """End the line that text is written on."""
         if self._wrapping is not None:
             self._put(self._wrapping.flush() + "\n")
             self._wrapping = None
@@ -179,7 +177,6 @@ def one_line(text: str, most: int = MOST_OF_A_LINE) -> str:
 
 
 def fullness(view: ContextView, steps: int | None = None) -> Table:
-    """A bar of how full the prompt is."""
     capacity = max(1, view.window - view.reserved)
     percent = round(100 * view.fullness)
     style = "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
@@ -190,16 +187,15 @@ def fullness(view: ContextView, steps: int | None = None) -> Table:
         complete_style=style,
         finished_style=style,
     )
-    told = f"context {percent} % of {capacity:,} tokens"
+    label = f"context {percent} % of {capacity:,} tokens"
     if steps is not None:
-        told += f" · {steps} step{'' if steps == 1 else 's'}"
+        label += f" · {steps} step{'' if steps == 1 else 's'}"
     line = Table.grid(padding=(0, 1))
-    line.add_row(bar, Text(told, style="dim"))
+    line.add_row(bar, Text(label, style="dim"))
     return line
 
 
 def context_table(view: ContextView) -> Table:
-    """The prompt, part by part."""
     table = Table("part", "tokens", "", box=None, header_style="dim")
     table.columns[1].justify = "right"
     for part in view.parts:
@@ -215,7 +211,6 @@ def context_table(view: ContextView) -> Table:
 
 
 def print_agents(found: Sequence[Agent]) -> None:
-    """Agents as a table."""
     rows = [
         (
             agent.name,
@@ -239,7 +234,6 @@ def model_of(agent: Agent) -> str:
 
 
 def sections_text(sections: Iterable[Section]) -> Text:
-    """The working context."""
     text = Text()
     for section in sections:
         text.append(section.name, style="bold")
@@ -251,7 +245,6 @@ def sections_text(sections: Iterable[Section]) -> Text:
 
 
 def messages_text(messages: Sequence[Message], name: str) -> Text:
-    """Messages with their times, one line each."""
     text = Text()
     for message in messages:
         who = {"assistant": name}.get(message.role, message.role)
@@ -263,7 +256,6 @@ def messages_text(messages: Sequence[Message], name: str) -> Text:
 
 
 def passages_text(passages: Sequence[FoundPassage]) -> Text:
-    """Passages with their times, one line each."""
     text = Text()
     for passage in passages:
         text.append(f"{when(passage.created_at)} ", style="dim")
@@ -273,7 +265,6 @@ def passages_text(passages: Sequence[FoundPassage]) -> Text:
 
 
 def error_text(error: MemserverError) -> Text:
-    """An error, and what to do about it."""
     text = Text()
     text.append(harmless(error.message), style="red")
     if error.hint:
@@ -288,5 +279,4 @@ def _arguments(arguments: dict[str, object]) -> str:
 
 
 def when(at: datetime) -> str:
-    """A moment, in the time of this machine."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"

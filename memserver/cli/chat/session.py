@@ -166,30 +166,29 @@ class _Session:
             self._left = None
 
     def _settle(self) -> None:
-        """Settle a call that waits, since behind it every message would wait. Raises Undecided."""
+        """Settle a call that waits, since after it every message would wait. Raises Undecided."""
         call = waiting_call(self._place)
         if call is not None:
             following = settle(self._place, call)
             if following is not None:
-                self._show(following, told=call.position)
+                self._show(following, shown=call.position)
 
     def _converse(self, stream: Stream) -> None:
-        """Show a turn as far as the person wants it to go."""
         try:
             self._show(stream)
         except Undecided:
             self._aside("The call waits on. Your next message asks again.")
 
-    def _show(self, stream: Stream, *, told: int | None = None) -> None:
+    def _show(self, stream: Stream, *, shown: int | None = None) -> None:
         """Show a turn to its end, through all calls that wait. Raises Undecided.
 
         Args:
             stream: its events.
-            told: the position of the call that they begin with, which was shown already.
+            shown: the position of the call that they begin with, which was shown already.
         """
         following: Stream | None = stream
         while following is not None:
-            paused = self._follow(following, told)
+            paused = self._follow(following, shown)
             if paused is None:
                 return
             if isinstance(paused, TurnQueued):
@@ -202,18 +201,18 @@ class _Session:
                 )
             else:
                 following = settle(self._place, call)
-            told = paused.position
+            shown = paused.position
 
     def _after(self, queued: Stream) -> Stream:
-        """A turn that was stored behind a call which waits: once that is settled. Raises Undecided."""
+        """A turn that was stored after a call which waits: once that is settled. Raises Undecided."""
         self._left = queued
-        self._aside("Stored. It is answered behind a call that waits.")
+        self._aside("Stored. It is answered after a call that waits.")
         self._settle()
         self._left = None
         return queued.resumed()
 
     def _follow(
-        self, stream: Stream, told: int | None = None
+        self, stream: Stream, shown: int | None = None
     ) -> ActionRequired | TurnQueued | None:
         """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
 
@@ -227,7 +226,7 @@ class _Session:
                 for event in stream:
                     if isinstance(event, ActionRequired | TurnQueued):
                         return event
-                    if not (isinstance(event, Thought | ToolCalled) and event.position == told):
+                    if not (isinstance(event, Thought | ToolCalled) and event.position == shown):
                         self._display.show(event)
                     if isinstance(event, TurnEnded):
                         steps = event.steps
@@ -267,7 +266,6 @@ class _Session:
         self._console.print(Text(text, style="dim"))
 
     def _prompt(self) -> str:
-        """Colours are marked as taking no room, for readline."""
         if self._console.color_system is None:
             return "you > "
         return "\x01\x1b[1;36m\x02you >\x01\x1b[0m\x02 "

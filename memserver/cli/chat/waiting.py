@@ -1,4 +1,4 @@
-"""Calls that wait: the person at the terminal is asked, and the server is told."""
+"""Calls that wait: the person at the terminal is asked, and the server gets the answer."""
 
 import json
 
@@ -41,9 +41,9 @@ def settle(place: Place, call: WaitingCall) -> Stream | None:
             f"The call of {call.name} waits for an approval.",
             hint=f"memserver chat {place.agent.name} in a terminal asks for it.",
         )
-    told = {key: value for key, value in call.arguments.items() if key not in PLUMBING}
+    shown = {key: value for key, value in call.arguments.items() if key not in PLUMBING}
     place.console.print(Text(f"{call.name} waits for your approval:", style="bold yellow"))
-    place.console.print(Text(harmless(json.dumps(told, ensure_ascii=False, indent=2))))
+    place.console.print(Text(harmless(json.dumps(shown, ensure_ascii=False, indent=2))))
     approve = _decided(place)
     reason = None if approve else _read(place, "Why not? ").strip()
     return place.client.calls.stream_decision(

@@ -34,7 +34,6 @@ class Wrapping:
         return "".join(self._placed(token) for token in whole)
 
     def flush(self) -> str:
-        """What is left."""
         word, self._word = self._word, ""
         return self._placed(word) if word else ""
 

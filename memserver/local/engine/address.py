@@ -1,4 +1,4 @@
-"""Where the engine of a running `memserver serve` listens, told to commands beside it by a file."""
+"""Where the engine of a running `memserver serve` listens, published to other commands by a file."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 @contextmanager
-def told_in(file: Path, url: str) -> Iterator[None]:
-    """The file holds the engine's URL, and who tells it, while the block runs."""
+def publish_address(file: Path, url: str) -> Iterator[None]:
+    """The file holds the engine's URL, and whose it is, while the block runs."""
     text = f"{url}\n{os.getpid()}\n"
     file.write_text(text, encoding="utf-8")
     try:
@@ -20,7 +20,7 @@ def told_in(file: Path, url: str) -> Iterator[None]:
 
 
 def read_address(file: Path) -> str | None:
-    """The engine's URL; None where no server has told it, or it was killed."""
+    """The engine's URL; None where no server has published it, or it was killed."""
     try:
         url, _, owner = file.read_text(encoding="utf-8").partition("\n")
         os.kill(int(owner), 0)

@@ -115,8 +115,6 @@ class GGUFFile:
 
 
 class _Cursor:
-    """A position in the header that moves on as values are read."""
-
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self.position = 0

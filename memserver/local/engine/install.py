@@ -84,7 +84,6 @@ def install_engine(
 
 
 def is_installed(home: Path) -> bool:
-    """Whether this version's engine and models are complete under `home`."""
     paths = EnginePaths(home)
     return (
         paths.python.exists()
@@ -110,8 +109,6 @@ def _check_machine() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of an installation, each one a child process that writes to the log."""
-
     paths: EnginePaths
     say: Say
     show: Say
@@ -119,7 +116,7 @@ class _Steps:
     log: IO[str]
 
     def build_environment(self, torch_index: str) -> None:
-        """Make the environment anew; its stamp, which comes last, says that it is whole.
+        """Make a new environment; its stamp, which comes last, says that it is whole.
 
         It is built where it stays, and not moved there, since a venv's scripts hold its path.
         """
@@ -161,7 +158,6 @@ class _Steps:
             )
 
     def convert_model(self, name: str) -> None:
-        """Convert the packaged GGUF beside its place and move the whole directory there."""
         self.say(f"Converting {name} ...")
         place = self.paths.of(name)
         unfinished = place.with_name(f"{name}.unfinished")
@@ -220,9 +216,9 @@ class _Steps:
                 self.show(lines[-1].strip() if lines else step)
         if child.returncode != 0:
             lines = self._lines_since(start)
-            telling = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
+            important = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
             raise SetupError(
-                f"Could not {step} (exit code {child.returncode}): {' '.join(telling)}",
+                f"Could not {step} (exit code {child.returncode}): {' '.join(important)}",
                 hint=f"{hint} The whole output is in {self.log.name}.".strip(),
             )
 

@@ -20,8 +20,6 @@ _PREFIX = "base_model.model."
 
 
 class Adapter:
-    """A LoRA adapter in a folder."""
-
     def __init__(self, folder: Path) -> None:
         """Read it.
 
@@ -39,7 +37,6 @@ class Adapter:
 
     @property
     def targets(self) -> set[str]:
-        """The names of the weights that it changes."""
         ends = ".lora_A.weight"
         return {
             f"{name.removeprefix(_PREFIX).removesuffix(ends)}.weight"

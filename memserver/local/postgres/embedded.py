@@ -80,7 +80,7 @@ class EmbeddedPostgres:
         Blocks while the server starts, which after a crash can take minutes.
 
         Raises:
-            SetupError: the server can't run here; the hint says how to mend it.
+            SetupError: the server can't run here; the hint says how to fix it.
         """
         newly = self._users is None
         try:
@@ -155,7 +155,6 @@ class EmbeddedPostgres:
         return f"postgresql://{role}@/{name}?host={host}&port={PORT}"
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of the server's log."""
         return log_tail(self._log, lines)
 
     # --- the locks

@@ -30,7 +30,6 @@ class Postmaster:
 
 
 def find_postmaster(data: Path) -> Postmaster | None:
-    """The live postmaster of a data directory."""
     try:
         lines = (data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         pid = abs(int(lines[0]))

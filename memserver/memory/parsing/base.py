@@ -19,44 +19,26 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of the text, up to the next one.
+    """A stretch of the text, up to the next one."""
 
-    Attributes:
-        start: the character at which it begins.
-        page: from 1, where the file has pages.
-        heading: the headings above it, outermost first, joined by " > ".
-        record: the line of a JSON Lines file, from 1.
-        border: whether a chunk may not run on into it; a page's end is none.
-        tags: what a record brings along for its passages.
-        metadata: the same.
-    """
-
-    start: int
-    page: int | None = None
-    heading: str = ""
-    record: int | None = None
-    border: bool = True
-    tags: Sequence[str] = ()
+    start: int  # the character at which it begins
+    page: int | None = None  # from 1, where the file has pages
+    heading: str = ""  # the headings above it, outermost first, joined by " > "
+    record: int | None = None  # the line of a JSON Lines file, from 1
+    border: bool = True  # whether a chunk may not run on into it; a page's end is none
+    tags: Sequence[str] = ()  # what a record brings along for its passages
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A document's text and where what begins in it, in characters.
-
-    Attributes:
-        text: all of it.
-        sections: by `start`.
-        sentences: the starts of all sentences.
-        pages: how many, where the file has pages.
-        warnings: what could not be read, for a person.
-    """
+    """A document's text and where what begins in it, in characters."""
 
     text: str
     sections: Sequence[Section] = ()
-    sentences: Sequence[int] = ()
-    pages: int | None = None
-    warnings: Sequence[str] = ()
+    sentences: Sequence[int] = ()  # the starts of all sentences
+    pages: int | None = None  # how many, where the file has pages
+    warnings: Sequence[str] = ()  # what could not be read, for a person
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for the way between processes and into the database."""

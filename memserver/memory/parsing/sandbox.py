@@ -21,14 +21,9 @@ _MEGABYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How much one file may cost.
+    """How much one file may cost."""
 
-    Attributes:
-        seconds: of time until its text must be there.
-        megabytes: of memory.
-    """
-
-    seconds: float = 120
+    seconds: float = 120  # of time until its text must be there
     megabytes: int = 1024
 
     async def parse(self, content: bytes, kind: Kind, language: str = "en") -> Parsed:

@@ -67,7 +67,7 @@ def check_url(url: str, allowed: Networks) -> None:
         raise InvalidInput(f"url: {host} is not an address of the public internet.", hint=_SETTING)
 
 
-def guarded_sockets(allowed: Networks) -> Callable[[AddrInfo], socket.socket]:
+def guard_sockets(allowed: Networks) -> Callable[[AddrInfo], socket.socket]:
     """Makes the sockets of connections, but none to an address that is refused.
 
     Raises:

@@ -40,8 +40,6 @@ class HttpServer:
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool as an MCP server lists it."""
-
     name: str
     description: str
     parameters: JsonObject

@@ -36,7 +36,7 @@ class Limited(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def bounded_message(received: Any) -> Any:  # noqa: ANN401 - a message, or an error of the transport
+def bound_message(received: Any) -> Any:  # noqa: ANN401 - a message, or an error of the transport
     """The message; an error in the place of a result that holds too much."""
     message = received.message if isinstance(received, SessionMessage) else None
     if not isinstance(message, JSONRPCResponse) or not _holds_too_much(message.result):

@@ -34,7 +34,7 @@ from memserver.tools.outbound.mcp import (
     NotDelivered,
     StdioServer,
 )
-from memserver.tools.outbound.mcp_bounds import Limited, bounded_message
+from memserver.tools.outbound.mcp_bounds import Limited, bound_message
 from memserver.tools.outbound.reasons import for_log, reason, without_urls
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,9 @@ class SdkConnection(McpConnection):
         found: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
-            listed = await self._told(self._live.list_tools(cursor=cursor, cache_mode="bypass"))
+            listed = await self._answer_to(
+                self._live.list_tools(cursor=cursor, cache_mode="bypass")
+            )
             found += [
                 ListedTool(each.name, each.description or each.title or "", each.input_schema)
                 for each in listed.tools
@@ -112,7 +114,7 @@ class SdkConnection(McpConnection):
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if self.dead.is_set():
             raise NotDelivered
-        result: CallToolResult = await self._told(self._live.call_tool(name, dict(arguments)))
+        result: CallToolResult = await self._answer_to(self._live.call_tool(name, dict(arguments)))
         return result_text(result)
 
     @override
@@ -131,12 +133,12 @@ class SdkConnection(McpConnection):
         assert self._client is not None
         return self._client
 
-    async def _told(self, asked: Any) -> Any:  # noqa: ANN401 - of the SDK
+    async def _answer_to(self, asked: Any) -> Any:  # noqa: ANN401 - of the SDK
         try:
             return await asked
         except MCPError as error:
             if error.code == INVALID_REQUEST and "terminated" in error.message:
-                self.dead.set()  # the server has forgotten the session: it has started anew
+                self.dead.set()  # the server has forgotten the session: it has started again
                 raise NotDelivered from error
             if error.code != CONNECTION_CLOSED:
                 said = without_urls(error.message)[:_LONGEST_REASON]
@@ -194,8 +196,6 @@ def result_text(result: CallToolResult) -> str:
 
 
 class _Watched(AbstractAsyncContextManager[Any]):
-    """A transport that tells when the server has closed its end."""
-
     def __init__(self, transport: AbstractAsyncContextManager[Any], dead: asyncio.Event) -> None:
         self._transport = transport
         self._dead = dead
@@ -222,7 +222,7 @@ class _WatchedRead:
 
     async def receive(self) -> Any:  # noqa: ANN401
         try:
-            return bounded_message(await self._inner.receive())
+            return bound_message(await self._inner.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._dead.set()
             raise
@@ -232,7 +232,7 @@ class _WatchedRead:
 
     async def __anext__(self) -> Any:  # noqa: ANN401
         try:
-            return bounded_message(await self._inner.__anext__())
+            return bound_message(await self._inner.__anext__())
         except (StopAsyncIteration, anyio.ClosedResourceError):
             self._dead.set()
             raise

@@ -41,12 +41,11 @@ def for_log(url: str, error: BaseException) -> str:
 
 
 def without_urls(text: str) -> str:
-    """The SDK's words and the server's own, which can't be told apart, with no address of either in them."""
+    """The SDK's words and the server's own, which can't be distinguished, with no address of either in them."""
     return _URL.sub("(a URL)", text)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error and what it came from, outermost first."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:

@@ -14,11 +14,11 @@ SECRET_PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
 
 
-def signed_headers(secret: str, delivery: str, at: int, body: bytes) -> dict[str, str]:
+def sign(secret: str, delivery: str, at: int, body: bytes) -> dict[str, str]:
     """The headers that identify, date and sign a delivery.
 
     Args:
-        secret: "whsec_" with base64 behind it; any other text is taken as its bytes.
+        secret: "whsec_" followed by base64; any other text is taken as its bytes.
         delivery: the same for each attempt of a delivery.
         at: seconds since 1970.
         body: as it is sent.
@@ -33,7 +33,6 @@ def signed_headers(secret: str, delivery: str, at: int, body: bytes) -> dict[str
 def verify(
     secret: str, headers: Mapping[str, str], body: bytes, *, now: float | None = None
 ) -> bool:
-    """Whether a delivery is ours and no more than five minutes old, as a receiver has to ask."""
     try:
         at = int(headers["webhook-timestamp"])
         delivery, given = headers["webhook-id"], headers["webhook-signature"]

@@ -1,7 +1,7 @@
 """Delivering a call to a webhook and reading its answer, whatever that is.
 
 Owns HTTP: connections to allowed addresses only, redirects, retries, the size of an answer. Leaves to
-`memserver.tools` what is delivered and what the model is told.
+`memserver.tools` what is delivered and what the model is shown.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from memserver.errors import InvalidInput, ToolError
-from memserver.tools.outbound.addresses import AddressRefused, Networks, check_url, guarded_sockets
+from memserver.tools.outbound.addresses import AddressRefused, Networks, check_url, guard_sockets
 from memserver.tools.outbound.reasons import for_log, reason
-from memserver.tools.outbound.signing import signed_headers
+from memserver.tools.outbound.signing import sign
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ class _Answer:
 
 
 class WebhookSender:
-    """Delivers calls over connections that it keeps."""
-
     def __init__(self, networks: Networks = ()) -> None:
         """Make it.
 
@@ -69,7 +67,7 @@ class WebhookSender:
         It has no time limit of its own.
 
         Raises:
-            ToolError: it failed; the message tells the model why.
+            ToolError: it failed; the message says why.
         """
         for tried in range(delivery.retries + 1):
             try:
@@ -90,7 +88,6 @@ class WebhookSender:
         raise ToolError(failure + times)
 
     async def aclose(self) -> None:
-        """Give back the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -110,7 +107,7 @@ class WebhookSender:
             check_url(url, self._networks)
         except InvalidInput as error:  # a redirect's, or the settings have changed
             raise ToolError("The webhook's address is not allowed.") from error
-        headers = signed_headers(delivery.secret, delivery.id, int(time.time()), delivery.body)
+        headers = sign(delivery.secret, delivery.id, int(time.time()), delivery.body)
         headers["Content-Type"] = "application/json"
         session = self._session or self._open_session()
         async with session.post(
@@ -127,7 +124,7 @@ class WebhookSender:
         """Make the session, in the loop that uses it; no proxy stands between, so that the check counts."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                socket_factory=guarded_sockets(self._networks), keepalive_timeout=4
+                socket_factory=guard_sockets(self._networks), keepalive_timeout=4
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "memserver"},

@@ -110,7 +110,7 @@ def letta_file() -> dict[str, Any]:
     }
 
 
-async def take_in(server: Server, value: object) -> dict[str, Any]:
+async def import_file(server: Server, value: object) -> dict[str, Any]:
     answer = await server.http.post("/v1/agents/import", content=json.dumps(value).encode())
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
@@ -119,7 +119,7 @@ async def take_in(server: Server, value: object) -> dict[str, Any]:
 
 async def test_a_letta_agent_comes_with_its_memory_and_what_it_said(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(lambda _prompt, _tools: say("Yes."))) as server:
-        made = await take_in(server, letta_file())
+        made = await import_file(server, letta_file())
         agent = made["agent"]["id"]
         assert made["agent"]["name"] == "Sam"
         assert made["agent"]["system_prompt"] == "You are Sam."
@@ -158,7 +158,7 @@ async def test_what_a_letta_file_has_and_memserver_has_not_is_reported(
     database: OneDatabase,
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
-        made = await take_in(server, letta_file())
+        made = await import_file(server, letta_file())
     told = {(each["kind"], each["name"]) for each in made["not_carried"]}
     assert told >= {
         ("agent", "Other"),
@@ -194,7 +194,7 @@ async def test_the_older_form_and_a_file_that_is_a_string_are_read_too(
         "tool_exec_environment_variables": [],
     }  # fmt: skip
     async with serving(database, ScriptedModel()) as server:
-        made = await take_in(server, old)
+        made = await import_file(server, old)
         assert made["agent"]["system_prompt"] is None
         [section] = (await server.get(f"{made['agent']['id']}/working-context"))["sections"]
         assert (section["name"], section["text"], section["limit"]) == (
@@ -203,7 +203,7 @@ async def test_the_older_form_and_a_file_that_is_a_string_are_read_too(
             5000,
         )
         assert made["messages"] == 1
-        again = await take_in(server, json.dumps({**old, "name": "once more"}))
+        again = await import_file(server, json.dumps({**old, "name": "once more"}))
         assert again["agent"]["name"] == "once more"
 
 
@@ -226,7 +226,7 @@ async def test_arguments_of_a_call_that_can_not_be_stored_are_cleaned_or_left_ou
             if made["id"] == "c3":
                 made["function"]["arguments"] = arguments
     async with serving(database, ScriptedModel()) as server:
-        await take_in(server, value)
+        await import_file(server, value)
 
 
 async def test_json_that_is_no_letta_file_is_an_error_with_a_code(database: OneDatabase) -> None:

@@ -28,7 +28,7 @@ async def export(server: Server, agent: str, **query: Any) -> bytes:
     return answer.content
 
 
-async def take_in(server: Server, content: bytes, **query: Any) -> httpx2.Response:
+async def import_file(server: Server, content: bytes, **query: Any) -> httpx2.Response:
     return await server.http.post("/v1/agents/import", content=content, params=query)
 
 
@@ -95,7 +95,7 @@ async def test_what_is_exported_imported_and_exported_again_is_the_same(
     async with serving(database, talkative()) as server:
         agent = await lived(server)
         first = await export(server, agent, history=True, vectors=vectors)
-        answer = await take_in(server, first, name="sam again")
+        answer = await import_file(server, first, name="sam again")
         assert answer.status_code == 201, answer.text
         second = await export(server, answer.json()["agent"]["id"], history=True, vectors=vectors)
         assert comparable(second) == comparable(first)
@@ -122,7 +122,7 @@ async def test_an_agent_that_moved_to_another_server_goes_on_where_it_was(
     async with serving(
         other_database, ScriptedModel(lambda _prompt, _tools: say("still here"))
     ) as server:
-        answer = (await take_in(server, content, keep_ids=True)).json()
+        answer = (await import_file(server, content, keep_ids=True)).json()
         assert answer["agent"]["id"] == agent
         assert [each["kind"] for each in answer["not_carried"]] == ["collection"]
         assert (await server.get(f"{agent}/context"))["parts"] == prompt["parts"]
@@ -144,7 +144,7 @@ async def test_without_history_the_last_version_of_a_section_is_all_there_is(
     async with serving(database, talkative()) as server:
         agent = await lived(server)
         content = await export(server, agent)
-        made = (await take_in(server, content, name="b")).json()["agent"]["id"]
+        made = (await import_file(server, content, name="b")).json()["agent"]["id"]
         history = await server.get(f"{made}/working-context/human/history")
         assert [(each["version"], each["text"]) for each in history["items"]] == [
             (3, "Name: Ada. Likes tea.")
@@ -162,7 +162,7 @@ async def test_passages_of_another_embedding_model_are_embedded_anew(
     async with serving(
         other_database, talkative(), embedder=HashingEmbedder(model="another")
     ) as server:
-        answer = (await take_in(server, content)).json()
+        answer = (await import_file(server, content)).json()
         assert answer["embedded"] is True
         agent = answer["agent"]["id"]
         query = {"query": "passage 2", "mode": "vector"}
@@ -268,7 +268,7 @@ async def test_a_corrupt_file_is_an_error_and_leaves_nothing(
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
         before = rows(server)
-        answer = await take_in(server, CORRUPT[case])
+        answer = await import_file(server, CORRUPT[case])
         assert answer.status_code == 422, answer.text
         assert answer.json()["error"]["code"] == "agent_file_corrupt"
         assert rows(server) == before
@@ -284,10 +284,10 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
     async with serving(database, ScriptedModel(), import_max_bytes=100_000) as server:
         answers = [
-            await take_in(server, closed(newer)),
-            await take_in(server, b"A text."),
-            await take_in(server, b""),
-            await take_in(server, closed(bomb)),
+            await import_file(server, closed(newer)),
+            await import_file(server, b"A text."),
+            await import_file(server, b""),
+            await import_file(server, closed(bomb)),
             await server.http.post("/v1/agents/import", content=b"PK" + bytes(200_000)),
         ]
         assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [
@@ -304,8 +304,8 @@ async def test_names_and_ids_that_are_taken_are_conflicts(database: OneDatabase)
     async with serving(database, talkative()) as server:
         content = await export(server, await lived(server))
         before = rows(server)
-        name = await take_in(server, content)
-        ids = await take_in(server, content, keep_ids=True, name="b")
+        name = await import_file(server, content)
+        ids = await import_file(server, content, keep_ids=True, name="b")
         assert (name.status_code, ids.status_code) == (409, 409)
         assert "name" in name.json()["error"]["message"]
         assert "id" in ids.json()["error"]["message"]
@@ -371,7 +371,7 @@ async def test_whether_an_id_is_another_tenants_or_free_the_answer_is_the_same(
             values = smallest(name)
             values["agent.json"]["id"] = str(uuid4())
             files.append(closed(values))
-        assert (await take_in(server, files[0], keep_ids=True)).status_code == 201
+        assert (await import_file(server, files[0], keep_ids=True)).status_code == 201
         answers = [
             await server.http.post(
                 "/v1/agents/import?keep_ids=true", content=content, headers=other
@@ -398,7 +398,7 @@ async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: On
          "definition": {"kind": "mcp", "description": "d", "parameters": schema, "mcp_server": "wiki"}},
     ]  # fmt: skip
     async with serving(database, ScriptedModel()) as server:
-        made = (await take_in(server, closed(values))).json()
+        made = (await import_file(server, closed(values))).json()
         told = {each["name"]: each["reason"] for each in made["not_carried"]}
         assert told.keys() == {"gone", "hook", "inside", "wiki_find"}
         assert "secret" in told["hook"]
@@ -431,7 +431,7 @@ async def test_what_waits_in_the_inbox_is_left_out_and_the_rest_is_whole(
         await waiting
         texts = [each["text"] for each in opened(content)["messages.jsonl"]]
         assert texts == ["one", "first"]
-        made = (await take_in(server, content, name="b")).json()
+        made = (await import_file(server, content, name="b")).json()
         assert made["messages"] == 2
 
 
@@ -447,7 +447,7 @@ async def test_twenty_thousand_messages_move_in_bounded_memory(database: OneData
     async with serving(database, ScriptedModel()) as server:
         tracemalloc.start()
         try:
-            made = await take_in(server, content)
+            made = await import_file(server, content)
             assert made.status_code == 201, made.text
             imported = tracemalloc.get_traced_memory()[1]
             tracemalloc.reset_peak()
@@ -482,13 +482,13 @@ async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
 
         with pytest.raises(NotFound):
             await read_on()
-        answer = await take_in(server, got)
+        answer = await import_file(server, got)
         assert answer.json()["error"]["code"] == "agent_file_corrupt"
 
 
 async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
-        made = (await take_in(server, closed(with_messages(1, 5_100)))).json()
+        made = (await import_file(server, closed(with_messages(1, 5_100)))).json()
         assert made["passages"] == 5_100
         assert server.rows("SELECT passage_count FROM collections") == [(5_100,)]
         waiting = server.rows(
@@ -553,7 +553,7 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         "updated_at": at[7],
     }
     async with serving(database, ScriptedModel()) as server:
-        made = await take_in(server, closed(values), keep_ids=True)
+        made = await import_file(server, closed(values), keep_ids=True)
         assert made.status_code == 201, made.text
         agent = made.json()["agent"]["id"]
         out = opened(await export(server, agent, history=True))
@@ -578,7 +578,7 @@ async def test_an_agent_that_was_counted_in_bytes_is_counted_in_tokens_when_it_c
     for message in values["messages.jsonl"]:
         message["tokens"] = 401
     async with serving(database, talkative()) as server:
-        answer = await take_in(server, closed(values))
+        answer = await import_file(server, closed(values))
         assert answer.status_code == 201, answer.text
         assert server.rows("SELECT tokens, count(*) FROM messages GROUP BY 1 ORDER BY 1") == [
             (101, 10),

@@ -40,7 +40,7 @@ async def post(server: Server, place: str, content: bytes, **query: Any) -> dict
     return document
 
 
-async def taken_in(server: Server, place: str, content: bytes, **query: Any) -> dict[str, Any]:
+async def ingest(server: Server, place: str, content: bytes, **query: Any) -> dict[str, Any]:
     document = await post(server, place, content, **query)
     await server.run_jobs()
     return await state(server, document["id"])
@@ -149,8 +149,8 @@ async def test_what_an_agent_finds_in_a_document_is_cited(database: OneDatabase)
     search = Call("archival_memory_search", {"query": "coins night", "request_heartbeat": True})
     async with serving(database, ScriptedModel([search, say("three coins")])) as server:
         agent = await server.create_agent()
-        await taken_in(server, f"agents/{agent}", MARKDOWN, name="rules.md")
-        await taken_in(
+        await ingest(server, f"agents/{agent}", MARKDOWN, name="rules.md")
+        await ingest(
             server, f"agents/{agent}", (FILES / "two_pages.pdf").read_bytes(), name="light.pdf"
         )
         answer = await server.say(agent, "What does a night cost?")
@@ -168,7 +168,7 @@ async def test_the_page_that_is_cited_is_the_one_with_the_match(database: OneDat
     async with serving(database, ScriptedModel([*calls, say("Done.")])) as server:
         agent = await server.create_agent()
         pdf = (FILES / "two_pages.pdf").read_bytes()
-        await taken_in(server, f"agents/{agent}", pdf, name="light.pdf")
+        await ingest(server, f"agents/{agent}", pdf, name="light.pdf")
         answer = await server.say(agent, "Look!")
         found = [await best(server, agent, query) for query in asked]
         # As passages of older versions are, which don't say where a page begins.
@@ -189,8 +189,8 @@ async def test_a_collections_documents_are_listed_and_its_agents_find_them(
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
         own = server.rows("SELECT collection_id FROM agents")[0][0]
-        first = await taken_in(server, f"collections/{own}", MARKDOWN, name="one.md")
-        second = await taken_in(server, f"agents/{agent}", b"Other words.", name="two.txt")
+        first = await ingest(server, f"collections/{own}", MARKDOWN, name="one.md")
+        second = await ingest(server, f"agents/{agent}", b"Other words.", name="two.txt")
         page = (await server.http.get(f"/v1/collections/{own}/documents?limit=1")).json()
         rest = (
             await server.http.get(
@@ -213,7 +213,7 @@ async def test_several_agents_find_what_is_in_a_shared_collections_document(
         stranger = await server.create_agent()
         for agent in readers:
             await server.http.put(f"/v1/agents/{agent}/collections/{shared}")
-        document = await taken_in(server, f"collections/{shared}", MARKDOWN, name="rules.md")
+        document = await ingest(server, f"collections/{shared}", MARKDOWN, name="rules.md")
         found = [await best(server, agent, "three coins a night") for agent in readers]
         elsewhere = await server.get(f"{stranger}/archival/search", query="three coins a night")
         only = await server.http.get(
@@ -235,7 +235,7 @@ async def test_every_fact_of_a_long_document_is_found_and_its_passages_are_in_or
         database, ScriptedModel(), chunk_tokens=32, chunk_overlap=8, embedder=HashingEmbedder(4000)
     ) as server:
         agent = await server.create_agent()
-        document = await taken_in(server, f"agents/{agent}", LONG, name="facts.txt")
+        document = await ingest(server, f"agents/{agent}", LONG, name="facts.txt")
         stored = await passages(server, agent)
         for number in (0, 57, 399):
             found = await best(server, agent, f"Fact {number} is about thing{number}")
@@ -275,8 +275,8 @@ async def test_a_document_is_deleted_with_its_passages_and_nothing_else(
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
-        gone = await taken_in(server, f"agents/{agent}", MARKDOWN)
-        kept = await taken_in(server, f"agents/{agent}", RECORDS)
+        gone = await ingest(server, f"agents/{agent}", MARKDOWN)
+        kept = await ingest(server, f"agents/{agent}", RECORDS)
         answer = await server.http.delete(f"/v1/documents/{gone['id']}")
         again = await server.http.delete(f"/v1/documents/{gone['id']}")
         stored = await passages(server, agent)
@@ -355,7 +355,7 @@ async def test_what_is_wrong_with_a_file_stands_on_the_document_and_the_agent_st
     content = (FILES / name).read_bytes()
     async with serving(database, ScriptedModel([say("still here")])) as server:
         agent = await server.create_agent()
-        document = await taken_in(server, f"agents/{agent}", content, name=name)
+        document = await ingest(server, f"agents/{agent}", content, name=name)
         text = await server.http.get(f"/v1/documents/{document['id']}/text")
         file = await server.http.get(f"/v1/documents/{document['id']}/file")
         answer = await server.say(agent, "hello?")
@@ -371,7 +371,7 @@ async def test_what_could_not_be_read_in_a_document_is_told(database: OneDatabas
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
         content = (FILES / "half_scanned.pdf").read_bytes()
-        document = await taken_in(server, f"agents/{agent}", content)
+        document = await ingest(server, f"agents/{agent}", content)
     assert (document["state"], document["pages"]) == ("done", 2)
     assert document["warnings"] == ["No text on 1 of 2 pages: 2."]
 
@@ -565,7 +565,7 @@ async def test_a_document_that_fails_for_good_says_so_and_can_be_resumed(
 
     async with serving(database, ScriptedModel(), embedder=Watched(fail)) as server:
         agent = await server.create_agent()
-        failed = await taken_in(server, f"agents/{agent}", MARKDOWN)
+        failed = await ingest(server, f"agents/{agent}", MARKDOWN)
         away = False
         await server.http.post(f"/v1/documents/{failed['id']}/resume")
         await server.run_jobs()
@@ -581,7 +581,7 @@ async def test_a_long_document_is_taken_in_by_several_jobs_one_after_the_other(
     monkeypatch.setattr(ingestion, "PIECE_SECONDS", 0)
     async with serving(database, ScriptedModel(), chunk_tokens=32) as server:
         agent = await server.create_agent()
-        document = await taken_in(server, f"agents/{agent}", LONG)
+        document = await ingest(server, f"agents/{agent}", LONG)
         stored = await passages(server, agent)
     assert document["state"] == "done"
     assert document["chunks_total"] > 50
@@ -622,7 +622,7 @@ async def test_a_docx_bomb_fails_alone(database: OneDatabase, tmp_path: Path) ->
         archive.writestr("word/numbering.xml", b"<x>" + b"<x/>" * 4_000_000 + b"</x>")
     async with serving(database, ScriptedModel(), document_memory_mb=200) as server:
         agent = await server.create_agent()
-        bad = await taken_in(server, f"agents/{agent}", bomb.read_bytes())
-        good_one = await taken_in(server, f"agents/{agent}", MARKDOWN)
+        bad = await ingest(server, f"agents/{agent}", bomb.read_bytes())
+        good_one = await ingest(server, f"agents/{agent}", MARKDOWN)
     assert (bad["state"], bad["error"]["code"]) == ("failed", "document_too_costly")
     assert good_one["state"] == "done"

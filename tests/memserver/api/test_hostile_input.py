@@ -16,7 +16,7 @@ from memserver.testing.scripted import Call, ScriptedModel, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from memserver.tools.outbound import mcp_client
-from memserver.tools.parameters import checked_parameters
+from memserver.tools.parameters import check_parameters
 from tests.support.agent_files import TIME, closed, with_messages
 from tests.support.hostile import (
     ARGUMENTS,
@@ -42,12 +42,12 @@ MOST_BLOCKED = 0.25
 @pytest.mark.parametrize("schema", REFUSED_SCHEMAS.values(), ids=REFUSED_SCHEMAS)
 def test_a_schema_whose_work_cannot_be_bounded_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
-        checked_parameters(schema)
+        check_parameters(schema)
 
 
 @pytest.mark.parametrize("schema", TAKEN_SCHEMAS.values(), ids=TAKEN_SCHEMAS)
 def test_a_schema_whose_work_can_be_bounded_is_taken(schema: dict[str, Any]) -> None:
-    assert checked_parameters(schema) == schema
+    assert check_parameters(schema) == schema
 
 
 def calls_what_is_named(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:

@@ -21,7 +21,7 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.llm.adapters import CONFIG, WEIGHTS, find_adapter, versioned_name
-from memserver.local.engine.address import told_in
+from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
 from memserver.testing.scripted_rules import RULES
 from memserver.testing.scripted_server import Abilities, create_scripted_app
@@ -263,7 +263,7 @@ def test_the_engine_of_a_running_server_is_found_until_the_server_ends(
     file.parent.mkdir(parents=True)
     folder = str(make_adapter(tmp_path / "adapter"))
     here: dict[str, str | None] = {"MEMSERVER_LLM_BASE_URL": None}
-    with told_in(file, "http://127.0.0.1:9/v1"), told_in(file, url):
+    with publish_address(file, "http://127.0.0.1:9/v1"), publish_address(file, url):
         added = models("", "add", "memory", folder, **here)
         by_its_old_name = models("", "load", "memory", folder, **here)
     assert added.exit_code == 0, added.output
@@ -284,7 +284,7 @@ def test_a_local_model_that_is_still_loading_is_waited_for(
         await app(scope, receive, send)
 
     current.app = loading
-    with told_in(file, url):
+    with publish_address(file, url):
         listed = models("", "list", MEMSERVER_LLM_BASE_URL=None)
     assert listed.exit_code == 0, listed.output
     assert "scripted" in listed.stdout

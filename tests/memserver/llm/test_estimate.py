@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memserver.llm.estimate import PIECE, estimate
-from memserver.llm.lossless import clean_text
+from memserver.text import clean
 
 SAMPLES: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "token_counts.json").read_text("utf-8")
@@ -35,7 +35,7 @@ def test_over_all_kinds_of_text_the_estimate_errs_upward() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_crashes_it_and_none_has_more_tokens_than_bytes(text: str) -> None:
-    size = len(clean_text(text).encode())
+    size = len(clean(text).encode())
     assert estimate(text) <= size
     assert estimate(text * 3000) <= 3000 * size
     assert estimate("") == 0

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
 from memserver.llm.answers import MOST_CALLS, StreamedReply
-from memserver.llm.lossless import clean_text
 from memserver.llm.reply_parser import RawReply, parse_text
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
+from memserver.text import clean
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 """Lone surrogates and NUL included."""
@@ -43,7 +43,7 @@ def test_the_argument_comes_out_whole_for_any_text_and_any_cut(
 ):
     arguments = {"inner_thought": before, "x": {"message": "no"}, "message": message, "z": after}
     text = dumped(arguments, ascii_only)
-    assert fed(ArgumentText(), text, cuts) == clean_text(message)
+    assert fed(ArgumentText(), text, cuts) == clean(message)
 
 
 @settings(deadline=None)
@@ -56,7 +56,7 @@ def test_the_message_of_a_json_call_comes_out_whole_for_any_text_and_any_cut(
     if not tool_first:
         call = {"arguments": arguments, "tool": "send_message"}
     text = f"I feel {{happy}}. ```json\n{dumped(call, ascii_only)}\n``` {dumped(call, ascii_only)}"
-    assert fed(CallText(), text, cuts) == clean_text(message)
+    assert fed(CallText(), text, cuts) == clean(message)
 
 
 @settings(deadline=None)

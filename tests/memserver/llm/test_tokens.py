@@ -13,9 +13,9 @@ from tokenizers import ByteLevelBPETokenizer
 
 from memserver.errors import ModelUnavailable, SetupError
 from memserver.llm.endpoint_tokenizer import EndpointTokenizer
-from memserver.llm.lossless import clean_text
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter, TokenizerFile
 from memserver.openai_http.client import Endpoint
+from memserver.text import clean
 from tests.support.http_app import Current
 
 HOSTILE = ["", " ", "\x00", "\ud83d", "a\ude00b", "😀", "你好", "שלום", "word " * 10_000]
@@ -92,7 +92,7 @@ async def test_no_texts_have_no_counts(counter: TokenCounter):
 
 async def test_no_text_crashes_it_and_the_bytes_are_a_bound(counter: TokenCounter):
     counts = await counter.count(HOSTILE)
-    bounds = [len(clean_text(text).encode()) for text in HOSTILE]
+    bounds = [len(clean(text).encode()) for text in HOSTILE]
     assert all(count <= bound for count, bound in zip(counts, bounds, strict=True))
     assert counts[-1] > 1000
 

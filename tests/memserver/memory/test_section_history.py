@@ -15,7 +15,7 @@ from memserver.messages import Section
 from memserver.storage import agents, sections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import Database, Transaction
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 from memserver.storage.sections import Edit, Editor, StoredSection
 from tests.support.nightly import times
 from tests.support.server import OneDatabase
@@ -148,7 +148,9 @@ async def state(tx: Transaction, shared: Shared) -> tuple[StoredSection, list[Ed
     stored = await sections.read(tx, shared.section)
     history: list[Edit] = []
     last = None
-    while page := await sections.history_page(tx, shared.section, Cut(3, last, descending=True)):
+    while page := await sections.history_page(
+        tx, shared.section, PageQuery(3, last, descending=True)
+    ):
         history += page
         last = page[-1].version
     cursor = await tx.execute(

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from pgvector import HalfVector
 
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
@@ -100,7 +101,7 @@ class Archive:
                 [
                     stored.vectors_table,
                     [self.collection],
-                    passages.half_vector(vector),
+                    HalfVector(list(vector)),
                     at_most,
                 ],
             )

@@ -10,7 +10,7 @@ from memserver.errors import DatabaseError
 from memserver.storage import api_keys
 from memserver.storage import database as module
 from memserver.storage.database import Database
-from memserver.storage.listing import Cut
+from memserver.storage.rows import PageQuery
 from tests.support.server import OneDatabase
 from tests.support.servers import wait_for
 
@@ -30,7 +30,7 @@ async def make(database: Database, tenant: str) -> None:
 
 async def names(database: Database) -> list[str]:
     async with database.across_tenants() as tx:
-        found = await api_keys.list_tenants(tx, Cut(100))
+        found = await api_keys.list_tenants(tx, PageQuery(100))
     return [each.tenant for each in found]
 
 

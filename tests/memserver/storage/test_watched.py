@@ -7,7 +7,7 @@ import pytest
 from memserver.errors import DatabaseError
 from memserver.storage import watched
 from memserver.storage.database import Database
-from memserver.storage.watched import Pulse, taking_its_time
+from memserver.storage.watched import Pulse, allow_long_statements
 from tests.support.server import OneDatabase
 
 
@@ -48,5 +48,5 @@ async def test_a_statement_has_a_longest_time_unless_it_takes_its_time(
     monkeypatch.setattr(watched, "LONGEST_SECONDS", 0.2)
     with pytest.raises(DatabaseError):
         await sleep(opened)
-    with taking_its_time():
+    with allow_long_statements():
         await sleep(opened)

@@ -426,7 +426,7 @@ def bad_reserved(inner_thought: str) -> str:
     ("function", "reason"),
     [
         (bad_star, r"takes \*places"),
-        (bad_type, "has a type that a model can't be told of"),
+        (bad_type, "has a type that a model can't be shown"),
         (bad_forward, "has a type hint that can't be read: name 'Nowhere' is not defined"),
         (bad_words, "describes which, which it has no parameter of"),
         (bad_silence, "has no docstring"),

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from memserver.testing.scripted import Call, ScriptedModel, say
 from memserver.tools.outbound import webhooks
 from memserver.tools.outbound.addresses import is_allowed
-from memserver.tools.outbound.signing import signed_headers, verify
+from memserver.tools.outbound.signing import sign, verify
 from tests.support.http_app import Current
 from tests.support.server import OneDatabase, Server, serving
 
@@ -107,7 +107,7 @@ async def test_a_call_is_delivered_signed_and_its_answer_reaches_the_model(
 def test_signatures_are_those_of_the_standard() -> None:
     # The example of the Standard Webhooks specification.
     body = b'{"test": 2432232314}'
-    headers = signed_headers(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    headers = sign(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert not verify(SECRET, {"webhook-id": "x", "webhook-timestamp": "soon"}, body)
 

@@ -298,7 +298,7 @@ def test_a_message_that_came_behind_a_call_that_waits_is_answered_once_that_is_d
             while not has_turn(client, agent, 2):
                 shown.read(0)
             model.let_go()
-            shown.wait_for("Stored. It is answered behind a call that waits.")
+            shown.wait_for("Stored. It is answered after a call that waits.")
             shown.wait_for("Approve? [y/n] ")
             shown.interrupt("The call waits on.")
             shown.wait_for(ASK)

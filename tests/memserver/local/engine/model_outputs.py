@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from memserver.llm.lossless import clean_text
 from memserver.messages import ToolSpec
+from memserver.text import clean
 from tests.support.model_contract import NOW, SEARCH, SEND
 
 AS_TEXT = "\x1f"
@@ -81,7 +81,7 @@ def _qwen_parameters(arguments: str | None) -> str:
         for name, value in given.items()
     }
     return "".join(
-        f"<parameter={name}>\n{clean_text(text)}\n</parameter>\n" for name, text in texts.items()
+        f"<parameter={name}>\n{clean(text)}\n</parameter>\n" for name, text in texts.items()
     )
 
 

@@ -175,7 +175,7 @@ def test_a_parent_killed_with_sigkill_leaves_no_process() -> None:
     try:
         assert parent.stdout is not None
         session = int(parent.stdout.readline())
-        # The leash, the server, and at least one of the server's own children.
+        # The supervisor, the server, and at least one of the server's own children.
         wait_for(lambda: len(alive(session)) >= 3)
     finally:
         parent.kill()

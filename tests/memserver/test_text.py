@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memserver.memory.text import clean, clean_json, shorten, snippet
+from memserver.memory.shortening import shorten
 from memserver.testing.scripted import ScriptedModel
+from memserver.text import clean, clean_json, snippet
 
 ANY = st.text(st.characters(codec=None, categories=None) | st.characters(categories=["Cs"]))
 

@@ -1,6 +1,6 @@
 """Runs a command that must not outlive the process that wanted it.
 
-A script of the standard library only, started by `process.py`: `leash.py PARENT GRACE COMMAND...`.
+A script of the standard library only, started by `process.py`: `supervise.py PARENT GRACE COMMAND...`.
 It watches its parent, since a parent killed with SIGKILL can't clean up, and the command's whole
 process group, since vLLM's workers survive their server's death.
 """
@@ -35,7 +35,7 @@ def hold(parent: int, grace: float, command: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, let_go)
     signal.signal(signal.SIGINT, let_go)
-    child = subprocess.Popen(command, process_group=0, preexec_fn=_end_with_the_leash)
+    child = subprocess.Popen(command, process_group=0, preexec_fn=_end_with_supervisor)
     while wanted and child.poll() is None and os.getppid() == parent:
         time.sleep(_INTERVAL)
     if child.poll() is None:
@@ -43,15 +43,14 @@ def hold(parent: int, grace: float, command: list[str]) -> int:
         try:
             child.wait(grace)
         except subprocess.TimeoutExpired:
-            sys.stderr.write(f"leash: still there {grace:g} s after SIGTERM, killing it\n")
+            sys.stderr.write(f"supervise: still there {grace:g} s after SIGTERM, killing it\n")
     _kill_group(child.pid)
     code = child.wait()
-    sys.stderr.write(f"leash: the command ended with exit code {code}\n")
+    sys.stderr.write(f"supervise: the command ended with exit code {code}\n")
     return code if code >= 0 else 128 - code
 
 
-def _end_with_the_leash() -> None:
-    """Have the kernel end the command should the leash itself be killed."""
+def _end_with_supervisor() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

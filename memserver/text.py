@@ -1,12 +1,10 @@
-"""Text at the boundary: what can't be stored is cleaned, what is too long is shown shortened."""
+"""Text at the boundary: what can't be stored or tokenized is cleaned, what is too large is refused."""
 
-import math
 import re
+import sys
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
-
-from memserver.llm.base import ChatModel
 
 MOST_NESTED = 100
 """Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
@@ -18,6 +16,8 @@ MOST_MEMBERS = 20_000
 """Of one list."""
 MOST_NAMES = 2_000
 """Of one object."""
+_LARGEST = int(sys.float_info.max)
+"""Most readers of JSON take a larger number as infinite, and arithmetic with a float fails on it."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _PIECE = 100_000
@@ -31,15 +31,11 @@ def clean(text: str) -> str:
     """
     if "\0" in text:
         text = text.replace("\0", "")
-    if not text.isascii() and _SURROGATE.search(text):
-        text = _PAIR.sub(_joined, text)
-        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
-        text = "".join(_SURROGATE.sub("\ufffd", piece) for piece in pieces)
-    return text
-
-
-def _joined(pair: re.Match[str]) -> str:
-    return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
+    if text.isascii() or _SURROGATE.search(text) is None:
+        return text
+    text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    return "".join(_SURROGATE.sub("\ufffd", piece) for piece in pieces)
 
 
 def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -63,7 +59,7 @@ def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     unseen = [(value, 1)]
     while unseen:
         each, depth = unseen.pop()
-        if isinstance(each, float) and not math.isfinite(each):
+        if isinstance(each, float | int) and not -_LARGEST <= each <= _LARGEST:  # NaN isn't either
             raise ValueError("it holds what JSON can't: a number that is none, or is too large")
         if isinstance(each, str) and len(each) > MOST_TEXT:
             raise ValueError(f"a text in it has more than {MOST_TEXT} characters")
@@ -109,32 +105,3 @@ def snippet(text: str, characters: int) -> str:
     """The text on one line, cut with an ellipsis when it is longer than `characters`."""
     line = " ".join(text.split())
     return line if len(line) <= characters else line[: characters - 1] + "…"
-
-
-async def shorten(text: str, tokens: int, limit: int, model: ChatModel, more: str = "") -> str:
-    """Head and tail of a text, so that it has at most `limit` of the model's tokens.
-
-    Args:
-        text: what is too long.
-        tokens: how many it has.
-        limit: how many it may have, at least 32.
-        model: counts.
-        more: where the whole can be read.
-    """
-    if tokens <= limit:
-        return text
-    keep = int(len(text) * limit / tokens)
-    for _ in range(16):
-        shown = cut_middle(text, keep, f"… [shortened: the whole has {tokens} tokens{more}] …")
-        [count] = await model.count_tokens([shown])
-        if count <= limit or keep == 0:
-            return shown
-        keep = keep * min(3 * limit // 4, limit - 16) // count
-    return cut_middle(text, 0, "…")
-
-
-def cut_middle(text: str, keep: int, mark: str) -> str:
-    """The first two thirds and the last third of `keep` characters, with a mark between."""
-    head = keep * 2 // 3
-    tail = keep - head
-    return f"{text[:head]} {mark} {text[len(text) - tail :]}" if keep > 0 else mark
