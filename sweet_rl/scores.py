@@ -45,9 +45,8 @@ class Chat:
     messages: Sequence[ChatMessage]  # the whole chat; or, with `texts`, what comes before them
     hidden: str  # the reference code
     first: int = 0  # how many messages of the agent come before those to be scored
-    texts: tuple[
-        str, ...
-    ] = ()  # several next messages of the agent, which are scored in place of `messages`
+    # several next messages of the agent, which are scored in place of `messages`
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ where its prompt ends. A call sees its own prompt and itself (the mask is that o
 episode has some ten stretches and forty calls, so this is a quarter of the tokens, or less.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -104,16 +104,38 @@ Plays = Mapping[tuple[str, int], Episode]
 
 
 def examples_of_plays(
-    pairs: Iterable[Preferred], plays: Plays, tokenizer: Tokenizer, *, mean: bool = False
+    pairs: Iterable[Preferred],
+    plays: Plays,
+    tokenizer: Tokenizer,
+    *,
+    told: Mapping[str, Task] | None = None,
+    mean: bool = False,
 ) -> list[Example]:
-    """One example for each task: its plays, each once, however many pairs it is in."""
-    return _of_plays(pairs, plays, {}, tokenizer, mean=mean)
+    """One example for each task: its plays, each once, however many pairs it is in.
 
-
-def examples_for_critic(
-    pairs: Iterable[Preferred], plays: Plays, tasks: Mapping[str, Task], tokenizer: Tokenizer
-) -> list[Example]:
-    return _of_plays(pairs, plays, tasks, tokenizer, mean=True)
+    Args:
+        pairs: of plays.
+        plays: by task and sample.
+        tokenizer: of the model.
+        told: tasks whose hidden information is put into every prompt.
+        mean: a call counts by the mean of its tokens (the critic), else by their sum (multi-turn DPO).
+    """
+    by_task: dict[str, list[Preferred]] = defaultdict(list)
+    for each in pairs:
+        by_task[each.task].append(each)
+    found = []
+    for task, own in by_task.items():
+        samples = sorted({one for each in own for one in (each.better, each.worse)})
+        hidden = (told or {}).get(task)
+        rows, lengths = [], []
+        for side, sample in enumerate(samples):
+            played = plays[task, sample]
+            new = _rows(played, side, hidden, tokenizer, mean=mean)
+            rows += new
+            lengths.append(len(played.steps) if mean else _length(new))
+        order = [(samples.index(each.better), samples.index(each.worse)) for each in own]
+        found.append(Example(tuple(rows), tuple(order), tuple(lengths)))
+    return found
 
 
 def examples_to_imitate(
@@ -133,10 +155,10 @@ def examples_of_states(states: Iterable[Ordered], tokenizer: Tokenizer) -> list[
         texts = [state.candidates[place] for place in places]
         row = row_of_calls(state.messages, texts, tokenizer, mean=False)
         pairs = tuple((places.index(a), places.index(b)) for a, b in state.pairs)
-        lengths = [0] * len(texts)
-        for side, weight in zip(row.sides, row.weights, strict=True):
-            lengths[side] += int(weight)
-        found.append(Example((row,), pairs, tuple(lengths)))
+        lengths = Counter(
+            side for side, scored in zip(row.sides, row.weights, strict=True) if scored
+        )
+        found.append(Example((row,), pairs, tuple(lengths[side] for side in range(len(texts)))))
     return found
 
 
@@ -156,37 +178,6 @@ def row_of_calls(
 ) -> ScoredRow:
     calls = [Call(len(messages), text, side) for side, text in enumerate(texts)]
     return scored_row(messages, calls, tokenizer, mean=mean)
-
-
-def _of_plays(
-    pairs: Iterable[Preferred],
-    plays: Plays,
-    tasks: Mapping[str, Task],
-    tokenizer: Tokenizer,
-    *,
-    mean: bool,
-) -> list[Example]:
-    by_task: dict[str, list[Preferred]] = defaultdict(list)
-    for each in pairs:
-        by_task[each.task].append(each)
-    found = []
-    for task, own in by_task.items():
-        samples = sorted({one for each in own for one in (each.better, each.worse)})
-        sides = [
-            _rows(plays[task, sample], side, tasks.get(task), tokenizer, mean=mean)
-            for side, sample in enumerate(samples)
-        ]
-        found.append(
-            Example(
-                tuple(row for rows in sides for row in rows),
-                tuple((samples.index(each.better), samples.index(each.worse)) for each in own),
-                tuple(
-                    len(plays[task, one].steps) if mean else _length(rows)
-                    for one, rows in zip(samples, sides, strict=True)
-                ),
-            )
-        )
-    return found
 
 
 def _rows(

@@ -48,15 +48,12 @@ class Player(ChatModel):
     policy: ChatModel  # that one
     message: int = 0  # place of what is being answered, among the task's lines and questions
     draw: int = 1  # replies at each call; the first is acted on
-    forced: deque[Reply] = field(
-        default_factory=deque
-    )  # replies that are given before the policy is asked again
-    steps: list[tuple[Messages, Step]] = field(
-        default_factory=list
-    )  # all calls, each with its prompt
-    states: list[State] = field(
-        default_factory=list
-    )  # of the calls since `draw` or `forced` was set
+    # replies that are given before the policy is asked again
+    forced: deque[Reply] = field(default_factory=deque)
+    # all calls, each with its prompt
+    steps: list[tuple[Messages, Step]] = field(default_factory=list)
+    # of the calls since `draw` or `forced` was set
+    states: list[State] = field(default_factory=list)
     violations: int = 0  # replies that were no valid call
 
     def __post_init__(self) -> None:

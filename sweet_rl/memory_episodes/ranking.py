@@ -5,21 +5,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from peft import PeftModel
 from transformers import AutoTokenizer
 
 from memserver_evals.scoring.statistics import Estimate, estimate
 from sweet_rl import adapters
 from sweet_rl.memory_episodes.examples import Tokenizer, examples_to_score
-from sweet_rl.memory_episodes.learning import Example, scores
+from sweet_rl.memory_episodes.learning import scores_by_example
 from sweet_rl.memory_episodes.records import Executed
 from sweet_rl.oracle import agreement
 from sweet_rl.progress import show_progress
 from sweet_rl.trajectories import Candidates, Ranked
 
 Scores = list[tuple[float, ...]]
-AT_ONCE = 8
 FIELDS = set(Candidates.model_fields)
 
 
@@ -46,15 +44,9 @@ class Scorer:
         model = adapters.load_base(self._base)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, str(adapters.checked(adapter)))
-        model.eval()
         examples = examples_to_score(states, self._tokenizer, hidden=hidden)
-        found: Scores = []
         with show_progress("states") as progress:
-            for start in range(0, len(examples), AT_ONCE):
-                batch = examples[start : start + AT_ONCE]
-                found += _of_batch(model, batch)
-                progress(len(found), len(examples))
-        return found
+            return scores_by_example(model, examples, progress)
 
 
 def ranked(states: Sequence[Candidates], advantages: Scores) -> list[Ranked]:
@@ -96,17 +88,6 @@ def raised(one: Iterable[Ranked], other: Iterable[Ranked]) -> Estimate | None:
 def _oracle(state: Candidates) -> tuple[float, ...] | None:
     rewards = state.rewards if isinstance(state, Executed) else ()
     return tuple(fmean(each) for each in rewards) or None
-
-
-def _of_batch(model: adapters.Model, batch: Sequence[Example]) -> Scores:
-    with torch.no_grad():
-        values = scores(model, batch).tolist()
-    found = []
-    for example in batch:
-        count = len(example.lengths)
-        found.append(tuple(values[:count]))
-        values = values[count:]
-    return found
 
 
 def _differences(one: Scores, other: Scores) -> Scores:

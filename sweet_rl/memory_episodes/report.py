@@ -8,16 +8,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan, sqrt
-from statistics import fmean, stdev
+from math import isnan, nan
+from statistics import fmean
 
-from memserver_evals.scoring.statistics import Estimate, estimate
+from scipy.stats import sem, t
+
+from memserver_evals.scoring.statistics import LEVEL, Estimate, estimate
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
 from sweet_rl.memory_episodes.tasks import admits
+from sweet_rl.runs.report import markdown
 
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""The 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom."""
 Rewards = Mapping[str, float]
 """By task."""
 
@@ -36,11 +37,10 @@ class Difference:
 def t_interval(values: Sequence[float]) -> Estimate:
     """The mean with its 95 % interval by Student's t; of one value there is none."""
     mean = fmean(values) if values else nan
-    freedom = len(values) - 1
-    if freedom < 1:
+    if len(values) < 2:
         return Estimate(mean, nan, nan, len(values))
-    half = T_975[min(freedom, len(T_975)) - 1] * stdev(values) / sqrt(len(values))
-    return Estimate(mean, mean - half, mean + half, len(values))
+    low, high = t.interval(LEVEL, len(values) - 1, loc=mean, scale=sem(values))
+    return Estimate(mean, float(low), float(high), len(values))
 
 
 def difference(
@@ -48,9 +48,8 @@ def difference(
 ) -> Difference | None:
     """How much more one arm earns than another; None where no seed has both."""
     seeds = sorted(one.keys() & other.keys())
-    tasks = (
-        sorted(set.intersection(*(one[s].keys() & other[s].keys() for s in seeds))) if seeds else []
-    )
+    played = [one[seed].keys() & other[seed].keys() for seed in seeds]
+    tasks = sorted(set.intersection(*played)) if played else []
     if not tasks:
         return None
     by_seed = [fmean(one[seed][task] - other[seed][task] for task in tasks) for seed in seeds]
@@ -60,6 +59,7 @@ def difference(
 
 
 MANNERS = ("greedy", "drawn")
+_KINDS = ("right", "gave up", "no answer", "wrong")
 COMPARED = (
     ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
     ("what the hidden information is worth", "sweet", "sweet-blind"),
@@ -122,10 +122,7 @@ def _read(run: Run) -> Played:
 
 
 def _policies(played: Played, tasks: Mapping[str, Task]) -> str:
-    rows = [
-        "| policy | greedy | drawn | notes | searches | evictions | tokens |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for policy, manners in sorted(played.items()):
         episodes = [each for found in manners.values() for each in found]
         calls = Counter(_tool(step.action) for each in episodes for _, step in each.steps)
@@ -134,53 +131,41 @@ def _policies(played: Played, tasks: Mapping[str, Task]) -> str:
         means = [_mean(each.reward for each in manners.get(manner, ())) for manner in MANNERS]
         others = [notes, searches, sum(each.evictions for each in episodes)]
         shown = [f"{count / len(episodes):.1f}" for count in others]
-        tokens = f"{fmean(each.tokens for each in episodes):.0f}"
-        rows.append("| " + " | ".join([policy, *means, *shown, tokens]) + " |")
-    rows.append(
-        f"\nNotes, searches, evictions and tokens are of an episode. Tasks played: {len(tasks)}."
-    )
-    return "\n".join(rows)
+        rows.append([policy, *means, *shown, f"{fmean(each.tokens for each in episodes):.0f}"])
+    head = ("policy", *MANNERS, "notes", "searches", "evictions", "tokens")
+    what = f"Notes, searches, evictions and tokens are of an episode. Tasks played: {len(tasks)}."
+    return f"{markdown(head, rows)}\n\n{what}"
 
 
 def _differences(played: Played, tasks: Mapping[str, Task]) -> str:
     rewards = rewards_of(played)
     topics = {task.id: task.topic for task in tasks.values()}
-    rows = [
-        "| difference in mean reward | by seeds (t) | by topics | seed by seed | better |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for title, one, other in COMPARED:
         found = difference(rewards.get(one, {}), rewards.get(other, {}), topics)
         if found is None:
-            rows.append(f"| {title} | not run | | | |")
+            rows.append([title, "not run", "", "", ""])
             continue
         seeds = ", ".join(f"{value:+.3f}" for value in found.by_seed)
         better = "yes" if found.is_better else "no"
-        rows.append(
-            f"| {title} | {_shown(found.seeds)} | {_shown(found.topics)} | {seeds} | {better} |"
-        )
-    return "\n".join(rows)
+        rows.append([title, _shown(found.seeds), _shown(found.topics), seeds, better])
+    head = ("difference in mean reward", "by seeds (t)", "by topics", "seed by seed", "better")
+    return markdown(head, rows)
 
 
 def _failures(played: Played, tasks: Mapping[str, Task]) -> str:
-    rows = [
-        "| policy | right | gave up | no answer | wrong | unanswerable admitted |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for policy, manners in sorted(played.items()):
         kinds: Counter[str] = Counter()
         for episode in (each for found in manners.values() for each in found):
             for asked, outcome in zip(tasks[episode.task].asked, episode.outcomes, strict=True):
                 if asked.line is None:
                     kinds["admitted" if outcome.right else "made up"] += 1
-                elif outcome.right:
-                    kinds["right"] += 1
                 else:
-                    kinds[_failure(outcome.answer)] += 1
-        shown = [str(kinds[name]) for name in ("right", "gave up", "no answer", "wrong")]
+                    kinds["right" if outcome.right else _failure(outcome.answer)] += 1
         never = f"{kinds['admitted']} of {kinds['admitted'] + kinds['made up']}"
-        rows.append("| " + " | ".join([policy, *shown, never]) + " |")
-    return "\n".join(rows)
+        rows.append([policy, *(str(kinds[name]) for name in _KINDS), never])
+    return markdown(("policy", *_KINDS, "unanswerable admitted"), rows)
 
 
 def _failure(answer: str) -> str:

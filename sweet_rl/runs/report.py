@@ -76,7 +76,7 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
     for table in results.tables:
         parts += _parts_of(table)
     if rows := list(_critics(results.units)):
-        parts.append(f"## Critics\n\n{_markdown(('unit', 'figure', 'value'), rows)}")
+        parts.append(f"## Critics\n\n{markdown(('unit', 'figure', 'value'), rows)}")
     parts.append(f"## What it took\n\n{_costs(results.units)}")
     if results.missing:
         first = ", ".join(results.missing[:MOST_NAMED])
@@ -86,27 +86,27 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
 
 
 def _parts_of(table: Table) -> Iterator[str]:
-    yield f"## {title_of(table)}\n\n{_markdown(HEAD, rows_of(table))}"
+    yield f"## {title_of(table)}\n\n{markdown(HEAD, rows_of(table))}"
     if table.differences:
         rows = [
             (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
             for each in table.differences
         ]
-        yield _markdown(("difference", "score", "mean"), rows)
+        yield markdown(("difference", "score", "mean"), rows)
     names = (*ENDS, "repeated", "idle")
     if table.behaviour:
         ends = [
             (policy, *(_number(found[name]) for name in names))
             for policy, found in table.behaviour.items()
         ]
-        yield f"{_ENDS}\n\n{_markdown(('policy', *names), ends)}"
+        yield f"{_ENDS}\n\n{markdown(('policy', *names), ends)}"
     if table.by_kind:
         policies = [row.policy for row in table.rows]
         kinds = [
             (kind, *(_number(found.get(name)) for name in policies))
             for kind, found in table.by_kind.items()
         ]
-        yield f"Success by family:\n\n{_markdown(('family', *policies), kinds)}"
+        yield f"Success by family:\n\n{markdown(('family', *policies), kinds)}"
 
 
 def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
@@ -134,7 +134,7 @@ def _costs(units: Mapping[str, JsonObject]) -> str:
         figures, seconds = done["figures"], f"{done['seconds']:.0f}"
         steps = str(figures.get("steps", "-"))
         rows.append((path, seconds, steps, str(_generated(path, figures))))
-    return _markdown(("unit", "seconds", "optimizer steps", "generated tokens"), rows)
+    return markdown(("unit", "seconds", "optimizer steps", "generated tokens"), rows)
 
 
 def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
@@ -145,7 +145,7 @@ def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
     return figures.get("extra_tokens", "-")
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

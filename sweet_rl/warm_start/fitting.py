@@ -42,9 +42,8 @@ LEAST_RATE = 0.05
 class Fit:
     steps: int  # in all
     done: int = 0  # of them
-    losses: list[tuple[int, float]] = field(
-        default_factory=list
-    )  # nats per token, each with its step
+    # nats per token, each with its step
+    losses: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
