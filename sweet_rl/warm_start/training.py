@@ -161,14 +161,27 @@ LONGEST_CHAIN = 3584
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    seconds: float | None = None  # that training may take; None: as long as the epochs do
-    epochs: float = 3  # at most
-    steps: int | None = None  # at most; None leaves it to the epochs
-    batch: int = 32  # chains in a step
-    rate: float = 4e-4  # the highest learning rate
-    rank: int = 16  # of the adapter
+    """See OPTIONS."""
+
+    seconds: float | None = None
+    epochs: float = 3
+    steps: int | None = None
+    batch: int = 32
+    rate: float = 4e-4
+    rank: int = 16
+    adapter: Path | None = None
     plain_share: float = 0.25  # plain chats for each chain, so that ordinary chat stays
-    adapter: Path | None = None  # is trained on; None begins a new one
+
+
+OPTIONS: dict[str, tuple[type, str]] = {
+    "seconds": (float, "that training may take; else as long as the epochs do"),
+    "epochs": (float, "at most"),
+    "steps": (int, "at most"),
+    "batch": (int, "chains in a step"),
+    "rate": (float, "the highest learning rate"),
+    "rank": (int, "of a new adapter"),
+    "adapter": (Path, "one to go on from, instead of a new one"),
+}
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:
@@ -246,40 +259,26 @@ def examine(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
     parser.add_argument("traces", type=Path, help="the folder of the traces")
     parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
     parser.add_argument("--out", type=Path, required=True, help="where adapter and figures go")
-    parser.add_argument("--seconds", type=float, help="that training may take")
-    parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--steps", type=int, help="at most")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=4e-4)
-    parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
+    for name, kind in OPTIONS.items():
+        parser.add_argument(f"--{name}", type=kind[0], help=kind[1])
     parser.add_argument(
         "--questions", type=int, default=400, help="turns in each test; 0: no tests"
     )
     options = parser.parse_args(arguments)
     if options.questions < 0:
         parser.error("--questions must be 0 or more")
-    recipe = Recipe(
-        seconds=options.seconds,
-        epochs=options.epochs,
-        steps=options.steps,
-        batch=options.batch,
-        rate=options.rate,
-        rank=options.rank,
-        adapter=options.adapter,
-    )
+    recipe = Recipe(**{name: value for name, value in vars(options).items() if name in OPTIONS})
     options.out.mkdir(parents=True, exist_ok=True)
     join()
-    figures: dict[str, Any] = {
-        "training": train(options.model, options.traces, options.out, recipe)
-    }
+    figures = {"training": train(options.model, options.traces, options.out, recipe)}
     if not is_first():
         return 0
-    _write(options.out / "figures.json", figures)
+    file = options.out / "figures.json"
+    file.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
     if options.questions:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
         model = adapters.load_base(options.model)
@@ -287,20 +286,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures["untrained"] = examine(model, tokenizer, options.traces, fewer)
         model.load_adapter(str(options.out / "adapter"))
         figures["trained"] = examine(model, tokenizer, options.traces, options.questions)
-        _write(options.out / "figures.json", figures)
-    sys.stdout.write(json.dumps(_short(figures)) + "\n")
+        file.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    sys.stdout.write(json.dumps(_without_texts(figures)) + "\n")
     return 0
 
 
-def _write(path: Path, figures: dict[str, Any]) -> None:
-    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def _short(figures: dict[str, Any]) -> dict[str, Any]:
+def _without_texts(figures: dict[str, Any]) -> dict[str, Any]:
     dropped = {"wrong", "answers", "losses"}
     if not isinstance(figures, dict):
         return figures
-    return {name: _short(value) for name, value in figures.items() if name not in dropped}
+    return {name: _without_texts(value) for name, value in figures.items() if name not in dropped}
 
 
 if __name__ == "__main__":
