@@ -14,7 +14,7 @@ class OfflineModel(ChatModel):
     """Needs no endpoint; its tokens are counted as the student's tokenizer does."""
 
     counter: TokenCounter
-    window: int = 8192
+    window: int
     message_overhead: int = 16
 
     @override

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sweet_rl.memory_episodes.learning import Example
 from sweet_rl.memory_episodes.records import Episode, Kept, Ordered, Preferred, Task
 from sweet_rl.memory_episodes.tasks import hidden_of, with_hidden
 from sweet_rl.rows import Row
@@ -35,6 +34,21 @@ class ScoredRow:
     row: Row  # what goes through the model
     weights: tuple[float, ...]  # of each token; 0 for all that isn't scored
     sides: tuple[int, ...]  # of each token
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Sides with preferences among them: the plays of one task, or the calls of one state."""
+
+    rows: tuple[ScoredRow, ...]  # their sides are numbered from 0
+    pairs: tuple[tuple[int, int], ...]  # the better side and the worse one
+    # what each side's weights add up to: its tokens, or its calls where a call's score is a mean
+    lengths: tuple[int, ...]
+    references: tuple[float, ...] = ()  # each side's score by the reference
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(each.row.ids) for each in self.rows)
 
 
 def scored_row(

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 from typing_extensions import override
 
-from sweet_rl.memory_episodes.examples import ScoredRow
+from sweet_rl.memory_episodes.examples import Example, ScoredRow
 from sweet_rl.progress import Progress, unseen
 from sweet_rl.rows import batch_of, batches, placed, seen
 from sweet_rl.warm_start.fitting import Learning
@@ -26,21 +26,6 @@ TOKENS_AT_ONCE = 16_000
 AT_ONCE = 8
 _Owned = tuple[ScoredRow, int]
 """A row, and the number of its example's first side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """Sides with preferences among them: the plays of one task, or the calls of one state."""
-
-    rows: tuple[ScoredRow, ...]  # their sides are numbered from 0
-    pairs: tuple[tuple[int, int], ...]  # the better side and the worse one
-    # what each side's weights add up to: its tokens, or its calls where a call's score is a mean
-    lengths: tuple[int, ...]
-    references: tuple[float, ...] = ()  # each side's score by the reference
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(each.row.ids) for each in self.rows)
 
 
 class LearningSides(Learning[Example]):

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from memserver.errors import Conflict, InvalidInput
 from sweet_rl import adapters
 from sweet_rl.memory_episodes.examples import (
+    Example,
     Plays,
     Tokenizer,
     examples_of_plays,
@@ -21,7 +22,6 @@ from sweet_rl.memory_episodes.examples import (
 )
 from sweet_rl.memory_episodes.layout import Arm, Run
 from sweet_rl.memory_episodes.learning import (
-    Example,
     Imitation,
     Preference,
     scores_by_example,

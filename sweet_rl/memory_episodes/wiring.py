@@ -39,6 +39,7 @@ class Scripted(OfflineModel):
     # whether it notes, when memory gets short, the sentences that will be asked for
     saves: bool = True
     name: str = "scripted"
+    window: int = 8192
 
     @override
     async def call_tool(

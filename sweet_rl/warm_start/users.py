@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 from sweet_rl.warm_start.facts import (
     MONTHS,
@@ -29,6 +30,7 @@ from sweet_rl.warm_start.intents import (
     Chat,
     Forget,
     Holdout,
+    Intent,
     Keep,
     LookUp,
     Note,
@@ -40,6 +42,7 @@ from sweet_rl.warm_start.intents import (
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
 
+T = TypeVar("T")
 _SAY = read_data("wordings")["users"]
 
 
@@ -58,6 +61,16 @@ class _Making:
     told_before: list[Fact] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     past: list[Past] = field(default_factory=list)
+
+    def say(self, text: str, intent: Intent) -> None:
+        self.sayings.append(Saying(text, intent))
+
+    def choose(self, forms: Sequence[T]) -> T:
+        return self.random.choice(forms)
+
+    def pick(self, forms: Sequence[str]) -> str:
+        """A wording; the last one is for tests."""
+        return forms[-1] if self.side.wording else self.random.choice(forms[:-1])
 
 
 ASK_AFTER_A_CHANGE = 0.4
@@ -87,12 +100,12 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
 
 
 def _chat(making: _Making) -> None:
-    talk = making.random.choice(making.talk)
-    making.sayings.append(Saying(talk.text, Chat(talk.reply)))
+    talk = making.choose(making.talk)
+    making.say(talk.text, Chat(talk.reply))
 
 
 def _introduce(making: _Making) -> None:
-    _tell(making, count=making.random.choice((1, 2, 2)), first=_names())
+    _tell(making, count=making.choose((1, 2, 2)), first=_names())
 
 
 def _ask_for_the_name(making: _Making) -> None:
@@ -114,24 +127,22 @@ def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
             making.known[fact.kind.label] = fact
     if facts:
         text = _joined([_told(making, fact) for fact in facts], making.random)
-        making.sayings.append(Saying(text, Tell(tuple(facts))))
+        making.say(text, Tell(tuple(facts)))
 
 
 def _tell_and_ask(making: _Making) -> None:
-    asked = _some_known(making)
-    fact = _fresh(making, lasting())
+    asked, fact = _some_known(making), _fresh(making, lasting())
     if asked is None or fact is None:
-        return _tell(making)
-    making.known[fact.kind.label] = fact
-    text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
-    making.sayings.append(Saying(text, Tell((fact,), Ask(asked))))
-    return None
+        _tell(making)
+    else:
+        making.known[fact.kind.label] = fact
+        text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
+        making.say(text, Tell((fact,), Ask(asked)))
 
 
 def _tell_again(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is not None:
-        making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
+    if (fact := _some_known(making)) is not None:
+        making.say(_told(making, fact), Tell((fact,)))
 
 
 def _change(making: _Making) -> None:
@@ -143,103 +154,93 @@ def _change(making: _Making) -> None:
     except ValueError:
         return _chat(making)
     making.known[new.kind.label] = new
-    opening = making.random.choice(_SAY["changed"])
-    making.sayings.append(Saying(opening + new.filled(_form(making, new.kind)), Change(old, new)))
+    opening = making.choose(_SAY["changed"])
+    making.say(opening + new.filled(_form(making, new.kind)), Change(old, new))
     if making.random.random() < ASK_AFTER_A_CHANGE:
-        making.sayings.append(Saying(_question(making, new), Ask(new)))
+        making.say(_question(making, new), Ask(new))
     return None
 
 
 def _forget(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is None:
-        return _tell(making)
-    del making.known[fact.kind.label]
-    making.gone.add(fact.kind.label)
-    form = making.random.choice(_SAY["forget"])
-    making.sayings.append(Saying(form.format(label=fact.kind.label.lower()), Forget(fact)))
-    return None
+    if (fact := _some_known(making)) is None:
+        _tell(making)
+    else:
+        del making.known[fact.kind.label]
+        making.gone.add(fact.kind.label)
+        form = making.choose(_SAY["forget"])
+        making.say(form.format(label=fact.kind.label.lower()), Forget(fact))
 
 
 def _ask(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is None:
-        return _ask_unknown(making)
-    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
-    return None
+    if (fact := _some_known(making)) is None:
+        _ask_unknown(making)
+    else:
+        making.say(_question(making, fact), Ask(fact))
 
 
 def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
     fact = _fresh(making, kinds or lasting())
     if fact is not None:
         making.unknown[fact.kind.label] = fact
-        making.sayings.append(Saying(_question(making, fact), Ask(fact, known=False)))
+        making.say(_question(making, fact), Ask(fact, known=False))
 
 
 def _tell_what_was_asked(making: _Making) -> None:
     if not making.unknown:
-        return _tell(making)
-    label = making.random.choice(list(making.unknown))
-    fact = making.known[label] = making.unknown.pop(label)
-    making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
-    return None
+        _tell(making)
+    else:
+        label = making.choose(list(making.unknown))
+        fact = making.known[label] = making.unknown.pop(label)
+        making.say(_told(making, fact), Tell((fact,)))
 
 
 def _ask_past(making: _Making) -> None:
     if not making.told_before:
-        return _tell(making)
-    fact = making.random.choice(making.told_before)
-    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
-    return None
+        _tell(making)
+    else:
+        fact = making.choose(making.told_before)
+        making.say(_question(making, fact), Ask(fact))
 
 
 def _ask_all(making: _Making) -> None:
-    form = making.random.choice(
-        _SAY["everything"][-1:] if making.side.wording else _SAY["everything"][:-1]
-    )
-    making.sayings.append(Saying(form, AskAll(tuple(making.known.values()))))
+    forms = _SAY["everything"]
+    form = making.choose(forms[-1:] if making.side.wording else forms[:-1])
+    making.say(form, AskAll(tuple(making.known.values())))
 
 
 def _keep(making: _Making) -> None:
     texts = read_data("notes")
-    topic = making.random.choice(texts["held_out"] if making.side.kinds else texts["topics"])
+    topic = making.choose(texts["held_out"] if making.side.kinds else texts["topics"])
     things = making.random.sample(texts["things"], making.random.randint(3, 6))
     title = draw("town", "", making.side.values, making.random)
     note = Note(topic, title, ", ".join(things))
     making.notes.append(note)
-    making.sayings.append(Saying(note.filled(_pick(making, texts["tell"])), Keep(note)))
+    making.say(note.filled(making.pick(texts["tell"])), Keep(note))
 
 
 def _look_up(making: _Making) -> None:
     if not making.notes:
-        return _keep(making)
-    note = making.random.choice(making.notes)
-    making.sayings.append(
-        Saying(note.filled(_pick(making, read_data("notes")["ask"])), LookUp(note))
-    )
-    return None
+        _keep(making)
+    else:
+        note = making.choose(making.notes)
+        making.say(note.filled(making.pick(read_data("notes")["ask"])), LookUp(note))
 
 
 def _ask_day(making: _Making) -> None:
     days = {past.at.date() for past in making.past if past.role == "user"}
     if not days:
         return _chat(making)
-    day = making.random.choice(sorted(days))
-    yesterday = day == making.now.date() - timedelta(days=1)
-    words = (
-        "yesterday"
-        if yesterday
-        else making.random.choice(
-            (
-                f"on {day.isoformat()}",
-                f"on {MONTHS[day.month - 1]} {day.day}, {day.year}",
-                f"on {day.day} {MONTHS[day.month - 1]} {day.year}",
-            )
+    day = making.choose(sorted(days))
+    month, words = MONTHS[day.month - 1], "yesterday"
+    if day != making.now.date() - timedelta(days=1):
+        forms = (
+            f"{day.isoformat()}",
+            f"{month} {day.day}, {day.year}",
+            f"{day.day} {month} {day.year}",
         )
-    )
-    form = _pick(making, _SAY["days"])
-    making.sayings.append(Saying(form.format(day=words), AskDay(day.isoformat(), words)))
-    return None
+        words = f"on {making.choose(forms)}"
+    form = making.pick(_SAY["days"])
+    return making.say(form.format(day=words), AskDay(day.isoformat(), words))
 
 
 _ACTIONS: dict[Callable[[_Making], None], float] = {
@@ -306,11 +307,11 @@ def _fresh(making: _Making, kinds: Sequence[Kind]) -> Fact | None:
         families.setdefault(kind.tell.forms, []).append(kind)
     weights = [len(family) ** 0.5 for family in families.values()]
     [family] = making.random.choices(list(families.values()), weights=weights)
-    return new_fact(making.random.choice(family), making.side.values, making.random)
+    return new_fact(making.choose(family), making.side.values, making.random)
 
 
 def _some_known(making: _Making) -> Fact | None:
-    return making.random.choice(list(making.known.values())) if making.known else None
+    return making.choose(list(making.known.values())) if making.known else None
 
 
 def _joined(told: Sequence[str], random: Random) -> str:
@@ -333,7 +334,3 @@ def _told(making: _Making, fact: Fact) -> str:
 
 def _question(making: _Making, fact: Fact) -> str:
     return dressed(fact.kind.ask.pick(making.side.wording, making.random), fact, making.random)
-
-
-def _pick(making: _Making, forms: Sequence[str]) -> str:
-    return forms[-1] if making.side.wording else making.random.choice(forms[:-1])
