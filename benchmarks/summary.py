@@ -39,7 +39,6 @@ from memserver.agent.dependencies import ModelSource
 from memserver.agent.inspect_context import inspect_context
 from memserver.cli.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
 from memserver.llm.base import ChatModel
-from memserver.llm.tokens import TokenizerFile
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.local.engine.process import LocalEngine
 from memserver.memory.summary import transcript_line
@@ -50,6 +49,7 @@ from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
+from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models
 from memserver.wiring.services import Services, assemble

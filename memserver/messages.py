@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 JsonObject = dict[str, Any]
+JsonValue = Any
+"""Any JSON."""
 Role = Literal["user", "assistant", "system"]
 CallState = Literal["pending", "running", "waiting", "done", "failed", "interrupted"]
 WaitsFor = Literal["approval", "client"]

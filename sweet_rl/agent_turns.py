@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from memserver.errors import InvalidInput
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from sweet_rl.trajectories import ChatMessage
 
 Tokenizer = Any
@@ -28,7 +28,7 @@ _PROBE: tuple[ChatMessage, ...] = (
 def cleaned(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """The messages as a model sees them.
 
-    Look-alikes of control tokens are defused, whoever wrote them: a person's `<|im_end|>` would end a
+    Look-alikes of control tokens are escaped, whoever wrote them: a person's `<|im_end|>` would end a
     turn, and a header in its text begin one of the agent. White space around what the agent said goes: a
     line break at its start would merge with the header's into one token.
     """
@@ -38,7 +38,7 @@ def cleaned(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
             "content": text.strip() if message["role"] == "assistant" else text,
         }
         for message in messages
-        for text in (defused(message["content"]),)
+        for text in (escape_control_tokens(message["content"]),)
     ]
 
 

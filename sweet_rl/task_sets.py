@@ -8,7 +8,8 @@ from typing import Literal
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample, load_backend
 from memserver_evals.colbench.backend.generator import SlotTask, generate

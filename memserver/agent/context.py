@@ -16,7 +16,7 @@ from memserver.agent.options import AgentProtocol, PromptOrder
 from memserver.agent.rendering import EntryForm, prompt_messages
 from memserver.agent.reply_modes import prompt_file
 from memserver.llm.base import ChatModel
-from memserver.memory.queue import Budget, scaled
+from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
@@ -129,11 +129,11 @@ async def build_prompt(
     counts = await model.count_tokens(list(texts.values()))
     factor = scale or 1.0
     parts = tuple(
-        Part(name, text, count, scaled(count, factor))
+        Part(name, text, count, scale_up(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
-    fixed = sum(part.tokens for part in parts) + scaled(around, factor)
+    fixed = sum(part.tokens for part in parts) + scale_up(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
     tight = budget.room < TIGHT or (
         budget.reserved < layout.reserved and not is_brief(snapshot.tools)
@@ -223,7 +223,7 @@ async def count_entry(
     texts = [_counted_text(part) for part in shown]
     around = model.message_overhead * len(shown)
     if shown and shown[0].call is not None and 0 < written <= len(texts[0].encode()):
-        texts, around = texts[1:], around + scaled(written, 1 / scale)
+        texts, around = texts[1:], around + scale_up(written, 1 / scale)
     text = "\n".join(texts)
     if (length := len(text.encode())) <= SHORT_TEXT:
         return length + around

@@ -50,7 +50,7 @@ class Counting:
         self._written = usage.completion_tokens
         counted = await count_prompt(prompt, queue, self._model, tools)
         exact = self._model.counts_exactly
-        self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
+        self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
         self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]

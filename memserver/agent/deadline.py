@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memserver.errors import TurnTimeout
-from memserver.openai_http.asking import asking_until
+from memserver.openai_http.client import retrying_until
 
 
 class Deadline:
@@ -32,7 +32,7 @@ class Deadline:
         limit = asyncio.timeout_at(self._end)
         try:
             async with limit:
-                with asking_until(self._end):
+                with retrying_until(self._end):
                     yield
         except TimeoutError as error:
             if limit.expired():

@@ -10,7 +10,7 @@ from memserver.agent.options import AgentProtocol
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.forgiving import LONGEST_MESSAGE
+from memserver.llm.tool_arguments import LONGEST_MESSAGE
 from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE

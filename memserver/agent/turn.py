@@ -318,7 +318,7 @@ class TurnRun:
                 reply = self._invalid.as_answer(error, tools, last=last)
         self._usage += reply.usage
         await self._counting.learn(prompt, self._queue, tools, reply.usage)
-        self._budget = prompt.budget.rescaled(self._counting.factor)
+        self._budget = prompt.budget.with_scale(self._counting.factor)
         return reply
 
     async def _act(self, reply: Reply, *, last: bool) -> tuple[str | None, bool]:

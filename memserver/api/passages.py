@@ -16,7 +16,7 @@ from memserver.api.schemas.archival import (
     PassagesOut,
 )
 from memserver.api.uploads import parse_metadata
-from memserver.memory.archival import ArchivalQuery, PassageText, Searched, SearchMode
+from memserver.memory.archival import ArchivalQuery, Searched, SearchMode
 from memserver.memory.dates import parse_range
 from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.results import excerpts, passage_result
@@ -24,6 +24,7 @@ from memserver.messages import Passage
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
+from memserver.storage.passages import NewPassage
 from memserver.text import clean
 from memserver.wiring.services import Services
 
@@ -104,7 +105,7 @@ async def insert(
     new: PassagesIn,
 ) -> PassagesOut:
     texts = [
-        PassageText(
+        NewPassage(
             text=passage.text,
             tags=passage.tags,
             metadata=passage.metadata,

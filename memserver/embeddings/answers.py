@@ -41,14 +41,12 @@ def read_vectors(answer: JsonObject) -> list[Vector]:
 
 
 def _unwrapped(value: object) -> object:
-    """What an object holds in place of vectors, however deep."""
     while isinstance(value, dict):
         value = next((value[key] for key in _WRAPPERS if key in value), None)
     return value
 
 
 def _ordered(items: Sequence[object]) -> list[object]:
-    """By their index, where each has one of its own; as they came, where all have none or the same."""
     indexes: list[Any] = [item.get("index") if isinstance(item, dict) else None for item in items]
     if all(index == indexes[0] for index in indexes):
         return list(items)
@@ -62,7 +60,6 @@ def _ordered(items: Sequence[object]) -> list[object]:
 
 
 def _vector(item: object) -> Vector:
-    """A vector of numbers, however they are written."""
     found = _unwrapped(item)
     while _is_list(found) and len(found) == 1 and not _is_number(found[0]):
         found = found[0]
@@ -93,7 +90,6 @@ def _decoded(text: str) -> Vector:
 
 
 def _is_list(value: object) -> TypeGuard[list[Any]]:
-    """Whether it is a list with something in it."""
     return isinstance(value, list) and bool(value)
 
 

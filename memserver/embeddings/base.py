@@ -1,9 +1,16 @@
 """The contract every embedder keeps."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
+from memserver.errors import EmbeddingError
+from memserver.text import clean
+from memserver.tokenizer_file import TokenizerFile
+
 Vector = list[float]
+LONGEST = 20_000
+"""Characters of a text that are read: models see a few hundred tokens, and tokenizing the rest is waste."""
 MOST_DIMENSIONS = 4000
 """Of a vector that can be stored and indexed: pgvector's halfvec."""
 
@@ -65,3 +72,14 @@ class Embedder(Protocol):
     async def aclose(self) -> None:
         """Give back threads and connections."""
         ...
+
+
+def embeddable(text: str) -> str:
+    """The beginning of the text, without what no tokenizer takes. Every embedder passes its input through here."""
+    return clean(text[:LONGEST])
+
+
+def tokenizer_of(path: Path) -> TokenizerFile:
+    """An embedder's tokenizer.json, or the folder with it; it counts what frames a text too."""
+    setting = "MEMSERVER_EMBEDDING_TOKENIZER"
+    return TokenizerFile(path, special_tokens=True, error=EmbeddingError, setting=setting)

@@ -19,21 +19,17 @@ class BatchSize:
         self._patience = _PATIENCE
 
     def refused(self, size: int) -> None:
-        """More than this many were refused."""
         self.fall(size)
         self._patience *= 2
 
     def fall(self, size: int) -> None:
-        """No more than this many from now on, for a while."""
         self.now = max(1, min(size, self.now))
         self._taken = 0
 
     def fix(self, size: int) -> None:
-        """No more than this many, whatever is taken."""
         self.now = self._most = size
 
     def taken(self, size: int) -> None:
-        """A request of so many was taken."""
         if size < self.now or self.now == self._most:
             return
         self._taken += 1

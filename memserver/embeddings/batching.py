@@ -1,8 +1,7 @@
 """Merges embedding requests that wait at the same time, so that many small ones cost as few batches.
 
-Owns who waits for which vectors. Leaves the vectors to the embedder inside. Nothing is delayed to fill
-a batch: a batch is what waits at the moment the embedder is free, shared evenly between the requests,
-so that one search doesn't wait behind a long ingestion.
+Nothing is delayed to fill a batch: a batch is what waits at the moment the embedder is free, shared evenly between the
+requests, so that one search doesn't wait for a long ingestion.
 """
 
 import asyncio
@@ -42,15 +41,8 @@ _Part = tuple[_Request, Sequence[str]]
 
 
 class BatchingEmbedder(Embedder):
-    """Embeds through another embedder, one batch at a time."""
-
     def __init__(self, inner: Embedder, *, batch_size: int = 0) -> None:
-        """Make it.
-
-        Args:
-            inner: does the work; belongs to this one from now on and is closed with it.
-            batch_size: texts in one call of the inner embedder, at most; 0: what that takes at the time.
-        """
+        """Make it; `inner` is closed with it. `batch_size` 0: as many texts as `inner` takes at the time."""
         self.model = inner.model
         self.dimension = inner.dimension
         self.window = inner.window
@@ -108,7 +100,6 @@ class BatchingEmbedder(Embedder):
 
     @override
     async def aclose(self) -> None:
-        """Refuse what still waits, and close the inner embedder."""
         self._closed = True
         if self._worker is not None:
             self._worker.cancel()

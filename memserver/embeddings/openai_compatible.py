@@ -1,10 +1,8 @@
 """An embedder behind any OpenAI-compatible /v1/embeddings.
 
-Owns what is asked, and how a request is changed until the endpoint takes it: other fields, fewer texts, shorter ones.
-Leaves HTTP to `openai_http`, the forms of answers to `answers`, and batching across requests to `batching`.
+A request is changed until the endpoint takes it: other fields, fewer texts, shorter ones.
 """
 
-import json
 import logging
 import math
 import time
@@ -17,19 +15,19 @@ from typing import Self
 from typing_extensions import override
 
 from memserver.embeddings.answers import read_vectors
-from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector
+from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector, embeddable, tokenizer_of
 from memserver.embeddings.batch_size import BatchSize
 from memserver.embeddings.profile import Additions, EmbeddingProfile
-from memserver.embeddings.refusals import RefusedTexts, translated
-from memserver.embeddings.text import embeddable
-from memserver.embeddings.tokenizer import TokenizerFile
+from memserver.embeddings.refusals import RefusedTexts, translate
 from memserver.errors import (
     EmbedderUnfit,
     EmbeddingRejected,
     ModelError,
     ModelTimeout,
 )
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
+from memserver.openai_http.streams import json_bytes
 from memserver.text import clean
 
 logger = logging.getLogger(__name__)
@@ -45,6 +43,20 @@ SHORTEST = 16
 """Characters of a text that every window takes."""
 
 
+def embedding_endpoint(
+    base_url: str, api_key: str = "", *, timeout: float = 60, max_retries: int = 2
+) -> Endpoint:
+    """An endpoint in the form that errors and hints of embeddings have."""
+    return Endpoint(
+        base_url,
+        api_key,
+        timeout,
+        max_retries,
+        title="embedding endpoint",
+        variables="MEMSERVER_EMBEDDING",
+    )
+
+
 class OpenAICompatibleEmbedder(Embedder):
     """Embeds over HTTP and scales what comes back to unit length.
 
@@ -53,26 +65,22 @@ class OpenAICompatibleEmbedder(Embedder):
         window: as given, else 0 until `count_tokens` has asked what the endpoint lists.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the endpoint have defaults and are named
+    def __init__(  # noqa: PLR0913 - all but two have defaults and are named
         self,
-        base_url: str,
+        endpoint: Endpoint,
         model: str,
         *,
-        api_key: str = "",
         dimension: int = 0,
         window: int = 0,
         tokenizer: Path | None = None,
         batch_size: int = 32,
         additions: Additions | None = None,
-        timeout: float = 60,
-        max_retries: int = 2,
     ) -> None:
         """Make it; nothing is asked yet.
 
         Args:
-            base_url: the endpoint, ending in /v1.
+            endpoint: see `embedding_endpoint`.
             model: what the endpoint calls the model.
-            api_key: empty for an endpoint that wants none.
             dimension: of the vectors, which the endpoint is asked for where the model has another; 0 takes
                 what the first answer has.
             window: tokens of a text that the model reads; 0 takes the `max_model_len` that the endpoint
@@ -80,8 +88,6 @@ class OpenAICompatibleEmbedder(Embedder):
             tokenizer: the model's tokenizer.json; without it a text's bytes bound its tokens.
             batch_size: texts in one request, at most.
             additions: what else requests and texts have.
-            timeout: seconds for one request, retries included.
-            max_retries: of a request that failed on the way or with a 5xx.
 
         Raises:
             SetupError: the address is no URL.
@@ -89,24 +95,15 @@ class OpenAICompatibleEmbedder(Embedder):
         self.model = model
         self.dimension = dimension
         self.window = window
-        self._asked_dimension = dimension
-        self._tokenizer = TokenizerFile(tokenizer) if tokenizer else None
+        self._given_dimension = dimension
+        self._tokenizer = tokenizer_of(tokenizer) if tokenizer else None
         self._batch = BatchSize(batch_size)
         self._additions = additions or Additions()
         self._profile = EmbeddingProfile()
         self._proven = False
         self._explained = 0
         self._list_again = 0.0
-        self._client = EndpointClient(
-            Endpoint(
-                base_url,
-                api_key,
-                timeout,
-                max_retries,
-                title="embedding endpoint",
-                variables="MEMSERVER_EMBEDDING",
-            )
-        )
+        self._client = EndpointClient(endpoint)
 
     @property
     @override
@@ -149,18 +146,18 @@ class OpenAICompatibleEmbedder(Embedder):
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        return await self._embedded(texts, self._additions.prefix, query=False)
+        return await self._embed_all(texts, self._additions.prefix, query=False)
 
     @override
     async def embed_query(self, text: str) -> Vector:
-        [vector] = await self._embedded([text], self._additions.query_prefix, query=True)
+        [vector] = await self._embed_all([text], self._additions.query_prefix, query=True)
         return vector
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _embedded(self, texts: Sequence[str], prefix: str, *, query: bool) -> list[Vector]:
+    async def _embed_all(self, texts: Sequence[str], prefix: str, *, query: bool) -> list[Vector]:
         if not texts:
             return []
         read = [embeddable(text) for text in texts]
@@ -169,17 +166,18 @@ class OpenAICompatibleEmbedder(Embedder):
         )
 
     async def _in_pieces(self, texts: list[str], *, query: bool) -> list[Vector]:
-        """Embed any number of texts, by requests of what the endpoint takes at the time."""
         vectors: list[Vector] = []
         while (done := len(vectors)) < len(texts):
-            vectors += await self._halved(texts[done : done + self._batch.now], query=query)
+            vectors += await self._embed_by_halves(
+                texts[done : done + self._batch.now], query=query
+            )
         return vectors
 
-    async def _halved(self, texts: list[str], *, query: bool) -> list[Vector]:
+    async def _embed_by_halves(self, texts: list[str], *, query: bool) -> list[Vector]:
         """Embed texts by requests that are halved until the endpoint takes them."""
         explained = self._explained
         try:
-            return await self._in_one(texts, query=query)
+            return await self._embed_at_once(texts, query=query)
         except RefusedTexts:
             if len(texts) == 1:
                 raise
@@ -191,10 +189,10 @@ class OpenAICompatibleEmbedder(Embedder):
             logger.info("%s gets %d texts a request from now on.", self.model, half)
         return vectors
 
-    async def _in_one(self, texts: list[str], *, query: bool) -> list[Vector]:
+    async def _embed_at_once(self, texts: list[str], *, query: bool) -> list[Vector]:
         """Embed texts by one request; one alone is simplified and cut until the endpoint takes it."""
         try:
-            return await self._fitting(texts, query=query)
+            return await self._embed_fitting(texts, query=query)
         except RefusedTexts as refusal:
             adjusted = self._profile.after(refusal.message)
             if adjusted != self._profile:
@@ -204,27 +202,27 @@ class OpenAICompatibleEmbedder(Embedder):
             elif refusal.too_long and (most := int(SHRINK * len(texts[0]))) >= SHORTEST:
                 self._explained += 1
                 texts = [texts[0][:most]]
-            elif not await self._simplified(texts, refusal, query=query):
+            elif not await self._simplify(texts, refusal, query=query):
                 raise
-        return await self._in_one(texts, query=query)
+        return await self._embed_at_once(texts, query=query)
 
-    async def _simplified(self, texts: list[str], refusal: RefusedTexts, *, query: bool) -> bool:
+    async def _simplify(self, texts: list[str], refusal: RefusedTexts, *, query: bool) -> bool:
         """Find the form of a request that an endpoint takes which has refused its first one; whether there is one."""
         for profile in () if self._proven else self._profile.simpler():
             with suppress(RefusedTexts):
-                await self._answered(profile, texts, query=query)
+                await self._request(profile, texts, query=query)
                 self._adopt(profile, refusal.message)
                 return True
         return False
 
-    async def _fitting(self, texts: list[str], *, query: bool) -> list[Vector]:
+    async def _embed_fitting(self, texts: list[str], *, query: bool) -> list[Vector]:
         """Vectors of the dimension that is wanted, for which the endpoint is asked where it gives another."""
-        vectors = await self._answered(self._profile, texts, query=query)
-        wanted, natural = self._asked_dimension, len(vectors[0])
+        vectors = await self._request(self._profile, texts, query=query)
+        wanted, natural = self._given_dimension, len(vectors[0])
         if wanted and natural != wanted and not self._profile.dimensions:
             asking, why = replace(self._profile, dimensions=wanted), "ignores it"
             try:
-                vectors = await self._answered(asking, texts, query=query)
+                vectors = await self._request(asking, texts, query=query)
             except EmbeddingRejected as error:
                 why = f"refuses it: {error.message}"
             if len(vectors[0]) != wanted:
@@ -232,20 +230,19 @@ class OpenAICompatibleEmbedder(Embedder):
             self._adopt(asking, f"it gives {natural} dimensions, and takes `dimensions`")
         return self._checked(vectors)
 
-    async def _answered(
+    async def _request(
         self, profile: EmbeddingProfile, texts: list[str], *, query: bool
     ) -> list[Vector]:
-        """One request's answer, of unit length. Raises EmbeddingError of the kind that `translated` says."""
-        asked = profile.body(self.model, texts, self._additions.of(query=query), query=query)
-        body = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
+        """One request's answer, of unit length. Raises EmbeddingError of the kind that `translate` says."""
+        fields = profile.body(self.model, texts, self._additions.of(query=query), query=query)
         try:
-            answer = await self._client.post("/embeddings", body)
+            answer = await self._client.post("/embeddings", json_bytes(fields))
         except ModelTimeout as error:
             if len(texts) > 1:  # it may have been too much: a retry asks for less
                 self._batch.fall(len(texts) // 2)
-            raise translated(error) from error
+            raise translate(error) from error
         except ModelError as error:
-            raise translated(error) from error
+            raise translate(error) from error
         vectors = read_vectors(answer)
         if len(vectors) != len(texts):
             raise RefusedTexts(
@@ -261,7 +258,7 @@ class OpenAICompatibleEmbedder(Embedder):
         self._explained += 1
         if not profile.list_input:
             self._batch.fix(1)
-        logger.info("%s is asked otherwise (%s): %s", self.model, profile.describe(), why)
+        logger.info("%s is asked in another form (%s): %s", self.model, profile.describe(), why)
 
     async def _listed_window(self) -> int | None:
         """The window in the endpoint's list; where there is none now, it is asked for again after a while."""

@@ -59,7 +59,6 @@ class EmbeddingProfile:
             yield replace(self, list_input=False, encoding_format=False)
 
     def describe(self) -> str:
-        """What is unlike OpenAI's, for people; empty where nothing is."""
         said = {
             "asked for by `dimensions`": bool(self.dimensions),
             "without `encoding_format`": not self.encoding_format,
@@ -93,9 +92,7 @@ class Additions:
 
     @property
     def queries_differ(self) -> bool:
-        """Whether a query is asked for otherwise than a passage."""
         return bool(self.query_body) or self.prefix != self.query_prefix
 
     def of(self, *, query: bool) -> Mapping[str, Any]:
-        """The additions to a request's body."""
         return {**self.body, **self.query_body} if query else self.body

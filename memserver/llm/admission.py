@@ -1,9 +1,7 @@
 """Who may ask the model now: a bound on requests in flight, with a fair queue before it.
 
-Owns the order: in turn among the tenants that wait, and by arrival within a tenant. So one tenant's
-thousand turns don't stand before another's first. Leaves to `circuit` whether the endpoint is asked at
-all, and to a `Readiness` how long an endpoint that is still starting is waited for. asyncio's own
-semaphore has one line for everybody.
+In turn among the tenants that wait, and by arrival within a tenant: one tenant's thousand turns don't stand before
+another's first. asyncio's own semaphore has one line for everybody.
 """
 
 import asyncio
@@ -16,8 +14,7 @@ from typing import Protocol, TypeVar
 from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.profile import ProfileReport
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
 
@@ -25,7 +22,7 @@ _Queue = OrderedDict[asyncio.Future[None], None]
 _Answer = TypeVar("_Answer")
 
 
-class FairSlots:
+class FairSemaphore:
     """A number of slots, given to those who wait in turn among their keys.
 
     Taking and giving cost the same however many wait, and a slot that is given back wakes one waiter.
@@ -38,17 +35,14 @@ class FairSlots:
 
     @property
     def free(self) -> int:
-        """Slots that nobody has."""
         return self._free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
     async def one(self, key: str) -> AsyncIterator[None]:
-        """A slot while the block runs."""
         await self._take(key)
         try:
             yield
@@ -92,8 +86,6 @@ class FairSlots:
 
 
 class Readiness(Protocol):
-    """Whether an endpoint is there to be asked; this one takes it to be."""
-
     async def wait(self) -> None:
         """Wait until it is. Raises ModelUnavailable if it never will be."""
         return
@@ -103,15 +95,12 @@ class Readiness(Protocol):
         return False
 
     def loading(self) -> str:
-        """What it does before it can answer, for people; empty where it is not loading."""
         return ""
 
     def explain(self, error: ModelUnavailable) -> ModelUnavailable:
-        """The same error, or a better one that says why there was no answer."""
         return error
 
     async def aclose(self) -> None:
-        """Give back connections."""
         return
 
 
@@ -120,83 +109,34 @@ class AlwaysReady(Readiness):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """What stands before one endpoint, whichever of its models is asked."""
-
-    slots: FairSlots
+class SharedEndpoint:
+    slots: FairSemaphore
     circuit: Circuit
     readiness: Readiness = field(default_factory=AlwaysReady)
 
 
-class Admitted(ChatModel):
+class QueuedModel(ModelDecorator):
     """A model as one tenant has it: its answers are waited for in the tenant's turn.
 
     Counting tokens, and what the model is, are asked without a slot: they generate nothing.
     """
 
-    def __init__(self, inner: ChatModel, gate: Gate, tenant: str) -> None:
-        """Make a view of a model that others share, which outlives it."""
-        self._inner = inner
-        self._gate = gate
+    def __init__(self, inner: ChatModel, shared: SharedEndpoint, tenant: str) -> None:
+        super().__init__(inner)
+        self._shared = shared
         self._tenant = tenant
-
-    @property
-    @override
-    def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
-        """What the endpoint calls the model."""
-        return self._inner.name
-
-    @property
-    @override
-    def message_overhead(self) -> int:  # type: ignore[override] # read only here
-        """An upper bound of the tokens a chat template puts around one message."""
-        return self._inner.message_overhead
-
-    @property
-    @override
-    def mode(self) -> str:
-        return self._inner.mode
-
-    @property
-    @override
-    def profile(self) -> ProfileReport | None:
-        return self._inner.profile
-
-    @property
-    @override
-    def counts_exactly(self) -> bool:
-        return self._inner.counts_exactly
-
-    @property
-    @override
-    def fields_of(self) -> str | None:
-        return self._inner.fields_of
-
-    @property
-    @override
-    def window_is_assumed(self) -> bool:
-        return self._inner.window_is_assumed
 
     @override
     async def context_window(self) -> int:
-        await self._gate.readiness.wait()
-        return await self._inner.context_window()
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._inner.count_tokens(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        """What these tools add to a prompt, as text, for counting."""
-        return self._inner.tools_text(tools)
+        await self._shared.readiness.wait()
+        return await self.inner.context_window()
 
     @override
     async def check(self) -> None:
         try:
-            await self._inner.check()
+            await self.inner.check()
         except ModelUnavailable as error:
-            raise self._gate.readiness.explain(error) from error
+            raise self._shared.readiness.explain(error) from error
 
     @override
     async def call_tool(
@@ -207,8 +147,8 @@ class Admitted(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Reply:
-        return await self._asked(
-            lambda sink: self._inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
+        return await self._ask(
+            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
             on_text,
         )
 
@@ -220,15 +160,11 @@ class Admitted(ChatModel):
         max_tokens: int,
         on_text: TextSink | None = None,
     ) -> Written:
-        return await self._asked(
-            lambda sink: self._inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
+        return await self._ask(
+            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
         )
 
-    @override
-    async def aclose(self) -> None:
-        """Nothing: the connections are the shared model's."""
-
-    async def _asked(
+    async def _ask(
         self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
     ) -> _Answer:
         """Ask when the endpoint is ready; and once more if it died before any text was heard."""
@@ -241,7 +177,7 @@ class Admitted(ChatModel):
                 on_text(text)
 
         sink = None if on_text is None else hear
-        readiness = self._gate.readiness
+        readiness = self._shared.readiness
         await readiness.wait()
         try:
             async with self._slot():
@@ -255,6 +191,6 @@ class Admitted(ChatModel):
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        self._gate.circuit.refuse_if_open()  # nobody queues for what would be refused
-        async with self._gate.slots.one(self._tenant):
+        self._shared.circuit.refuse_if_open()  # nobody queues for what would be refused
+        async with self._shared.slots.one(self._tenant):
             yield

@@ -1,8 +1,6 @@
-"""What is read out of a chat completion's answer, whole or streamed.
+"""What is read out of a chat completion's answer, whole or streamed, in the many shapes in which providers send it.
 
-Owns the many shapes in which providers send the same answer; a stream gives what the whole answer would
-have. Finding the valid call in it is `reply_parser`'s, and what the fields beyond the standard are is
-`provider_fields`'. Anything of an unexpected type counts as absent.
+A stream gives what the whole answer would have. Anything of an unexpected type counts as absent.
 """
 
 from bisect import insort
@@ -20,7 +18,6 @@ MOST_CALLS = 1000
 
 
 def raw_reply(answer: Mapping[str, Any]) -> RawReply:
-    """The reply in an answer that came whole."""
     choice = _mapping(_first(answer.get("choices")))
     message = _mapping(choice.get("message"))
     return RawReply(
@@ -34,7 +31,6 @@ def raw_reply(answer: Mapping[str, Any]) -> RawReply:
 
 
 def usage_of(answer: Mapping[str, Any]) -> Usage:
-    """The tokens in an answer, or in the last event of a stream."""
     usage = _mapping(answer.get("usage"))
     details = _mapping(usage.get("prompt_tokens_details"))
     return Usage(
@@ -45,7 +41,7 @@ def usage_of(answer: Mapping[str, Any]) -> Usage:
 
 
 class StreamedReply:
-    """Puts the events of a stream together, and tells which text of the first call each brought.
+    """Puts the events of a stream together.
 
     Attributes:
         usage: as the endpoint counted it, once it has said so.
@@ -53,11 +49,7 @@ class StreamedReply:
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """Begin.
-
-        Args:
-            names: of the tools that were offered, to know a name that comes in pieces or is repeated.
-        """
+        """Begin; `names` of the tools that were offered show a name that comes in pieces or is repeated."""
         self.usage = Usage()
         self.finish_reason = ""
         self._names = frozenset(names)
@@ -72,7 +64,6 @@ class StreamedReply:
 
     @property
     def first_name(self) -> str:
-        """The name of the first call, as far as it has come."""
         return self._calls[0].name if self._calls else ""
 
     def add(self, event: Mapping[str, Any]) -> tuple[str, str]:
@@ -93,7 +84,6 @@ class StreamedReply:
         return content, "".join(self._add_call(call) for call in _calls(delta))
 
     def whole(self) -> RawReply:
-        """The reply, when the stream has ended."""
         if self._message is not None:
             ended = self._message.finish_reason or self.finish_reason
             return replace(self._message, finish_reason=ended)
@@ -125,7 +115,6 @@ class StreamedReply:
         return piece.arguments if known is self._calls[0] else ""
 
     def _continued(self, piece: Piece) -> StreamedCall | None:
-        """The call that a piece is more of."""
         named = self._by_id.get(piece.id)
         if piece.index is None:
             known = named or self._latest
@@ -136,7 +125,6 @@ class StreamedReply:
         return None if known is None or known.is_followed_by(piece) else known
 
     def _begun(self, piece: Piece) -> StreamedCall | None:
-        """A new call; None where there are too many."""
         if len(self._calls) == MOST_CALLS:
             return None
         before = self._latest or StreamedCall(0, self._names)
@@ -167,7 +155,6 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """A text; of a list of content parts, the texts of its parts."""
     if isinstance(value, list):
         return "".join(_text(_mapping(part).get("text")) for part in value)
     return value if isinstance(value, str) else ""

@@ -6,7 +6,9 @@ how the provider gets there (native tool calling, JSON-schema output, a script) 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from typing_extensions import override
 
 from memserver.llm.profile import ProfileReport
 from memserver.messages import PromptMessage, ProviderFields, ToolCall, ToolSpec, Usage
@@ -138,3 +140,32 @@ class ChatModel(Protocol):
     async def aclose(self) -> None:
         """Give back connections."""
         ...
+
+
+def _of_inner(name: str) -> Any:  # noqa: ANN401 - as the protocol has it
+    return property(lambda model: getattr(model.inner, name))
+
+
+class ModelDecorator(ChatModel):
+    """Another model, of which a subclass changes something. That one outlives this, and is closed by its owner."""
+
+    name = _of_inner("name")
+    message_overhead = _of_inner("message_overhead")
+    counts_exactly = _of_inner("counts_exactly")
+    mode = _of_inner("mode")
+    profile = _of_inner("profile")
+    fields_of = _of_inner("fields_of")
+    context_window = _of_inner("context_window")
+    window_is_assumed = _of_inner("window_is_assumed")
+    count_tokens = _of_inner("count_tokens")
+    tools_text = _of_inner("tools_text")
+    check = _of_inner("check")
+    call_tool = _of_inner("call_tool")
+    write = _of_inner("write")
+
+    def __init__(self, inner: ChatModel) -> None:
+        self.inner = inner
+
+    @override
+    async def aclose(self) -> None:
+        return

@@ -1,7 +1,4 @@
-"""Which JSON schemas of somebody else's are taken: those that can be applied with bounded work.
-
-Leaves applying them to `bounded_validator`, and to `tool_schema` what a tool's schema means.
-"""
+"""Which JSON schemas of somebody else's are taken: those that can be applied with bounded work."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +8,7 @@ from jsonschema import Draft202012Validator
 
 from memserver.errors import InvalidInput
 from memserver.llm.bounded_validator import BoundedValidator, TooMuchWork, compiled, limited_to
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
 
 MOST_NESTED = 32
 MOST_SCHEMAS = 1000
@@ -66,7 +63,7 @@ def check_is_schema(schema: JsonObject) -> None:
         raise InvalidInput(f"it is no JSON schema: {error.message[:300]}")
 
 
-def without_unusable_patterns(schema: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+def without_unusable_patterns(schema: JsonValue) -> JsonValue:
     """The schema without patterns that RE2 can't take, such as those that look ahead."""
     if isinstance(schema, list):
         return [without_unusable_patterns(each) for each in schema]
@@ -114,7 +111,7 @@ def _inner(schema: JsonObject) -> Iterator[Any]:
             yield from schema[key].values()
 
 
-def _target(root: JsonObject, reference: str) -> Any:  # noqa: ANN401 - whatever stands there
+def _target(root: JsonObject, reference: str) -> JsonValue:
     found: Any = root if reference == "#" or reference.startswith("#/") else None
     for part in reference.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -128,10 +125,7 @@ def _target(root: JsonObject, reference: str) -> Any:  # noqa: ANN401 - whatever
 
 
 def _count(
-    root: JsonObject,
-    schema: Any,  # noqa: ANN401
-    known: dict[int, tuple[int, int]],
-    above: frozenset[int],
+    root: JsonObject, schema: JsonValue, known: dict[int, tuple[int, int]], above: frozenset[int]
 ) -> tuple[int, int]:
     """How many schemas hold one value to this one, and over how many levels they lead."""
     if not isinstance(schema, dict):

@@ -1,7 +1,6 @@
 """Applies JSON schemas with bounded work: each look at a value may apply so many keywords, and take so long.
 
-Patterns run in RE2, whose time grows with the text and never explodes. Leaves to `bounded_schema` which schemas
-are taken.
+Patterns run in RE2, whose time grows with the text and never explodes.
 """
 
 import asyncio
@@ -19,6 +18,7 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
 from memserver.errors import InvalidInput, ProtocolViolation
+from memserver.messages import JsonValue
 
 MOST_PATTERN = 1000
 """Characters of a pattern."""
@@ -27,6 +27,8 @@ MOST_PROGRAM = 10_000
 
 _SMALL = 16_000
 T = TypeVar("T")
+Validator = Any
+"""A BoundedValidator: jsonschema makes its class."""
 
 
 class TooMuchWork(Exception):
@@ -43,11 +45,9 @@ _work: ContextVar[_Work | None] = ContextVar("_work", default=None)
 
 
 async def bounded(look: Callable[[], T], size: int) -> T:
-    """What a look at a value returns, in a thread where it takes long.
+    """What a look at a value of about `size` characters returns, in a thread where it takes long.
 
-    Args:
-        look: checks values; called again if the first, short try was given up.
-        size: characters that it looks at.
+    The look is called again if the first, short try was given up.
 
     Raises:
         ProtocolViolation: it takes too much work.
@@ -74,12 +74,7 @@ def _whole_look(look: Callable[[], T]) -> T:
 
 @contextmanager
 def limited_to(steps: int, seconds: float) -> Iterator[None]:
-    """Limit the work of `BoundedValidator` inside the block; there it raises TooMuchWork.
-
-    Args:
-        steps: keywords of schemas that may be applied.
-        seconds: of the thread's CPU.
-    """
+    """Limit the block to so many keywords of `BoundedValidator` and seconds of CPU; TooMuchWork is raised beyond."""
     token = _work.set(_Work(steps, seconds))
     try:
         yield
@@ -104,7 +99,7 @@ _CODE_POINT = re.compile(r"\\u([0-9A-Fa-f]{4})")
 
 
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> Any:  # noqa: ANN401 - RE2 has no types
+def compiled(pattern: str) -> Validator:
     """A pattern in RE2. Raises InvalidInput."""
     if len(pattern) > MOST_PATTERN:
         raise InvalidInput(f"a pattern has more than {MOST_PATTERN} characters.")
@@ -130,7 +125,9 @@ Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 def _counted(apply: Keyword) -> Keyword:
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:  # noqa: ANN401
+    def counted(
+        validator: Validator, value: JsonValue, instance: JsonValue, schema: JsonValue
+    ) -> Validator:
         _spend(1 + len(value) // 8 if isinstance(value, list) else 1)
         return apply(validator, value, instance, schema)
 
@@ -138,20 +135,14 @@ def _counted(apply: Keyword) -> Keyword:
 
 
 def _pattern(
-    _validator: Any,  # noqa: ANN401
-    value: str,
-    instance: Any,  # noqa: ANN401
-    _schema: Any,  # noqa: ANN401
+    _validator: Validator, value: str, instance: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not _found(value, instance):
         yield ValidationError(f"{instance[:100]!r} does not match {value!r}")
 
 
 def _pattern_properties(
-    validator: Any,  # noqa: ANN401
-    value: Mapping[str, Any],
-    instance: Any,  # noqa: ANN401
-    _schema: Any,  # noqa: ANN401
+    validator: Validator, value: Mapping[str, Any], instance: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
@@ -162,10 +153,7 @@ def _pattern_properties(
 
 
 def _additional_properties(
-    validator: Any,  # noqa: ANN401
-    value: Any,  # noqa: ANN401
-    instance: Any,  # noqa: ANN401
-    schema: Mapping[str, Any],
+    validator: Validator, value: JsonValue, instance: JsonValue, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
@@ -184,16 +172,13 @@ def _additional_properties(
 
 
 def _unique_items(
-    _validator: Any,  # noqa: ANN401
-    value: Any,  # noqa: ANN401
-    instance: Any,  # noqa: ANN401
-    _schema: Any,  # noqa: ANN401
+    _validator: Validator, value: JsonValue, instance: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     if value and isinstance(instance, list) and len(set(map(_hashable, instance))) < len(instance):
         yield ValidationError("the items are not all different")
 
 
-def _hashable(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _hashable(value: JsonValue) -> Validator:
     _spend(1)
     if isinstance(value, list):
         return tuple(map(_hashable, value))
@@ -203,10 +188,7 @@ def _hashable(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _any_of(
-    validator: Any,  # noqa: ANN401
-    value: list[Any],
-    instance: Any,  # noqa: ANN401
-    _schema: Any,  # noqa: ANN401
+    validator: Validator, value: list[Any], instance: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     """Theirs keeps every error of every choice, which may be millions."""
     if not any(validator.evolve(schema=each).is_valid(instance) for each in value):
@@ -214,17 +196,14 @@ def _any_of(
 
 
 def _one_of(
-    validator: Any,  # noqa: ANN401
-    value: list[Any],
-    instance: Any,  # noqa: ANN401
-    _schema: Any,  # noqa: ANN401
+    validator: Validator, value: list[Any], instance: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     fitting = sum(validator.evolve(schema=each).is_valid(instance) for each in value)
     if fitting != 1:
         yield ValidationError(f"{_shown(instance)} fits {fitting or 'none'} of the choices")
 
 
-def _shown(instance: Any) -> str:  # noqa: ANN401
+def _shown(instance: JsonValue) -> str:
     return repr(instance)[:200]
 
 
@@ -237,7 +216,7 @@ _OWN: dict[str, Keyword] = {
     "uniqueItems": _unique_items,
 }
 _KEYWORDS: dict[str, Any] = {**Draft202012Validator.VALIDATORS, **_OWN}
-BoundedValidator: Any = validators.extend(  # type: ignore[no-untyped-call]
+BoundedValidator: Validator = validators.extend(  # type: ignore[no-untyped-call]
     Draft202012Validator, {keyword: _counted(apply) for keyword, apply in _KEYWORDS.items()}
 )
 # Theirs would take the class that `$schema` names, inside of a schema as well.

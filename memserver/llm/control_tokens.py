@@ -1,18 +1,16 @@
 """Text of people, tools and memory that looks like a model's control tokens, made plain text again.
 
-An endpoint renders a prompt as one text and reads the control tokens out of it, wherever they stand: a
-person's `<|im_end|>` would end the person's message. Owns what counts as a look-alike, by the shape that
-all families share or by name, since which model is behind an endpoint isn't known. It happens on the way
-to the model; what is stored stays as it was written.
+An endpoint renders a prompt as one text and reads the control tokens out of it, wherever they stand: a person's
+`<|im_end|>` would end the person's message. Look-alikes are known by the shape that all families share or by name, since
+which model is behind an endpoint isn't known. What is stored stays as it was written.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
 
 _NAMES = (
     "s|bos|eos|pad|unk|SYS|BOS_TOKEN|EOS_TOKEN|PAD_TOKEN|sop|eop"
@@ -26,43 +24,45 @@ _BRACKETED = (
 )
 _BAR = "[|\uff5c]"  # DeepSeek writes the full-width one
 _WORD = r"[^\s<>|\uff5c]{1,64}"
-_CONTROL = re.compile(
-    rf"<(?={_BAR}{_WORD}{_BAR}?>|{_WORD}{_BAR}>|/?(?:{_NAMES})>)|\[(?=/?(?:{_BRACKETED})\])"
-)
+_TAG = re.compile(rf"<(?={_BAR}{_WORD}{_BAR}?>|{_WORD}{_BAR}>|/?(?:{_NAMES})>)")
+_BRACKET = re.compile(rf"\[(?=/?(?:{_BRACKETED})\])")
+"""Each begins with one character: a pattern of both would be looked for at every place, twenty times as slowly."""
 
 
-def defused(text: str) -> str:
+def escape_control_tokens(text: str) -> str:
     """The text with a space in each look-alike: `<|im_end|>` becomes `< |im_end|>`.
 
     A space, since tokenizers may drop a character without width. `<|` and `|>` alone are left: they
     are operators of some languages.
     """
-    return _CONTROL.sub(lambda found: f"{found[0]} ", text)
+    if "<" in text:
+        text = _TAG.sub("< ", text)
+    return _BRACKET.sub("[ ", text) if "[" in text else text
 
 
-def defused_schema(value: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
-    """A JSON schema with all its texts defused, names of arguments and choices too; see `restored`.
+def escape_schema(value: JsonValue) -> JsonValue:
+    """A JSON schema with all its texts escaped, names of arguments and choices too; see `restore_arguments`.
 
     A pattern with a look-alike in it is left out: with a space it would say something else.
     """
     if isinstance(value, str):
-        return defused(value)
+        return escape_control_tokens(value)
     if isinstance(value, list):
-        return [defused_schema(member) for member in value]
+        return [escape_schema(member) for member in value]
     if not isinstance(value, dict):
         return value
     kept = {
         key: _without_look_alikes(each) if key == "patternProperties" else each
         for key, each in value.items()
-        if not (key == "pattern" and isinstance(each, str) and defused(each) != each)
+        if not (key == "pattern" and isinstance(each, str) and escape_control_tokens(each) != each)
     }
-    return {defused(key): defused_schema(each) for key, each in kept.items()}
+    return {escape_control_tokens(key): escape_schema(each) for key, each in kept.items()}
 
 
-def restored(arguments: JsonObject, schema: str) -> JsonObject:
+def restore_arguments(arguments: JsonObject, schema: str) -> JsonObject:
     """A call's arguments with the names and choices as the schema, a JSON text, has them.
 
-    The model has read them defused, and writes them so.
+    The model has read them escaped, and writes them so.
     """
     originals = _originals(schema)
     return _renamed(arguments, originals) if originals else arguments
@@ -70,11 +70,14 @@ def restored(arguments: JsonObject, schema: str) -> JsonObject:
 
 @lru_cache(maxsize=1024)
 def _originals(schema: str) -> dict[str, str]:
-    """Of each text in a schema that is changed on the way to the model, what it was."""
-    return {seen: text for text in _texts(json.loads(schema)) if (seen := defused(text)) != text}
+    return {
+        seen: text
+        for text in _texts(json.loads(schema))
+        if (seen := escape_control_tokens(text)) != text
+    }
 
 
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -86,7 +89,7 @@ def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
             yield from _texts(each)
 
 
-def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - any JSON
+def _renamed(value: JsonValue, originals: dict[str, str]) -> JsonValue:
     if isinstance(value, str):
         return originals.get(value, value)
     if isinstance(value, list):
@@ -96,7 +99,7 @@ def _renamed(value: Any, originals: dict[str, str]) -> Any:  # noqa: ANN401 - an
     return {originals.get(key, key): _renamed(each, originals) for key, each in value.items()}
 
 
-def _without_look_alikes(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _without_look_alikes(value: JsonValue) -> JsonValue:
     if not isinstance(value, dict):
         return value
-    return {key: each for key, each in value.items() if defused(key) == key}
+    return {key: each for key, each in value.items() if escape_control_tokens(key) == key}

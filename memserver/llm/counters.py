@@ -8,12 +8,13 @@ from pathlib import Path
 from typing_extensions import override
 
 from memserver.errors import ModelError
-from memserver.llm.cards import base_of
-from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
-from memserver.llm.patience import Clock, Patience
-from memserver.llm.tokens import Remembered, TokenCounter, TokenizerFile
+from memserver.llm.endpoint_tokenizer import Clock, EndpointOrEstimate, Patience
+from memserver.llm.model_info import base_of
+from memserver.llm.tokens import Remembered, TokenCounter
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
+from memserver.tokenizer_file import TokenizerFile
 
 
 class Counters:
@@ -30,24 +31,20 @@ class Counters:
     ) -> None:
         """Make it; nothing is asked yet.
 
-        Args:
-            endpoint: the models'.
-            default: the model that the tokenizer file belongs to; None is the first that is listed.
-            tokenizer: its tokenizer.json; None asks the endpoint for counts.
-            circuit: is asked before the endpoint is.
-            clock: seconds that only ever grow.
+        `tokenizer` is the file of the model `default`, which is the first one that is listed if None; without a file the
+        endpoint is asked for counts.
         """
         self._endpoint = endpoint
         self._default = default
         self._circuit = circuit
         self.clock = clock
         self._client = EndpointClient(replace(endpoint, timeout=min(5, endpoint.timeout)))
+        self._by_base: dict[str, TokenCounter] = {}
         self._first: TokenCounter = (
             EndpointOrEstimate(endpoint, default, circuit, clock)
             if tokenizer is None
             else Remembered(TokenizerFile(tokenizer))
         )
-        self._by_base: dict[str, TokenCounter] = {}
 
     def of(self, name: str | None) -> TokenCounter:
         """The counter of a model; None is the default one. It is closed with this object."""
@@ -68,7 +65,6 @@ class Counters:
         return self._first if base == base_of(default, cards) else self._of_base(base)
 
     async def aclose(self) -> None:
-        """Close every counter."""
         await self._client.aclose()
         for counter in (self._first, *self._by_base.values()):
             await counter.aclose()
@@ -90,7 +86,7 @@ class _OfModel(TokenCounter):
     def __init__(self, counters: Counters, default: TokenCounter, name: str | None) -> None:
         self._counters = counters
         self._found = default
-        self._wanted = name
+        self._missing = name
         self._clock = counters.clock
         self._patience = Patience(counters.clock)
 
@@ -101,13 +97,13 @@ class _OfModel(TokenCounter):
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        if self._wanted is not None and self._patience.over:
+        if self._missing is not None and self._patience.over:
             start = self._clock()
-            found = await self._counters.find(self._wanted)
+            found = await self._counters.find(self._missing)
             if found is None:
-                self._patience.failed(self._clock() - start)
+                self._patience.record_failure(self._clock() - start)
             else:
-                self._found, self._wanted = found, None
+                self._found, self._missing = found, None
         return await self._found.count(texts)
 
     @override

@@ -1,8 +1,8 @@
 """About how many tokens a text has, where nothing counts them with the model's own tokenizer.
 
-Owns a guess by script and by the shape of words, fitted to the tokenizers of Llama 3, Qwen 3, Gemma 3, DeepSeek 3,
-GPT-4o and Mistral's Tekken: for what people write it is mostly 1.0 to 1.3 times their counts. What an endpoint's
-usage says corrects the rest (`memserver.memory.scale`). docs/decisions.md has the figures.
+A guess by script and by the shape of words, fitted to the tokenizers of Llama 3, Qwen 3, Gemma 3, DeepSeek 3, GPT-4o and
+Mistral's Tekken: for what people write mostly 1.0 to 1.3 times their counts. What an endpoint's usage says corrects the
+rest (`memserver.memory.scale`). docs/decisions.md has the figures.
 """
 
 import math

@@ -2,9 +2,6 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
-
-from typing_extensions import override
 
 from memserver.errors import ModelAnswerTooLarge
 from memserver.llm.answers import StreamedReply
@@ -19,29 +16,8 @@ MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
 
 
-class Reader(Protocol):
-    """Reads a message's text out of a reply that streams.
-
-    Attributes:
-        names: of the tools that were offered.
-    """
-
-    names: Sequence[str]
-
-    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
-        """What of the message an event brought."""
-        ...
-
-    def end(self) -> str:
-        """What is known to be the message's only at the end."""
-        ...
-
-
-class CallReader(Reader):
-    """Reads the message out of a call, in the way in which it was asked for."""
-
+class CallReader:
     def __init__(self, mode: ToolCallMode, tools: Sequence[ToolSpec], *, holds: bool) -> None:
-        """Make it. `holds`: the model has thought without opening its thoughts."""
         self.names = tuple(tool.name for tool in tools)
         self._native = mode == "tools"
         self._tools = tools
@@ -49,8 +25,8 @@ class CallReader(Reader):
         self._held: list[str] = []
         """Arguments that came before their tool's name was known."""
 
-    @override
     def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+        """What of the message an event brought."""
         if not self._native:
             return self._in_content.feed(content)
         if arguments:
@@ -60,25 +36,24 @@ class CallReader(Reader):
         arguments, self._held = "".join(self._held), []
         return self._in_arguments.feed(arguments)
 
-    @override
     def end(self) -> str:
         return self._in_content.end()
 
 
-class PlainReader(Reader):
-    """Reads a message that is the reply itself."""
-
+class PlainReader:
     def __init__(self, *, holds: bool = False) -> None:
-        self.names = ()
+        self.names = tuple[str, ...]()
         self._text = PlainText(holds=holds)
 
-    @override
-    def text(self, reply: StreamedReply, content: str, arguments: str) -> str:
+    def text(self, _reply: StreamedReply, content: str, _arguments: str) -> str:
         return self._text.feed(content)
 
-    @override
     def end(self) -> str:
         return self._text.end()
+
+
+Reader = CallReader | PlainReader
+"""Reads a message's text out of a reply that streams."""
 
 
 async def listen(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import aiohttp
 
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
-from memserver.llm.cards import find_card, window_of
+from memserver.llm.model_info import find_card, window_of
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
@@ -26,8 +26,6 @@ _LIST_AGAIN_SECONDS = 60.0
 
 
 class ModelFacts:
-    """The name and the window of one model."""
-
     def __init__(
         self,
         client: EndpointClient,
@@ -38,7 +36,6 @@ class ModelFacts:
         window_is_limit: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make it; nothing is asked yet."""
         self.name = name
         self._client = client
         self._circuit = circuit
@@ -52,7 +49,6 @@ class ModelFacts:
 
     @property
     def window_is_assumed(self) -> bool:
-        """Whether nobody has said how large the window is."""
         return self._window is None or self._assumed
 
     async def window(self) -> int:
@@ -75,7 +71,6 @@ class ModelFacts:
             )
 
     def learn_window(self, window: int | None) -> None:
-        """Take a window that a refusal names, if it is smaller than what was known."""
         if window is not None and window >= SMALLEST_WINDOW:
             known = self._window or self._given
             self._window = window if known is None or self.window_is_assumed else min(known, window)
@@ -85,11 +80,9 @@ class ModelFacts:
             )
 
     def forget_window(self) -> None:
-        """The model is not there: what was taken to be its window was another's."""
         self._window = self._fixed
 
     async def not_found(self, error: ModelNotFound) -> ModelNotFound:
-        """The same error, or a better one that says which models there are."""
         try:
             cards = await self._client.models()
         except ModelError:
@@ -150,7 +143,7 @@ def _not_found(
     name: str, cards: Sequence[JsonObject] | None, error: ModelNotFound
 ) -> ModelNotFound:
     cause = error.__cause__
-    said = f" It said: {cause.told[:300]}" if isinstance(cause, StatusError) else ""
+    said = f" It said: {cause.words[:300]}" if isinstance(cause, StatusError) else ""
     there = ", ".join(str(card.get("id")) for card in cards or ())
     return ModelNotFound(
         f"The endpoint does not have the model {name or '(any)'}.",

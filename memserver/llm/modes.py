@@ -1,8 +1,4 @@
-"""How a model can be asked for a tool call, and the probe that finds out which way it takes.
-
-Owns the small question, and what an answer or a refusal of it says about the endpoint. Leaves sending
-to `openai_compatible`, and when it is asked again to `profile_keeper`.
-"""
+"""How a model can be asked for a tool call, and the probe that finds out which mode its endpoint takes."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -15,7 +11,7 @@ from memserver.errors import (
     ModelUnavailable,
     ProtocolViolation,
 )
-from memserver.llm.lossless import read_json
+from memserver.llm.coercion import read_json
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.messages import PromptMessage, ToolSpec
@@ -63,16 +59,15 @@ def is_no_call(error: ModelError) -> bool:
     cause = error.__cause__
     if not isinstance(cause, StatusError):
         return False
-    return _NO_CALL.search(f"{cause.told} {cause.kind}") is not None
+    return _NO_CALL.search(f"{cause.words} {cause.kind}") is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way that was found.
+class DetectedMode:
+    """The best mode that an endpoint takes.
 
     Attributes:
-        mode: it.
-        why: what speaks against the better ways; empty where it is the best.
+        why: what speaks against the better ones.
         is_sure: what was refused was refused for what it is, and not perhaps for a passing reason.
     """
 
@@ -81,7 +76,7 @@ class Way:
     is_sure: bool = True
 
 
-async def find_way(ask: Ask) -> Way:
+async def detect_mode(ask: Ask) -> DetectedMode:
     """Find the best way that an endpoint takes, by a few small requests.
 
     Raises:
@@ -102,16 +97,14 @@ async def find_way(ask: Ask) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class _Against:
-    """What speaks against a way."""
-
     words: str
     is_sure: bool
     was_refused: bool = False
 
 
-def _way(mode: ToolCallMode, against: list[_Against]) -> Way:
+def _way(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
     why = "; ".join(each.words for each in against)
-    return Way(mode, why, all(each.is_sure for each in against))
+    return DetectedMode(mode, why, all(each.is_sure for each in against))
 
 
 async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
@@ -122,9 +115,9 @@ async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
         if not _may_be_about_the_way(error):
             raise
         cause = error.__cause__
-        told = cause.told if isinstance(cause, StatusError) else error.message
-        shown = f'{IN_WORDS[mode]} refused: "{" ".join(told.split())[:_SHOWN]}"'
-        is_sure = _NAMES_THE_WAY.search(told) is not None and not is_no_call(error)
+        words = cause.words if isinstance(cause, StatusError) else error.message
+        shown = f'{IN_WORDS[mode]} refused: "{" ".join(words.split())[:_SHOWN]}"'
+        is_sure = _NAMES_THE_WAY.search(words) is not None and not is_no_call(error)
         return _Against(shown, is_sure, was_refused=True)
     if _is_valid(mode, reply):
         return None

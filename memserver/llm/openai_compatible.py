@@ -1,14 +1,14 @@
 """A model behind any OpenAI-compatible endpoint, vLLM first.
 
-Owns what a reply becomes: a call, a text, or the error that it is none; and whether the endpoint is ready. Leaves asking
-to `asking`, the wire to `wire` and `openai_http`, the reply's validity to `reply_parser`, and how `auto` is decided to
-`modes`. All modes give the same value.
+What a reply becomes: a call, a text, or the error that it is none; and whether the endpoint is ready. All modes give
+the same value.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -21,23 +21,24 @@ from memserver.errors import (
     ModelRefused,
     ProtocolViolation,
 )
-from memserver.llm.asking import Asking
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.bounded_validator import bounded
-from memserver.llm.control_tokens import defused
+from memserver.llm.chat_client import ChatClient
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.listening import CallReader, PlainReader
 from memserver.llm.model_facts import ModelFacts
 from memserver.llm.profile import ProfileReport, ToolCallMode, overridden, profile_of
 from memserver.llm.profile_keeper import Clock, ProfileKeeper
 from memserver.llm.provider_fields import provider_fields
-from memserver.llm.reasoning import separated
+from memserver.llm.reasoning import separate
 from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import Estimated, TokenCounter
 from memserver.llm.tool_schema import native_tools_text, tools_as_text
 from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 
 Mode = Literal["auto"] | ToolCallMode
 _FRESH_SECONDS, _FAILED_SECONDS = 60.0, 5.0
@@ -54,22 +55,40 @@ _SHOWN = 500
 _Parsed = TypeVar("_Parsed", ParsedReply, str)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How one model of an endpoint is used.
+
+    Attributes:
+        model: what the endpoint calls it; None takes the first that the endpoint lists.
+        mode: auto asks the endpoint at the first use, and keeps to what it took.
+        context_window: tokens; None takes what the endpoint says, else 8192.
+        window_is_limit: the endpoint is asked in any case, and the smaller window holds.
+        body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a None takes a field away.
+        answers: how the mode json_schema asks.
+        seed: each request has one of its own, made of this and of its messages; not where `body` has one.
+        profile: fields of the profile that are known; refusals don't change them.
+    """
+
+    model: str | None = None
+    mode: Mode = "auto"
+    context_window: int | None = None
+    window_is_limit: bool = False
+    body: Mapping[str, Any] = field(default_factory=dict)
+    answers: JsonAnswers = field(default_factory=JsonAnswers)
+    seed: int | None = None
+    profile: Mapping[str, Any] = field(default_factory=dict)
+
+
 class OpenAICompatible(ChatModel):
     """Asks an endpoint's chat completions for one tool call at a time."""
 
-    def __init__(  # noqa: PLR0913 - all but the endpoint have defaults and are named
+    def __init__(
         self,
         endpoint: Endpoint,
+        options: ModelOptions | None = None,
         *,
-        model: str | None = None,
-        mode: Mode = "auto",
-        context_window: int | None = None,
-        window_is_limit: bool = False,
         counter: TokenCounter | None = None,
-        body: Mapping[str, Any] | None = None,
-        answers: JsonAnswers | None = None,
-        seed: int | None = None,
-        profile: Mapping[str, Any] | None = None,
         circuit: Circuit | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -77,40 +96,31 @@ class OpenAICompatible(ChatModel):
 
         Args:
             endpoint: where it is.
-            model: what the endpoint calls it; None takes the first that the endpoint lists.
-            mode: auto asks the endpoint at the first use, and keeps to what it took.
-            context_window: tokens; None takes what the endpoint says, else 8192.
-            window_is_limit: the endpoint is asked in any case, and the smaller window holds.
+            options: which model, and how it is used.
             counter: counts tokens; None estimates them. Closed with the model.
-            body: more for the body of every request (temperature, seed, chat_template_kwargs, …); a
-                None takes a field away.
-            answers: how the mode json_schema asks.
-            seed: each request has one of its own, made of this and of its messages; not where `body` has one.
-            profile: fields of the profile that are known; refusals don't change them.
             circuit: the endpoint's, shared by all its models; None asks it always.
             clock: seconds that only grow, by which it is judged what is to be found out again.
 
         Raises:
-            SetupError: `profile` names what there is not.
+            SetupError: the options' profile names what there is not.
         """
+        options = options or ModelOptions()
         self.message_overhead = 16
-        given = {**(profile or {}), **({} if mode == "auto" else {"mode": mode})}
-        body = body or {}
-        self._keeper = ProfileKeeper(profile_of(given), overridden(given, body), clock)
-        self._requests = Requests(
-            dict(body), answers or JsonAnswers(), None if "seed" in body else seed
-        )
+        given = {**options.profile, **({} if options.mode == "auto" else {"mode": options.mode})}
+        self._keeper = ProfileKeeper(profile_of(given), overridden(given, options.body), clock)
+        seed = None if "seed" in options.body else options.seed
+        self._requests = Requests(dict(options.body), options.answers, seed)
         self._client = EndpointClient(endpoint, circuit)
         self._facts = ModelFacts(
             self._client,
             circuit or Circuit(),
-            model or "",
-            given_window=context_window,
-            window_is_limit=window_is_limit,
+            options.model or "",
+            given_window=options.context_window,
+            window_is_limit=options.window_is_limit,
             clock=clock,
         )
         self._counter = counter or Estimated()
-        self._asking = Asking(self._client, self._requests, self._facts, self._keeper, clock)
+        self._chat = ChatClient(self._client, self._requests, self._facts, self._keeper, clock)
         self._clock = clock
         self._thinks_unopened = False
         self._failure: ModelError | None = None
@@ -120,7 +130,6 @@ class OpenAICompatible(ChatModel):
     @property
     @override
     def name(self) -> str:  # type: ignore[override] # the endpoint may say it later
-        """What the endpoint calls the model."""
         return self._facts.name
 
     @property
@@ -157,7 +166,7 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._counter.count([defused(text) for text in texts])
+        return await self._counter.count([escape_control_tokens(text) for text in texts])
 
     @override
     async def check(self) -> None:
@@ -168,14 +177,14 @@ class OpenAICompatible(ChatModel):
         """
         async with self._checking:
             now = self._clock()
-            if now - self._asking.worked_at < _FRESH_SECONDS or await self._facts.is_listed():
+            if now - self._chat.worked_at < _FRESH_SECONDS or await self._facts.is_listed():
                 return
             if self._failure is not None and now - self._failed_at < _FAILED_SECONDS:
                 raise self._failure
             try:
                 async with self._explaining():
                     await self._facts.know_name()
-                    await self._asking.ask(
+                    await self._chat.send(
                         lambda profile: self._requests.text(self.name, profile, _GREETING),
                         _FEW_TOKENS,
                     )
@@ -191,8 +200,8 @@ class OpenAICompatible(ChatModel):
         profile = self._keeper.profile
         if profile.mode == "tools":
             return native_tools_text(tools)
-        told = self._requests.told(profile, tools)
-        return tools_as_text(told) if told else ""
+        listed = self._requests.listed(profile, tools)
+        return tools_as_text(listed) if listed else ""
 
     @override
     async def call_tool(
@@ -204,11 +213,11 @@ class OpenAICompatible(ChatModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         try:
-            reply = await self._called(prompt, tools, max_tokens, on_text)
+            reply = await self._request_call(prompt, tools, max_tokens, on_text)
         except ProtocolViolation:
-            self._keeper.violated()
+            self._keeper.record_violation()
             raise
-        self._keeper.worked()
+        self._keeper.record_success()
         return reply
 
     @override
@@ -222,8 +231,8 @@ class OpenAICompatible(ChatModel):
         async with self._explaining():
             await self._facts.know_name()
             if any(message.call is not None for message in prompt):
-                await self._asking.know_mode(max_tokens)
-            raw, usage, _ = await self._asking.ask(
+                await self._chat.know_mode(max_tokens)
+            raw, usage, _ = await self._chat.send(
                 lambda profile: self._requests.text(self.name, profile, prompt),
                 max_tokens,
                 lambda _: PlainReader(holds=self._thinks_unopened),
@@ -232,14 +241,14 @@ class OpenAICompatible(ChatModel):
         self._note_thinking(raw)
         if raw.finish_reason == "content_filter":
             raise _refused(raw, usage)
-        return Written(await _parsed(raw, usage, partial(parse_text, raw)), usage)
+        return Written(await _parse(raw, usage, partial(parse_text, raw)), usage)
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
 
-    async def _called(
+    async def _request_call(
         self,
         prompt: Sequence[PromptMessage],
         tools: Sequence[ToolSpec],
@@ -248,8 +257,8 @@ class OpenAICompatible(ChatModel):
     ) -> Reply:
         async with self._explaining():
             await self._facts.know_name()
-            await self._asking.know_mode(max_tokens)
-            raw, usage, mode = await self._asking.ask(
+            await self._chat.know_mode(max_tokens)
+            raw, usage, mode = await self._chat.send(
                 lambda profile: self._requests.call(self.name, profile, prompt, tools),
                 max_tokens,
                 lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
@@ -257,17 +266,16 @@ class OpenAICompatible(ChatModel):
             )
         self._note_thinking(raw)
         parse = parse_native if mode == "tools" or raw.calls else parse_json
-        parsed = await _parsed(raw, usage, partial(parse, raw, tools))
+        parsed = await _parse(raw, usage, partial(parse, raw, tools))
         fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
         return Reply(parsed.call, usage, parsed.text, fields)
 
     def _note_thinking(self, raw: RawReply) -> None:
         """From a thought on that nothing opened, text is held back until the next one has ended."""
-        self._thinks_unopened = self._thinks_unopened or separated(raw.content, calls=True).unopened
+        self._thinks_unopened = self._thinks_unopened or separate(raw.content, calls=True).unopened
 
     @asynccontextmanager
     async def _explaining(self) -> AsyncIterator[None]:
-        """Say of a model that is not there which ones are; what was known of it is forgotten."""
         try:
             yield
         except ContextOverflow as error:
@@ -279,7 +287,7 @@ class OpenAICompatible(ChatModel):
             raise await self._facts.not_found(error) from error
 
 
-async def _parsed(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> _Parsed:
+async def _parse(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> _Parsed:
     """What a reply says.
 
     Raises:
@@ -299,8 +307,8 @@ async def _parsed(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> 
 
 def _refused(raw: RawReply, usage: Usage) -> ModelRefused:
     words = " ".join((raw.refusal or raw.content).split())[:_SHOWN]
-    said = f" It had said: {words}" if words else ""
-    message = f"The provider's content filter stopped the answer.{said}"
+    before = f" It had said: {words}" if words else ""
+    message = f"The provider's content filter stopped the answer.{before}"
     if raw.refusal:
         message = f"The model refuses to answer: {words}"
     error = ModelRefused(message, hint=_ASK_OTHERWISE)

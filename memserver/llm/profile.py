@@ -34,8 +34,6 @@ AnswerRoot = Literal["any_of", "object"]
 
 @dataclass(frozen=True, slots=True)
 class EndpointProfile:
-    """What an endpoint takes; the defaults are vLLM's."""
-
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     mode: ToolCallMode = "tools"
@@ -106,7 +104,6 @@ class ProfileReport:
 
     @property
     def mode(self) -> str:
-        """The mode; auto until the endpoint showed what it takes."""
         return "auto" if self.mode_is_open else self.profile.mode
 
     @override
@@ -115,7 +112,6 @@ class ProfileReport:
         return ", ".join([f"mode {self.mode}", *unusual])
 
     def unusual(self) -> dict[str, Any]:
-        """What differs from the defaults, apart from the mode."""
         usual = EndpointProfile()
         return {
             name: getattr(self.profile, name)
@@ -155,7 +151,6 @@ def overridden(given: Mapping[str, Any], body: Mapping[str, Any]) -> frozenset[s
 def kept(
     profile: EndpointProfile, known: EndpointProfile, names: Collection[str]
 ) -> EndpointProfile:
-    """The profile, with these fields as they are already known."""
     return replace(profile, **{name: getattr(known, name) for name in names})
 
 

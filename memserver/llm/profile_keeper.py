@@ -1,7 +1,6 @@
 """What is known of how a model is asked, and when that is to be found out again.
 
-Owns the time: nothing here runs by itself, all is judged at the next request. Leaves asking to `openai_compatible` and
-what a refusal means to `adjusting`.
+Nothing here runs by itself: all is judged at the next request.
 """
 
 import logging
@@ -10,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memserver.errors import ModelError
-from memserver.llm.adjusting import adjusted, words_of
-from memserver.llm.modes import IN_WORDS, Way
+from memserver.llm.adjusting import adjust, words_of
+from memserver.llm.modes import IN_WORDS, DetectedMode
 from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
 from memserver.llm.requests import Request
 
@@ -26,26 +25,15 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a keeper knew at some time."""
-
     profile: EndpointProfile
     changes: dict[str, Change]
     again_at: float
 
 
 class ProfileKeeper:
-    """The profile of one model, as far as it is known."""
-
     def __init__(
         self, given: EndpointProfile, fixed: frozenset[str], clock: Clock = time.monotonic
     ) -> None:
-        """Make it.
-
-        Args:
-            given: what is tried first.
-            fixed: fields that stay as they are given.
-            clock: seconds that only grow.
-        """
         self.profile = given
         self.fixed = fixed
         self.name = ""
@@ -63,22 +51,14 @@ class ProfileKeeper:
 
     @property
     def is_due(self) -> bool:
-        """Whether the endpoint is to be asked which mode it takes."""
         return self._again_at != _NEVER and self._clock() >= self._again_at
 
     def report(self) -> ProfileReport:
-        """What is known, for people."""
         return ProfileReport(self.profile, self.is_open, tuple(self._changes.values()))
 
     def adjust(self, used: EndpointProfile, error: ModelError, request: Request) -> bool:
-        """Learn from a refusal; whether the request is worth sending again.
-
-        Args:
-            used: the profile with which it was made.
-            error: the refusal.
-            request: what was refused.
-        """
-        step = adjusted(used, self.fixed, error, request)
+        """Learn from a refusal of a request that was made with the profile `used`; whether it is worth sending again."""
+        step = adjust(used, self.fixed, error, request)
         if step is None:
             return False
         if used != self.profile:
@@ -90,16 +70,12 @@ class ProfileKeeper:
         return True
 
     def known(self) -> "Known":
-        """What is known now."""
         return Known(self.profile, dict(self._changes), self._again_at)
 
     def take_back(self, known: "Known", used: EndpointProfile, error: ModelError) -> None:
         """Where a request was refused in every form, give up nothing for it: the fault was another one.
 
-        Args:
-            known: before the request.
-            used: the profile with which it was last made.
-            error: how that was refused.
+        `known` is of before the request, `used` the profile with which it was last made.
         """
         if self.profile == used != known.profile and words_of(error) is not None:
             self.profile, self._changes = known.profile, known.changes
@@ -110,46 +86,47 @@ class ProfileKeeper:
         """What a probe begins with: as given, but for what a probe can't show."""
         return kept(self._given, self.profile, OF_MESSAGES - self.fixed)
 
-    def found(self, way: Way, profile: EndpointProfile, changes: list[Change]) -> None:
-        """Take what a probe found."""
+    def adopt(
+        self, detected: DetectedMode, profile: EndpointProfile, changes: list[Change]
+    ) -> None:
         first = self.is_open
         self.is_open = False
-        self.profile = replace(profile, mode=way.mode)
+        self.profile = replace(profile, mode=detected.mode)
         about_messages = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
         self._changes = about_messages
         for change in changes:
             self._note(change)
         now = self._clock()
         self._probed_at, self._violations = now, 0
-        if way.mode == "tools":
+        if detected.mode == "tools":
             self._again_at, self._pause = _NEVER, _SOON
-            if first or ("mode", way.mode) not in self._said:
-                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[way.mode])
-            self._said = {each for each in self._said if each[0] != "mode"} | {("mode", way.mode)}
+            if first or ("mode", detected.mode) not in self._said:
+                _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[detected.mode])
+            self._said = {each for each in self._said if each[0] != "mode"} | {
+                ("mode", detected.mode)
+            }
             return
-        self._note(Change("mode", "tools", way.mode, way.why))
-        if way.is_sure:
+        self._note(Change("mode", "tools", detected.mode, detected.why))
+        if detected.is_sure:
             self._again_at, self._pause = now + _LATER, _SOON
         else:
             self._again_at = now + self._pause
             self._pause = min(2 * self._pause, _LATER)
 
-    def not_found_out(self) -> None:
+    def postpone(self) -> None:
         """The endpoint could not be asked again: what was known holds meanwhile."""
         self._again_at = self._clock() + _SOON
 
-    def worked(self) -> None:
-        """A reply was a valid call."""
+    def record_success(self) -> None:
         self._violations = 0
 
-    def violated(self) -> None:
+    def record_violation(self) -> None:
         """A reply was none; after some in a row the endpoint may have become another one."""
         self._violations += 1
         if self._violations >= _VIOLATIONS and "mode" not in self.fixed:
             self._again_at = min(self._again_at, max(self._clock(), self._probed_at + _SOON))
 
     def forget(self) -> None:
-        """The model is not there: what comes back under its name may be another one."""
         self.profile = self._given
         self._changes = {}
         self._violations, self._pause = 0, _SOON

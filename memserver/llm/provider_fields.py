@@ -1,6 +1,5 @@
 """What a model's messages come with beyond the standard, such as reasoning_content or thought_signature.
 
-Owns which fields are standard, how the pieces of a stream become one value, and what is kept and sent back.
 Some providers refuse a history in which such a field is missing or changed. So all of them are kept, known
 or not, and none is understood.
 """
@@ -9,9 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.reply_parser import RawReply
-from memserver.messages import JsonObject, ProviderFields
+from memserver.messages import JsonObject, JsonValue, ProviderFields
 from memserver.text import checked_json
 
 OF_MESSAGES = frozenset(
@@ -54,10 +53,7 @@ def joined(pieces: Sequence[Mapping[str, Any]]) -> JsonObject:
 def provider_fields(model: str, reply: RawReply, call_id: str) -> ProviderFields | None:
     """What is kept of a reply's fields with its first call; None where there is nothing, or too much.
 
-    Args:
-        model: what the endpoint calls the model.
-        reply: as it came.
-        call_id: what we call the first call: its id is another one wherever a field names it.
+    `call_id` is what we call the first call: its id is another one wherever a field names it.
     """
     first, others = reply.calls[:1], reply.calls[1:]
     if not reply.fields and not any(call.fields for call in first):
@@ -80,28 +76,27 @@ def with_message_fields(message: JsonObject, fields: ProviderFields) -> JsonObje
 
 
 def with_call_fields(call: JsonObject, fields: ProviderFields) -> JsonObject:
-    """A message's call as it goes back."""
     inside = fields.call.get("function")
     more = _sent(inside, OF_FUNCTIONS) if isinstance(inside, Mapping) else {}
     return {**call, "function": {**call["function"], **more}, **_sent(fields.call, OF_CALLS)}
 
 
 def _sent(fields: Mapping[str, Any], standard: frozenset[str]) -> JsonObject:
-    return {key: _defused(value) for key, value in fields.items() if key not in standard}
+    return {key: _escape(value) for key, value in fields.items() if key not in standard}
 
 
-def _defused(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _escape(value: JsonValue) -> JsonValue:
     """What could be rendered as text is made harmless; what is signed has to stay as it is."""
     if isinstance(value, str):
-        return defused(value)
+        return escape_control_tokens(value)
     if isinstance(value, list):
-        return [_defused(each) for each in value]
+        return [_escape(each) for each in value]
     if not isinstance(value, dict) or value.get("signature"):
         return value
-    return {key: _defused(each) for key, each in value.items()}
+    return {key: _escape(each) for key, each in value.items()}
 
 
-def _renamed(value: Any, ids: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON
+def _renamed(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
     """With our ids for the endpoint's; what belongs to a call that was dropped is dropped too."""
     if isinstance(value, list):
         return [_renamed(each, ids) for each in value if not _is_dropped(each, ids)]
@@ -122,7 +117,7 @@ def _is_dropped(value: object, ids: Mapping[str, str]) -> bool:
     return any(isinstance(each, str) and ids.get(each) == "" for each in named)
 
 
-def _one(key: str, values: Sequence[Any]) -> Any:  # noqa: ANN401 - any JSON
+def _one(key: str, values: Sequence[Any]) -> JsonValue:
     values = [value for value in values if value is not None]
     if not values:
         return None

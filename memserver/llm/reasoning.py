@@ -1,70 +1,48 @@
 """Separates what a model thinks from what it says, where both stand in the content of its reply.
 
-Owns the markings: tags and brackets of many models, the channels of gpt-oss (also without their tokens) and of
-Gemma, and thoughts that end with a marker that nothing opened, since the chat template did. `Separator` reads
-fragments and gives the same for every cut; only for such an unopened thought nobody can know beforehand.
-
-A marker between quotes or backticks is one that the model speaks of. A thought that is never closed is all that
-there is.
+reasoning.toml has the markings. `Separator` reads fragments and gives the same for every cut; only for a thought that
+nothing opened, since the chat template did, nobody can know beforehand. A marker between quotes or backticks is one that
+the model speaks of. A thought that is never closed is all that there is.
 """
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import islice
 from typing import Literal
 
-from memserver.llm.lossless import read_json_at
+from memserver.llm.coercion import read_json_at
 
 Kind = Literal["said", "thought", "unopened"]
 """unopened: all that was said so far was a thought."""
 Piece = tuple[Kind, str]
 
-_TAGS = (
-    ("think", "thinking", "thought", "thoughts"),
-    ("reasoning",),
-    ("reflection",),
-    ("scratchpad",),
-    ("seed:think",),
-    ("longcat_think",),
-    ("inner_thought", "inner_thoughts", "inner_monologue"),
-)
-"""Names of tags; those of one group close each other."""
-_ENDS = ("<|end|>", "<|return|>", "<|call|>")
-_HEADS = ("<|start|>", "<|channel|>")
+_MARKINGS = tomllib.loads(files(__package__).joinpath("reasoning.toml").read_text("utf-8"))
+_ENDS, _HEADS = tuple(_MARKINGS["ends"]), tuple(_MARKINGS["heads"])
 _CHANNEL = "channel"
 """Of gpt-oss: stands for a marker that opens a thought; see `_HEADER`."""
 _HEADER = "header"
 """What stands between a channel's name and its text."""
 _PAIRS: dict[str, tuple[str, ...]] = {
-    **{f"<{name}>": tuple(f"</{each}>" for each in group) for group in _TAGS for name in group},
-    "[think]": ("[/think]",),
-    "◁think▷": ("◁/think▷",),
-    "<|begin_of_thought|>": ("<|end_of_thought|>",),
-    "<|start_thinking|>": ("<|end_thinking|>",),
-    "<|inner_prefix|>": ("<|inner_suffix|>",),
-    "<|think|>": ("<|end|>", "<|/think|>", "</think>"),
-    "<|channel>": ("<channel|>",),
-    "<unused94>": ("<unused95>",),
+    **{
+        f"<{name}>": tuple(f"</{each}>" for each in group)
+        for group in _MARKINGS["tags"]
+        for name in group
+    },
+    **{opening: tuple(closings) for opening, closings in _MARKINGS["pairs"].items()},
 }
 _CLOSINGS = {each for closings in _PAIRS.values() for each in closings} - {*_ENDS}
-_LEADING = {
-    "analysis": ("assistantfinal", "assistantcommentary"),
-    "Here is my thought process:": ("here is my response:", "here's my response:"),
-    "Here's my thought process:": ("here is my response:", "here's my response:"),
+_LEADING: dict[str, tuple[str, ...]] = {
+    opening: tuple(closings) for opening, closings in _MARKINGS["leading"].items()
 }
-"""Words that open a thought at the very beginning only, and only where they are closed as well."""
 _CALLS = "commentary to="
 """How a call in a channel begins whose tokens were left out."""
-_DROPPED = (
-    *("<|begin_of_solution|>", "<|end_of_solution|>", "<|start_response|>", "<|end_response|>"),
-    *_ENDS,
-)
-"""Stand around what is said."""
-_WRAPPERS = {f"<{name}>": f"</{name}>" for name in ("answer", "response", "output")}
-"""The same, where they stand right behind a thought."""
+_DROPPED = (*_MARKINGS["dropped"], *_ENDS)
+_WRAPPERS = {f"<{name}>": f"</{name}>" for name in _MARKINGS["wrappers"]}
 _QUOTES = frozenset("`\"'")
 _RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
 _PRIVATE = re.compile(r"analysis|commentary|thought", re.IGNORECASE)
@@ -73,8 +51,6 @@ _OBJECTS_TRIED = 16
 
 
 class _Markers:
-    """Some markers: where the next one stands, and where one may have begun."""
-
     def __init__(self, markers: Iterable[str]) -> None:
         known = sorted(markers)
         self._pattern = re.compile("|".join(map(re.escape, known)), re.IGNORECASE | re.ASCII)
@@ -83,7 +59,6 @@ class _Markers:
         self._longest = max(map(len, known)) - 1
 
     def find(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """The first marker."""
         return self._pattern.search(text, start)
 
     def begun(self, text: str, start: int = 0) -> int:
@@ -116,13 +91,8 @@ class Separated:
     unopened: bool = False
 
 
-def separated(content: str, *, calls: bool = False) -> Separated:
-    """Take a whole content apart.
-
-    Args:
-        content: as the endpoint sent it.
-        calls: it may hold calls as JSON text; a marker inside such an object is none.
-    """
+def separate(content: str, *, calls: bool = False) -> Separated:
+    """Take a whole content apart. With `calls` it may hold calls as JSON text; a marker inside such an object is none."""
     if not _IN_SAID.find(content) and not content.lstrip().startswith((*_LEADING, _CALLS)):
         return Separated(content)
     separator = Separator(calls=calls)
@@ -138,7 +108,6 @@ def separated(content: str, *, calls: bool = False) -> Separated:
 
 
 def _pieces(separator: "Separator", content: str, *, calls: bool) -> Iterator[Piece]:
-    """All pieces; what is said in a JSON object is not looked into."""
     position = 0
     for start in islice(_OBJECT_START.finditer(content), _OBJECTS_TRIED if calls else 0):
         if start.start() < position:
@@ -158,11 +127,7 @@ class Separator:
     """Takes a content apart while it comes; `unopened` as in `Separated`."""
 
     def __init__(self, *, calls: bool = False) -> None:
-        """Begin.
-
-        Args:
-            calls: a call in a channel of gpt-oss is given as JSON text; else it counts as a thought.
-        """
+        """Begin. With `calls` a call in a channel of gpt-oss is given as JSON text; else it counts as a thought."""
         self.unopened = False
         self._calls = calls
         self._rest = ""
@@ -183,21 +148,17 @@ class Separator:
 
     @property
     def is_saying(self) -> bool:
-        """Whether what comes next is said, whatever it is."""
         return not (self._opened or self._rest)
 
     def skip(self, text: str) -> Iterator[Piece]:
-        """Take a text as said without looking into it."""
         yield from self._plain(text)
         self._last = ""
 
     def feed(self, fragment: str) -> Iterator[Piece]:
-        """Read on, and give what this fragment brought."""
         self._rest += fragment
         yield from self._read(ends=False)
 
     def end(self) -> Iterator[Piece]:
-        """What is known only now that nothing follows."""
         yield from self._read(ends=True)
         if self._opened in _LEADING:
             held = "".join(self._held)
@@ -237,12 +198,10 @@ class Separator:
         self._rest, self._at = self._rest[self._at :], 0
 
     def _taken(self, end: int) -> str:
-        """The rest up to a place, which is read with it."""
         text, self._at = self._rest[self._at : end], end
         return text
 
     def _begins(self, *, ends: bool) -> bool:
-        """Look at the very beginning; returns whether it is known what that is."""
         begun = self._rest
         if not ends and any(opening.startswith(begun) for opening in (*_LEADING, _CALLS)):
             return False
@@ -254,7 +213,6 @@ class Separator:
         return True
 
     def _is_clear(self, found: re.Match[str]) -> bool:
-        """Whether it is known that a marker is quoted, or that it isn't."""
         return (
             found.end() < len(self._rest)
             or self._before(found) not in _QUOTES
@@ -269,7 +227,6 @@ class Separator:
         return self._rest[found.start() - 1] if found.start() > self._at else self._last
 
     def _plain(self, text: str) -> Iterator[Piece]:
-        """Text without a marker."""
         if not text:
             return
         self._last = text[-1]
@@ -284,7 +241,6 @@ class Separator:
             yield "thought", text
 
     def _marked(self, written: str) -> Iterator[Piece]:
-        """A marker in what is said."""
         marker = written.lower()
         if marker in _WRAPPERS and self._thought:
             self._wrapper = _WRAPPERS[marker]
@@ -303,7 +259,6 @@ class Separator:
             yield from self._plain(written)
 
     def _closed(self, marker: str) -> Iterator[Piece]:
-        """The marker that ends a thought, or a header."""
         opened, self._opened = self._opened, ""
         self._thought = self._any_thought = True
         if marker in _HEADS or marker == "assistantcommentary":
@@ -317,7 +272,6 @@ class Separator:
             yield "thought", self._header
 
     def _spoken_in(self, header: str) -> Iterator[Piece]:
-        """What a channel's header says of the text behind it."""
         recipient = _RECIPIENT.search(header)
         if recipient is not None and self._calls:
             self._in_call = True
@@ -330,18 +284,11 @@ class Held:
     """Holds a content of a model back whose thoughts nothing opens, until one has ended."""
 
     def __init__(self, *, holds: bool, calls: bool = False) -> None:
-        """Begin.
-
-        Args:
-            holds: whether the model thinks so; else all comes through.
-            calls: as for `separated`.
-        """
         self._parts: list[str] | None = [] if holds else None
         self._calls = calls
         self._newest = ""
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the content is no such thought."""
         if self._parts is None:
             return fragment
         self._parts.append(fragment)
@@ -352,10 +299,9 @@ class Held:
         return self.end()
 
     def end(self) -> str:
-        """All that is held, without the thought."""
         content, self._parts = "".join(self._parts or ()), None
         closing = _IN_THOUGHT[""].find(content)
         if closing is None:
             return content
-        thought = separated(content[: closing.end()], calls=self._calls)
+        thought = separate(content[: closing.end()], calls=self._calls)
         return content[closing.end() :] if thought.unopened else content

@@ -1,13 +1,11 @@
 """From a model's raw reply to exactly one valid tool call, or to plain text.
 
-Pure functions. Owns what counts as a call in a reply; leaves the check of its arguments to
-`tool_schema`, names to `tool_names`, thoughts to `reasoning` and the wire to the adapters. A reply that is
-no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since that
-is what it is shown next; its message is for people.
+A reply that is no valid call raises a ProtocolViolation whose complaint is a sentence that the model can act on, since
+that is what it is shown next; its message is for people.
 
-When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the
-later ones were written without the first one's result, and one step of an agent is one call. An
-invalid first call is a violation even if a valid one follows, for the same reason.
+When a reply holds several calls, the first one counts and the rest are dropped, as in MemGPT 0.3: the later ones were
+written without the first one's result, and one step of an agent is one call. An invalid first call is a violation even
+if a valid one follows, for the same reason.
 """
 
 import re
@@ -18,10 +16,10 @@ from typing import Any
 
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.lossless import read_json, read_json_at
-from memserver.llm.reasoning import separated
+from memserver.llm.coercion import read_json, read_json_at
+from memserver.llm.reasoning import separate
+from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_names import SPOKEN, resolve_name
-from memserver.llm.tool_schema import check_arguments
 from memserver.messages import JsonObject, ToolCall, ToolSpec
 from memserver.text import checked_json, clean
 
@@ -46,8 +44,6 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A reply as the endpoint sent it."""
-
     content: str = ""
     calls: tuple[RawCall, ...] = ()
     reasoning: str = ""
@@ -59,7 +55,6 @@ class RawReply:
 
     @property
     def size(self) -> int:
-        """How many characters it has, about."""
         arguments = (call.arguments for call in self.calls)
         in_calls = sum(len(each) if isinstance(each, str) else 100_000 for each in arguments)
         return len(self.content) + len(self.reasoning) + in_calls
@@ -67,20 +62,13 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """The one call, and the prose that stood beside it; where there is none, the reasoning."""
-
     call: ToolCall
     text: str
 
 
 def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
-    """The reply with what was thought in its content counted as reasoning.
-
-    Args:
-        reply: as the endpoint sent it: not every one takes a model's reasoning apart.
-        calls: its content may hold calls as JSON text.
-    """
-    parts = separated(reply.content, calls=calls)
+    """The reply with what was thought in its content counted as reasoning: not every endpoint takes that apart."""
+    parts = separate(reply.content, calls=calls)
     if parts.said == reply.content:
         return reply
     thoughts = filter(None, (reply.reasoning.strip(), parts.thought))
@@ -149,7 +137,6 @@ def parse_text(reply: RawReply) -> str:
 
 
 def _thought(prose: str, reply: RawReply) -> str:
-    """What the model wrote for itself beside a call."""
     prose = clean(prose).strip()
     return prose or clean(reply.reasoning[:_RAW_LIMIT]).strip()
 

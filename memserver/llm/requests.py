@@ -1,23 +1,22 @@
-"""The bodies of chat completions, as a profile wants them.
-
-Owns which fields a request has. Leaves the form of messages to `wire`, that of tools to `tool_schema`, and sending to
-`openai_compatible`.
-"""
+"""The bodies of chat completions, as a profile wants them."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from memserver.llm.modes import PROBE, PROBE_PROMPT
-from memserver.llm.object_answer import object_response_format_json
-from memserver.llm.plain_tools import plain_tools_json
 from memserver.llm.profile import EndpointProfile
-from memserver.llm.tool_schema import native_tools_json, response_format_json
-from memserver.llm.wire import MessageRules, joined, json_messages, native_messages
+from memserver.llm.tool_schema import (
+    native_tools_json,
+    object_response_format_json,
+    plain_tools_json,
+    response_format_json,
+)
+from memserver.llm.wire import MessageRules, json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolSpec
+from memserver.openai_http.streams import json_bytes
 
 _FILLERS: dict[str, JsonObject] = {
     # An empty text is taken: https://github.com/can1357/oh-my-pi/issues/787
@@ -35,7 +34,7 @@ class JsonAnswers:
 
     Attributes:
         schema: more for the root of the answer's schema, such as vLLM's x-guidance.
-        list_tools: the system message tells the tools; the schema holds the model to them anyway.
+        list_tools: the system message lists the tools; the schema holds the model to them anyway.
     """
 
     schema: Mapping[str, Any] = field(default_factory=dict)
@@ -61,31 +60,22 @@ class Request:
 
     @property
     def offers_tools(self) -> bool:
-        """Whether it has native tools."""
         return self.draft.prepared.startswith('"tools"')
 
     @property
     def has_schema(self) -> bool:
-        """Whether it holds the answer to a schema."""
         return self.draft.prepared.startswith('"response_format"')
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Makes the requests of one model.
-
-    Attributes:
-        body: more for the body of every request, before everything else; a None takes a field away.
-        answers: how the mode json_schema asks.
-        seed: each request has one of its own, made of this and of its messages.
-    """
+    """Makes the requests of one model; `body` is as in ModelOptions."""
 
     body: Mapping[str, Any]
     answers: JsonAnswers
     seed: int | None
 
-    def told(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """The tools that the system message tells of."""
+    def listed(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         in_schema = profile.mode == "json_schema" and not self.answers.list_tools
         return () if profile.mode == "tools" or in_schema else tools
 
@@ -96,14 +86,13 @@ class Requests:
         prompt: Sequence[PromptMessage],
         tools: Sequence[ToolSpec],
     ) -> Draft:
-        """For one call of a tool."""
         rules = _rules(model, profile)
         if profile.mode == "tools":
-            messages = _filled(profile, native_messages(prompt, rules))
-            told = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
-            return Draft(messages, _tool_fields(profile, tools), f'"tools":{told}')
-        messages = json_messages(prompt, self.told(profile, tools), rules)
-        return Draft(_filled(profile, messages), prepared=self._schema(profile, tools))
+            messages = _fill(profile, native_messages(prompt, rules))
+            written = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
+            return Draft(messages, _tool_fields(profile, tools), f'"tools":{written}')
+        messages = json_messages(prompt, self.listed(profile, tools), rules)
+        return Draft(_fill(profile, messages), prepared=self._schema(profile, tools))
 
     def probe(self, model: str, profile: EndpointProfile) -> Draft:
         """The probe's question; where a schema holds the answer, nothing else tells its form."""
@@ -120,13 +109,12 @@ class Requests:
         rules = _rules(model, profile)
         native = profile.mode == "tools" and profile.calls_without_tools
         if native and any(message.call is not None for message in prompt):
-            return Draft(_filled(profile, native_messages(prompt, rules)))
-        return Draft(_filled(profile, json_messages(prompt, rules=rules)))
+            return Draft(_fill(profile, native_messages(prompt, rules)))
+        return Draft(_fill(profile, json_messages(prompt, rules=rules)))
 
-    def finished(
+    def finish(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
     ) -> Request:
-        """The draft, with the fields of every request."""
         fields: JsonObject = {"model": model, **draft.fields}
         if profile.output_limit != "unset":
             fields[profile.output_limit] = max_tokens
@@ -136,14 +124,14 @@ class Requests:
             fields["stream"] = True
             if profile.stream_options:
                 fields["stream_options"] = {"include_usage": True}
-        messages = _dumps(draft.messages)
+        messages = json_bytes(draft.messages)
         if self.seed is not None and profile.seed:
             fields["seed"] = _seed_of(self.seed, messages)
         if self.body:
             fields |= self.body
             fields = {name: value for name, value in fields.items() if value is not None}
-        more = [",", draft.prepared] if draft.prepared else []
-        body = joined([_dumps(fields)[:-1], ',"messages":', messages, *more, "}"])
+        more = f",{draft.prepared}}}" if draft.prepared else "}"
+        body = b"".join((json_bytes(fields)[:-1], b',"messages":', messages, more.encode()))
         return Request(draft, fields, body)
 
     def _schema(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> str:
@@ -182,7 +170,7 @@ def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
     return {"type": "function", "function": {"name": tools[0].name}}
 
 
-def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
+def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
     """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
 
     Where text beside a call is refused, there is none.
@@ -205,10 +193,7 @@ def _filled(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonOb
     return messages
 
 
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _seed_of(seed: int, messages: str) -> int:
+def _seed_of(seed: int, messages: bytes) -> int:
     """31 bits: the same for the same prompt, and for another one as good as drawn by chance."""
-    digest = hashlib.sha256(f"{seed} {messages}".encode(errors="replace")).digest()
+    digest = hashlib.sha256(b"%d " % seed + messages).digest()
     return int.from_bytes(digest[:4]) >> 1

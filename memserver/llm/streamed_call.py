@@ -1,7 +1,7 @@
 """One tool call out of its pieces, as the many servers cut them.
 
-Owns how a piece is told to be more of a call, or the beginning of another: by its index where that says
-something, else by its id, its name, and whether the arguments so far are whole.
+A piece is known to be more of a call by its index where that says something, else by its id, its name, and whether the
+arguments so far are whole.
 """
 
 import json
@@ -20,8 +20,6 @@ _dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event says of a call."""
-
     index: int | None
     id: str
     name: str
@@ -30,7 +28,6 @@ class Piece:
 
     @classmethod
     def of(cls, call: Mapping[str, Any]) -> "Piece":
-        """Read it; what is of an unexpected type counts as absent."""
         function = call.get("function")
         said = function if isinstance(function, Mapping) else {}
         brought = said.get("arguments")
@@ -44,7 +41,6 @@ class Piece:
 
     @property
     def begins(self) -> bool:
-        """Whether arguments begin here, by their look."""
         return self.arguments.lstrip()[:1] in ("{", '"')
 
 
@@ -53,9 +49,7 @@ class StreamedCall:
     """A call as far as it has come.
 
     Attributes:
-        index: its place among the calls.
         names: of the tools that were offered.
-        name: as far as it has come.
         next_name: its name where that came once more after whole arguments: it may be the next call's.
         next_id: another id that came alone after whole arguments.
     """
@@ -85,7 +79,6 @@ class StreamedCall:
         return name != self.name or (other_id and bool(piece.arguments.strip()))
 
     def add(self, piece: Piece) -> None:
-        """Take a piece of this call."""
         if self._extent.is_whole:
             self.next_name = (self.name and piece.name) or self.next_name
             self.next_id = piece.id if piece.id not in ("", self.id) and self.id else self.next_id
@@ -97,14 +90,12 @@ class StreamedCall:
             self._fields.append(piece.fields)
 
     def followed_by(self, piece: Piece) -> "StreamedCall":
-        """The call that a piece begins after this one."""
         if piece.index not in (None, self.index):
             return StreamedCall(piece.index, self.names)
         name = "" if piece.name else self.next_name
         return StreamedCall(self.index, self.names, name, "" if piece.id else self.next_id)
 
     def whole(self) -> RawCall:
-        """The call, when nothing follows."""
         return RawCall(self.name, "".join(self._arguments), self.id, joined(self._fields))
 
 

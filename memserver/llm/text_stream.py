@@ -1,8 +1,7 @@
 """Finds the text of a message in what is still being generated, JSON or plain text.
 
-Owns the incremental reading; what it yields is provisional, and the whole reply is parsed again by
-`reply_parser` when it is complete. It never raises: from broken JSON it yields what it could read.
-What it yields, joined, is the text as the parser will give it, for any cut into fragments.
+It never raises: from broken JSON it yields what it could read. What it yields, joined, is the text as `reply_parser`
+will give it, for any cut into fragments.
 """
 
 import re
@@ -13,7 +12,8 @@ from memserver.llm.tool_names import is_spoken
 from memserver.messages import ToolSpec
 from memserver.text import clean
 
-_PLAIN = re.compile(r'[^"\\]+')
+_IN_STRING = re.compile(r'[^"\\]+|"|\\u.{4}|\\[^u]', re.DOTALL)
+"""Plain text, the end of the string, or an escape."""
 _PARTS = re.compile(r'[^"}]*["}]|[^"}]+')
 """Of a content that may hold objects: each part ends where one may begin or end."""
 _MESSAGES = {("arguments", "message"), ("parameters", "message")}
@@ -36,32 +36,31 @@ class JsonStrings:
         self._in_string = False
         self._is_key = False
         self._expects_key = False
-        self._escape = ""
-        self._high = ""
         self._key = ""
         self._opening = ""
+        self._rest = ""
+        """The beginning of an escape."""
+        self._high = ""
 
     @property
     def is_inside(self) -> bool:
-        """Whether an object is open."""
         return bool(self._keys)
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         """Read on; the path of a piece has only the keys of objects, and nothing inside lists."""
-        position = 0
-        while position < len(fragment):
-            if self._in_string and not self._escape:
-                plain = _PLAIN.match(fragment, position)
-                if plain is not None:
-                    position = plain.end()
-                    yield from self._more(plain[0], ends=False)
-                    continue
-            character = fragment[position]
-            position += 1
-            if self._in_string:
-                yield from self._string_character(character)
-            else:
-                self._structure(character)
+        text, place = self._rest + fragment, 0
+        while place < len(text):
+            if not self._in_string:
+                self._structure(text[place])
+                place += 1
+                continue
+            found = _IN_STRING.match(text, place)
+            if found is None:
+                break
+            place = found.end()
+            self._in_string = found[0] != '"'
+            yield from self._more(_unescape(found[0]), ends=not self._in_string)
+        self._rest = text[place:]
 
     def _structure(self, character: str) -> None:
         if not self._keys:
@@ -93,28 +92,6 @@ class JsonStrings:
         self._expects_key = character == "{"
         self._opening = ""
 
-    def _string_character(self, character: str) -> Iterator[Piece]:
-        if self._escape:
-            self._escape += character
-            yield from self._escaped()
-        elif character == "\\":
-            self._escape = character
-        else:
-            self._in_string = False
-            yield from self._more("", ends=True)
-
-    def _escaped(self) -> Iterator[Piece]:
-        kind = self._escape[1]
-        if kind != "u":
-            self._escape = ""
-            yield from self._more(_ESCAPES.get(kind, kind), ends=False)
-        elif len(self._escape) == 6:
-            digits, self._escape = self._escape[2:], ""
-            try:
-                yield from self._more(chr(int(digits, 16)), ends=False)
-            except ValueError:
-                return
-
     def _more(self, text: str, *, ends: bool) -> Iterator[Piece]:
         """Text of the string being read. Half of a surrogate pair waits for the other half."""
         text = self._high + text
@@ -140,7 +117,6 @@ class ArgumentText:
         self._done = False
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         if self._done:
             return ""
         texts = []
@@ -155,11 +131,6 @@ class PlainText:
     """Plain text as `parse_text` will give it: without reasoning, and without white space around it."""
 
     def __init__(self, *, holds: bool = False) -> None:
-        """Begin.
-
-        Args:
-            holds: the model's thoughts have an end and no beginning, so nothing is known before that end.
-        """
         self._content = Held(holds=holds)
         self._separator = Separator()
         self._begun = False
@@ -167,7 +138,6 @@ class PlainText:
         """What shows only by what follows: white space, and half of a surrogate pair."""
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         text = self._more(self._separator.feed(self._content.feed(fragment)))
         end = len(text.rstrip())
         if end == len(text) and text and "\ud800" <= text[-1] <= "\udbff":
@@ -177,7 +147,6 @@ class PlainText:
         return clean(text)
 
     def end(self) -> str:
-        """What of the text is known only now that nothing follows."""
         rest = [*self._separator.feed(self._content.end()), *self._separator.end()]
         return clean(self._more(rest).rstrip())
 
@@ -194,12 +163,6 @@ class CallText:
     """
 
     def __init__(self, tools: Sequence[ToolSpec] = (), *, holds: bool = False) -> None:
-        """Begin.
-
-        Args:
-            tools: all that are offered, for a name that is decorated.
-            holds: as for `PlainText`.
-        """
         self._tools = tools
         self._content = Held(holds=holds, calls=True)
         self._separator = Separator(calls=True)
@@ -212,11 +175,9 @@ class CallText:
         self._done = False
 
     def feed(self, fragment: str) -> str:
-        """Read on, and give what of the text this fragment brought."""
         return self._read(self._content.feed(fragment))
 
     def end(self) -> str:
-        """What of the text is known only now that nothing follows."""
         return self._read(self._content.end())
 
     def _read(self, content: str) -> str:
@@ -249,3 +210,14 @@ class CallText:
 
 def _said(pieces: Iterable[tuple[Kind, str]]) -> str:
     return "".join(text for kind, text in pieces if kind == "said")
+
+
+def _unescape(written: str) -> str:
+    if written[0] != "\\":
+        return written.removeprefix('"')
+    if written[1] != "u":
+        return _ESCAPES.get(written[1], written[1])
+    try:
+        return chr(int(written[2:], 16))
+    except ValueError:
+        return ""

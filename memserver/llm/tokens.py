@@ -1,28 +1,19 @@
-"""Counting tokens: exactly from a tokenizer file, or about.
-
-Owns the counts of texts. Leaves those of an endpoint to `endpoint_tokenizer`, and to the model what its
-chat template adds around a message.
-"""
+"""Counters of tokens: the protocol, estimates, and what was counted lately."""
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
-from tokenizers import Tokenizer
 from typing_extensions import override
 
-from memserver.errors import SetupError
 from memserver.llm.estimate import estimate
-from memserver.text import clean
 
-_TOKENIZER_HINT = (
-    "MEMSERVER_LLM_TOKENIZER or MEMSERVER_EMBEDDING_TOKENIZER names the file, or its folder."
-)
 _INLINE_CHARACTERS = 20_000
-"""Up to here tokenizing takes a few milliseconds; more goes to a thread."""
+"""Up to here estimating takes a few milliseconds; more goes to a thread."""
+
+
+_Key = tuple[int, int]
 
 
 class TokenCounter(Protocol):
@@ -33,13 +24,9 @@ class TokenCounter(Protocol):
         """Whether the latest counts are the model's own tokens, and no estimate."""
         return True
 
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text."""
-        ...
+    async def count(self, texts: Sequence[str]) -> list[int]: ...
 
-    async def aclose(self) -> None:
-        """Give back connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class Estimated(TokenCounter):
@@ -61,66 +48,13 @@ class Estimated(TokenCounter):
         return None
 
 
-class TokenizerFile(TokenCounter):
-    """Counts with the tokenizer.json of a model's folder, read at the first count."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path / "tokenizer.json" if path.is_dir() else path
-        self._tokenizer: Tokenizer | None = None
-
-    @override
-    async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text.
-
-        Raises:
-            SetupError: there is no such file, or it is no tokenizer.
-        """
-        tokenizer = self._tokenizer
-        if tokenizer is None:
-            tokenizer = await asyncio.to_thread(self._load)
-        readable = [clean(text) for text in texts]
-        if sum(map(len, readable)) <= _INLINE_CHARACTERS:
-            return _counts(tokenizer, readable)
-        return await asyncio.to_thread(_counts, tokenizer, readable)
-
-    @override
-    async def aclose(self) -> None:
-        return None
-
-    def _load(self) -> Tokenizer:
-        try:
-            text = self._path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            # Whoever posts a message may read this, so it says nothing of where the file is.
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise SetupError(
-                f"The tokenizer {self._path.name} can't be read: {why}.", hint=_TOKENIZER_HINT
-            ) from error
-        try:
-            tokenizer = Tokenizer.from_str(text)
-        except Exception as error:
-            raise SetupError(
-                f"{self._path.name} is no tokenizer.json: {error}", hint=_TOKENIZER_HINT
-            ) from error
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
-        return tokenizer
-
-
 class Remembered(TokenCounter):
     """Another counter's counts of the texts used last: a prompt's head is the same turn after turn."""
 
     def __init__(self, inner: TokenCounter, *, texts: int = 4096) -> None:
-        """Make it.
-
-        Args:
-            inner: counts what is not known yet; closed with this one.
-            texts: how many are remembered.
-        """
         self._inner = inner
         self._most = texts
-        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._known: OrderedDict[_Key, int] = OrderedDict()
 
     @property
     @override
@@ -129,7 +63,6 @@ class Remembered(TokenCounter):
 
     @override
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count each text. Raises what the inner counter raises."""
         keys = [_key(text) for text in texts]
         found = {key: self._known[key] for key in keys if key in self._known}
         unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
@@ -151,9 +84,6 @@ class Remembered(TokenCounter):
         await self._inner.aclose()
 
 
-def _counts(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
-    return [len(found.ids) for found in tokenizer.encode_batch(texts, add_special_tokens=False)]
-
-
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
+def _key(text: str) -> _Key:
+    """As good as the text, which may be long; Python draws the hash's key, so that nobody can make two alike."""
+    return hash(text), len(text)

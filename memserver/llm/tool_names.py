@@ -36,7 +36,6 @@ _GLUED = re.compile(r"(?<=\w)[\W_]*(?:json|commentary|analysis|final|assistant|c
 
 
 def resolve_name(name: object, tools: Sequence[ToolSpec]) -> ToolSpec | None:
-    """The one tool that a name means; None where there is none, or more than one."""
     if not isinstance(name, str):
         return None
     exact = name.strip()

@@ -1,106 +1,129 @@
-"""What a tool looks like to a model, and whether a call's arguments fit it.
+"""What a list of tools looks like to a model: JSON text in every form that endpoints take, and plain text.
 
-Owns the wire forms of a list of tools (native `tools`, and the schema of a JSON answer) and the check
-of arguments. Leaves to `reply_parser` how a call is found in a reply, and to `memserver.tools` where a
-schema comes from. What is derived from a spec is cached by the spec's text, so that specs that are
-built anew for every turn cost one `json.dumps` each.
+What is derived from a list is cached by the specs' texts: specs that are built again for every turn cost little.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from jsonschema.exceptions import ValidationError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
-from memserver.errors import InvalidInput, ProtocolViolation
-from memserver.llm.bounded_schema import check_bounds, check_is_schema
-from memserver.llm.bounded_validator import BoundedValidator
-from memserver.llm.control_tokens import defused, defused_schema, restored
-from memserver.llm.forgiving import forgiven, misfits
-from memserver.llm.lossless import coerced
-from memserver.messages import JsonObject, ToolSpec
+from memserver.llm.control_tokens import escape_control_tokens, escape_schema
+from memserver.messages import JsonObject, JsonValue, ToolSpec
 
 TOOLS_HEADING = (
     'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
     "and nothing else. The tools:"
 )
 """What the list of tools in a system message starts with."""
+MOST_KNOWN = 2_000
 _OPENED_BY = frozenset(
     {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
 )
 _NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dependentSchemas"})
-_NO_REMOTE: Registry[Any] = Registry()
-"""Resolves references inside a schema only: a tool's schema must not make the server fetch a URL."""
-_TOLD_AT_ONCE = 3
+_Extra = Mapping[str, Any] | None
+_Key = tuple[str, str, str]
+_known_texts: dict[int, tuple[JsonObject, str]] = {}
+_text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder at each call
 
 
-def check_schema(spec: ToolSpec) -> None:
-    """Check a tool's schema when the tool is registered.
-
-    Raises:
-        InvalidInput: not a JSON schema, not one of an object, or one that takes unbounded work.
-    """
-    with _naming(spec.name):
-        if spec.parameters.get("type", "object") != "object":
-            raise InvalidInput("it must be one of type object.")
-        check_bounds(spec.parameters)
-        check_is_schema(spec.parameters)
+def schema_text(parameters: JsonObject) -> str:
+    """A schema's JSON text. Schemas don't change, and the same objects come again with every turn."""
+    known = _known_texts.get(id(parameters))
+    if known is None or known[0] is not parameters:
+        if len(_known_texts) >= MOST_KNOWN:
+            _known_texts.clear()
+        known = _known_texts[id(parameters)] = (parameters, _text(parameters))
+    return known[1]
 
 
-def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
-    """Check a call's arguments and give them back as the tool will see them.
+def _made_once(
+    make: Callable[[list[ToolSpec], JsonObject], str],
+) -> Callable[..., str]:
+    """`make` for each list of tools once. Its specs are as the model may read them."""
 
-    Lossless changes are made, to top-level arguments (`memserver.llm.lossless`), and where they don't fit
-    then, what is of no use is left out (`memserver.llm.forgiving`).
+    @lru_cache(maxsize=256)
+    def known(keys: tuple[_Key, ...], extra: str) -> str:
+        specs = [
+            ToolSpec(name, escape_control_tokens(description), escape_schema(json.loads(text)))
+            for name, description, text in keys
+        ]
+        return make(specs, json.loads(extra))
 
-    Raises:
-        ProtocolViolation: they do not fit; the message tells the model what to change.
-        InvalidInput: the tool's own schema is broken.
-    """
-    text = _known_text(spec.parameters)
-    arguments = restored(arguments, text)
-    validator = _validator(text, spec.name)
-    properties = spec.parameters.get("properties", {})
-    required = spec.parameters.get("required", ())
-    try:
-        fitted = {
-            name: coerced(value, properties.get(name, True))
-            for name, value in arguments.items()
-            if name in required or value is not None or not _is_left_out(validator, name)
-        }
-        errors = misfits(spec, fitted, validator)
-        if errors:
-            fitted = dict(forgiven(spec, fitted, validator))
-            errors = misfits(spec, fitted, validator)
-    except RecursionError as error:
-        raise ProtocolViolation(
-            f"The arguments of {spec.name} nest too deep. Make a simpler call."
-        ) from error
-    except (Unresolvable, ArithmeticError) as error:
-        raise InvalidInput(f"The schema of the tool {spec.name} can't be used: {error}") from error
-    if errors:
-        sentences = dict.fromkeys(_sentence(spec, error) for error in errors)
-        raise ProtocolViolation(" ".join(list(sentences)[:_TOLD_AT_ONCE]))
-    return fitted
+    def made(tools: Sequence[ToolSpec], extra: _Extra = None) -> str:
+        keys = tuple((spec.name, spec.description, schema_text(spec.parameters)) for spec in tools)
+        return known(keys, _text(dict(extra)) if extra else "{}")
+
+    return made
 
 
-def native_tools_json(tools: Sequence[ToolSpec]) -> str:
+@_made_once
+def native_tools_json(tools: list[ToolSpec], _extra: JsonObject) -> str:
     """The JSON text of OpenAI's `tools`, strict, so that vLLM holds the arguments to their schema.
 
     OpenAI's strict schemas name every property as required; one that may be left out becomes one that
-    may be null, and `check_arguments` takes the null away. A schema that can't be told that way (free
+    may be null, and `check_arguments` takes the null away. A schema that can't be written that way (free
     keys, `oneOf`) is sent as it is, without `strict`.
     """
-    return _native_tools(_keys(tools))
+    return _text(list(map(_native_tool, tools)))
 
 
-def native_tools_text(tools: Sequence[ToolSpec]) -> str:
+@_made_once
+def native_tools_text(tools: list[ToolSpec], _extra: JsonObject) -> str:
     """The same as chat templates show it to the model: with blanks, and characters as they are."""
-    return _native_text(_keys(tools))
+    return json.dumps(list(map(_native_tool, tools)), ensure_ascii=False)
+
+
+@_made_once
+def plain_tools_json(tools: list[ToolSpec], _extra: JsonObject) -> str:
+    """`tools` with the schemas as they were given, where `strict` is refused or what it makes of a schema can't be rendered."""
+    return _text([_function(spec, _whole(spec.parameters)) for spec in tools])
+
+
+@_made_once
+def response_format_json(tools: list[ToolSpec], extra: JsonObject) -> str:
+    """The `response_format` that holds an answer to `answer_schema`; `extra` goes to the root, such as vLLM's x-guidance."""
+    return _response_format({**extra, **answer_schema(tools)}, strict=True)
+
+
+@_made_once
+def object_response_format_json(tools: list[ToolSpec], extra: JsonObject) -> str:
+    """The `response_format` whose schema's root is one object, for endpoints that refuse `anyOf` there.
+
+    OpenAI's strict mode does: https://developers.openai.com/api/docs/guides/structured-outputs ("Root objects must not
+    be anyOf"). The answer's form is the same; only that these arguments are this tool's is left to the check of the
+    call. It is strict where each tool's schema can be; what may be left out is null then, as in native tools.
+    """
+    functions = [_with_own_definitions(_native_tool(spec)["function"]) for spec in tools]
+    arguments = [function["parameters"] for function in functions]
+    definitions: JsonObject = {}
+    for schema in arguments:
+        definitions |= schema.pop("$defs", {})
+    answer = {
+        **extra,
+        "type": "object",
+        "properties": {
+            "tool": {"type": "string", "enum": [function["name"] for function in functions]},
+            "arguments": {"anyOf": arguments} if len(arguments) > 1 else arguments[0],
+        },
+        "required": ["tool", "arguments"],
+        "additionalProperties": False,
+        **({"$defs": definitions} if definitions else {}),
+    }
+    return _response_format(answer, strict=all(function.get("strict") for function in functions))
+
+
+@_made_once
+def tools_as_text(tools: list[ToolSpec], _extra: JsonObject) -> str:
+    """What the system message says of the tools where no field of the request does (JSON mode)."""
+    lines = [TOOLS_HEADING]
+    for spec in tools:
+        hidden = {"title", "type", "additionalProperties"}
+        shown = {name: value for name, value in spec.parameters.items() if name not in hidden}
+        described = f": {spec.description}" if spec.description else ""
+        arguments = json.dumps(shown, ensure_ascii=False)
+        lines.append(f"- {spec.name}{described}\n  arguments: {arguments}")
+    return "\n".join(lines)
 
 
 def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
@@ -109,7 +132,7 @@ def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
     Parameters with references in them stand under `$defs`: xgrammar, which vLLM uses, follows a
     reference through objects only, not through the list of `anyOf`.
     """
-    parameters = {spec.name: _closed(spec.parameters) for spec in tools}
+    parameters = {spec.name: closed_schema(spec.parameters) for spec in tools}
     referring = {name for name, schema in parameters.items() if _refers(schema)}
     answers = [
         {
@@ -127,123 +150,50 @@ def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
     return {"anyOf": answers, **({"$defs": defs} if defs else {})}
 
 
-def response_format_json(tools: Sequence[ToolSpec], extra: Mapping[str, Any] | None = None) -> str:
-    """The JSON text of the `response_format` that holds an answer to `answer_schema`.
-
-    Args:
-        tools: what may be called.
-        extra: more for the schema's root, such as vLLM's x-guidance.
-    """
-    return _response_format(_keys(tools), json.dumps(dict(extra or {})))
-
-
-def tools_as_text(tools: Sequence[ToolSpec]) -> str:
-    """What the system message says of the tools where the endpoint is not told of them (JSON mode)."""
-    return _tools_as_text(_keys(tools))
-
-
-_Key = tuple[str, str, str]
-
-
-def _keys(tools: Sequence[ToolSpec]) -> tuple[_Key, ...]:
-    return tuple((spec.name, spec.description, _known_text(spec.parameters)) for spec in tools)
-
-
-_known_texts: dict[int, tuple[JsonObject, str]] = {}
-MOST_KNOWN = 2_000
-
-
-def _known_text(parameters: JsonObject) -> str:
-    """A schema's JSON text. Schemas don't change, and the same objects come again with every turn."""
-    known = _known_texts.get(id(parameters))
-    if known is None or known[0] is not parameters:
-        if len(_known_texts) >= MOST_KNOWN:
-            _known_texts.clear()
-        known = _known_texts[id(parameters)] = (parameters, _text(parameters))
-    return known[1]
-
-
-def _specs(keys: tuple[_Key, ...]) -> list[ToolSpec]:
-    """As the model may read them."""
-    return [
-        ToolSpec(name, defused(description), defused_schema(json.loads(text)))
-        for name, description, text in keys
-    ]
-
-
-_text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder at each call
-
-
-@lru_cache(maxsize=256)
-def _native_tools(keys: tuple[_Key, ...]) -> str:
-    return json.dumps([_native_tool(spec) for spec in _specs(keys)], separators=(",", ":"))
-
-
-@lru_cache(maxsize=256)
-def _native_text(keys: tuple[_Key, ...]) -> str:
-    return json.dumps(json.loads(_native_tools(keys)), ensure_ascii=False)
-
-
-@lru_cache(maxsize=256)
-def _response_format(keys: tuple[_Key, ...], extra: str) -> str:
-    answer = {**json.loads(extra), **answer_schema(_specs(keys))}
-    schema = {"name": "tool_call", "strict": True, "schema": answer}
-    return json.dumps({"type": "json_schema", "json_schema": schema}, separators=(",", ":"))
-
-
-@lru_cache(maxsize=256)
-def _tools_as_text(keys: tuple[_Key, ...]) -> str:
-    lines = [TOOLS_HEADING]
-    for spec in _specs(keys):
-        shown = {
-            name: value for name, value in spec.parameters.items() if name not in {"title", "type"}
-        }
-        shown.pop("additionalProperties", None)
-        described = f": {spec.description}" if spec.description else ""
-        lines.append(
-            f"- {spec.name}{described}\n  arguments: {json.dumps(shown, ensure_ascii=False)}"
-        )
-    return "\n".join(lines)
-
-
-@lru_cache(maxsize=1024)
-def _validator(text: str, name: str) -> Any:  # noqa: ANN401 - a class that is made
-    schema = json.loads(text)
-    with _naming(name):
-        check_bounds(schema)
-    return BoundedValidator(_closed(schema), registry=_NO_REMOTE)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Say of a schema that can't be used whose it is."""
-    try:
-        yield
-    except InvalidInput as error:
-        message = f"The schema of the tool {name} can't be used: {error.message}"
-        raise InvalidInput(message) from error
-
-
-def _closed(parameters: JsonObject) -> JsonObject:
+def closed_schema(parameters: JsonObject) -> JsonObject:
     """The schema with unnamed arguments refused, where it leaves that open and can be closed."""
-    whole = {"type": "object", "properties": {}, **parameters}
+    whole = _whole(parameters)
     return whole if _OPENED_BY & parameters.keys() else {**whole, "additionalProperties": False}
 
 
+def _whole(parameters: JsonObject) -> JsonObject:
+    return {"type": "object", "properties": {}, **parameters}
+
+
+def _response_format(answer: JsonObject, *, strict: bool) -> str:
+    schema = {"name": "tool_call", "strict": strict, "schema": answer}
+    return _text({"type": "json_schema", "json_schema": schema})
+
+
+def _function(spec: ToolSpec, parameters: JsonObject, **more: bool) -> JsonObject:
+    function = {"name": spec.name, "description": spec.description, "parameters": parameters}
+    return {"type": "function", "function": {**function, **more}}
+
+
 def _native_tool(spec: ToolSpec) -> JsonObject:
-    function: JsonObject = {"name": spec.name, "description": spec.description}
+    closed = closed_schema(spec.parameters)
     try:
-        function |= {"parameters": _strict(_closed(spec.parameters)), "strict": True}
+        return _function(spec, _strict(closed), strict=True)
     except _NotStrict:
-        function |= {"parameters": _closed(spec.parameters)}
-    return {"type": "function", "function": function}
+        return _function(spec, closed)
+
+
+def _with_own_definitions(function: JsonObject) -> JsonObject:
+    """The function, with the tool's name before those of its definitions: two tools may call theirs alike."""
+    parameters = function["parameters"]
+    if "$defs" not in parameters:
+        return function
+    mark, own = '"#/$defs/', f'"#/$defs/{function["name"]}.'
+    moved = json.loads(json.dumps(parameters).replace(mark, own))
+    moved["$defs"] = {f"{function['name']}.{name}": value for name, value in moved["$defs"].items()}
+    return {**function, "parameters": moved}
 
 
 class _NotStrict(Exception):
     """This schema has no form that OpenAI's strict mode takes."""
 
 
-def _strict(schema: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+def _strict(schema: JsonValue) -> JsonValue:
     if not isinstance(schema, dict):
         return schema
     if _NO_STRICT & schema.keys():
@@ -268,7 +218,7 @@ def _strict(schema: Any) -> Any:  # noqa: ANN401 - a schema, or any value inside
     return result
 
 
-def _or_null(schema: Any) -> JsonObject:  # noqa: ANN401 - a schema may also be a bare boolean
+def _or_null(schema: JsonValue) -> JsonObject:
     if not isinstance(schema, dict):
         raise _NotStrict
     if isinstance(schema.get("type"), str) and not {"enum", "const"} & schema.keys():
@@ -282,13 +232,13 @@ def _def(name: str) -> str:
     return f"#/$defs/{name.replace('~', '~0').replace('/', '~1')}"
 
 
-def _refers(schema: Any) -> bool:  # noqa: ANN401 - a schema, or any value inside one
+def _refers(schema: JsonValue) -> bool:
     if isinstance(schema, list):
         return any(map(_refers, schema))
     return isinstance(schema, dict) and ("$ref" in schema or any(map(_refers, schema.values())))
 
 
-def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any value inside one
+def _rooted(schema: JsonValue, root: str) -> JsonValue:
     """The schema with its inner references moved to where it stands inside a larger one."""
     if isinstance(schema, list):
         return [_rooted(member, root) for member in schema]
@@ -299,76 +249,3 @@ def _rooted(schema: Any, root: str) -> Any:  # noqa: ANN401 - a schema, or any v
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = root + reference[1:]
     return moved
-
-
-def _is_left_out(validator: Any, name: str) -> bool:  # noqa: ANN401 - a class that is made
-    """Whether a null stands for an argument left out: one with a schema that takes no null.
-
-    The argument's schema is looked at inside the whole one, which its references point into.
-    """
-    whole = validator.schema
-    properties = whole.get("properties", {}) if isinstance(whole, Mapping) else {}
-    return name in properties and not validator.evolve(schema=properties[name]).is_valid(None)
-
-
-def _sentence(spec: ToolSpec, error: ValidationError) -> str:
-    tell = _TELLERS.get(str(error.validator))
-    if tell is not None and (error.path or error.validator in {"required", "additionalProperties"}):
-        return tell(spec, error)
-    return f"{_where(spec, error)} does not fit: {_short(error.message)}."
-
-
-def _where(spec: ToolSpec, error: ValidationError) -> str:
-    path = _short(".".join(str(part) for part in error.absolute_path))
-    return f"The argument {path} of {spec.name}" if path else f"The call of {spec.name}"
-
-
-def _tell_missing(spec: ToolSpec, error: ValidationError) -> str:
-    given = error.instance if isinstance(error.instance, dict) else {}
-    missing = " and ".join(name for name in _values(error) if name not in given)
-    inside = _short("".join(f" inside {part}" for part in error.absolute_path))
-    return f"{spec.name} needs the argument {missing}{inside}: call it again with it."
-
-
-def _tell_extra(spec: ToolSpec, error: ValidationError) -> str:
-    known = (error.schema or {}).get("properties", {}) if isinstance(error.schema, dict) else {}
-    given = error.instance if isinstance(error.instance, dict) else {}
-    extra = _short(", ".join(_short(name) for name in given if name not in known), 160)
-    takes = f"it takes {_short(', '.join(known), 300)}" if known else "it takes none"
-    return f"{spec.name} has no argument {extra}; {takes}."
-
-
-def _tell_type(spec: ToolSpec, error: ValidationError) -> str:
-    wanted = " or ".join(_values(error))
-    return (
-        f"{_where(spec, error)} must be of type {wanted}, not {_short(json.dumps(error.instance))}."
-    )
-
-
-def _tell_choice(spec: ToolSpec, error: ValidationError) -> str:
-    return f"{_where(spec, error)} must be one of: {_short(', '.join(_values(error)), 300)}."
-
-
-def _values(error: ValidationError) -> list[str]:
-    """What the failed keyword of the schema says, as a list."""
-    said = error.validator_value
-    return [str(value) for value in said] if isinstance(said, list) else [str(said)]
-
-
-def _tell_too_long(spec: ToolSpec, error: ValidationError) -> str:
-    length = len(str(error.instance))
-    return f"{_where(spec, error)} has {length} characters; at most {error.validator_value} are allowed."
-
-
-_TELLERS: dict[str, Callable[[ToolSpec, ValidationError], str]] = {
-    "required": _tell_missing,
-    "additionalProperties": _tell_extra,
-    "type": _tell_type,
-    "enum": _tell_choice,
-    "maxLength": _tell_too_long,
-}
-
-
-def _short(text: object, limit: int = 80) -> str:
-    shown = str(text)
-    return shown if len(shown) <= limit else shown[:limit] + "…"

@@ -1,20 +1,17 @@
-"""The wire form of prompts.
+"""The wire form of prompts: native tool calling, and JSON mode.
 
-Owns how a PromptMessage looks in native tool calling and in JSON mode; what looks like a control token
-in it is `defused`, whoever wrote it. A policy that is trained for JSON mode must be trained on
-`json_messages`. Leaves sending to `openai_compatible`, the order of roles to `roles`, and what is read out
-of an answer to `answers`.
+What looks like a control token is escaped, whoever wrote it. A policy that is trained for JSON mode must be trained on
+`json_messages`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memserver.llm.call_ids import nine_characters
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.profile import Roles, SystemRole
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
-from memserver.llm.roles import alternating, system_folded
 from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import JsonObject, PromptMessage, ProviderFields, ToolCall, ToolSpec
 
@@ -41,10 +38,14 @@ class MessageRules:
 
 
 ANY = MessageRules()
+BETWEEN = "\n\n"
+CONTINUE = "[system] Continue."
+"""What stands where the user would have to say something and hasn't."""
+ACKNOWLEDGED = "OK."
+"""What stands where the assistant would have to."""
 
 
 def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
-    """The prompt for native tool calling."""
     if rules.roles == "any":
         sent = [_native(each, rules, first=index == 0) for index, each in enumerate(prompt)]
     else:
@@ -76,18 +77,16 @@ def json_messages(
 
 
 def call_as_json(call: ToolCall) -> str:
-    """A call as JSON mode writes it."""
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
 def _by_rules(messages: list[JsonObject], rules: MessageRules) -> list[JsonObject]:
     if rules.roles == "alternating":
-        messages = alternating(messages)
-    return system_folded(messages) if rules.system_role == "user" else messages
+        messages = _alternate(messages)
+    return _fold_system(messages) if rules.system_role == "user" else messages
 
 
 def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
-    """Whether a call has its result right after it, or a result its call before it."""
     step = 1 if prompt[index].role == "assistant" else -1
     call, other = prompt[index].call, prompt[index + step : index + step + 1]
     roles = {prompt[index].role, *(each.role for each in other)}
@@ -99,21 +98,22 @@ def _id_of(call: ToolCall | None) -> str | None:
 
 
 def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> JsonObject:
-    call, text = message.call, defused(message.text)
-    if message.role == "tool" and call is not None:
-        return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
-    if message.role != "assistant":
-        return _plain(message, first=first)
-    fields = _sent_back(message, rules)
-    if call is None:
+    call = message.call
+    if call is None or message.role not in {"assistant", "tool"}:
         plain = _plain(message, first=first)
+        fields = _sent_back(message, rules) if message.role == "assistant" else None
         return plain if fields is None else with_message_fields(plain, fields)
-    function = {"name": call.name, "arguments": defused(_dumps(dict(call.arguments)))}
-    asked = {"id": nine_characters(call.id), "type": "function", "function": function}
+    text = escape_control_tokens(message.text)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
+    arguments = escape_control_tokens(_dumps(dict(call.arguments)))
+    function = {"name": call.name, "arguments": arguments}
+    made = {"id": nine_characters(call.id), "type": "function", "function": function}
     beside = text if rules.roles == "any" else ""  # Mistral has text or calls in a message
+    fields = _sent_back(message, rules)
     if fields is None:
-        return {"role": "assistant", "content": beside, "tool_calls": [asked]}
-    calls = [with_call_fields(asked, fields)]
+        return {"role": "assistant", "content": beside, "tool_calls": [made]}
+    calls = [with_call_fields(made, fields)]
     return with_message_fields(
         {"role": "assistant", "content": beside, "tool_calls": calls}, fields
     )
@@ -127,21 +127,66 @@ def _sent_back(message: PromptMessage, rules: MessageRules) -> ProviderFields | 
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
     call = message.call
     if message.role == "tool" and call is not None:
-        return {"role": "user", "content": f"{RESULT_MARK}{call.name}]\n{defused(message.text)}"}
+        return {
+            "role": "user",
+            "content": f"{RESULT_MARK}{call.name}]\n{escape_control_tokens(message.text)}",
+        }
     if message.role == "assistant" and call is not None:
-        return {"role": "assistant", "content": defused(call_as_json(call))}
+        return {"role": "assistant", "content": escape_control_tokens(call_as_json(call))}
     return _plain(message, first=first)
 
 
 def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
-        return {"role": "user", "content": f"{NOTICE_MARK}{defused(message.text)}"}
-    return {"role": message.role, "content": defused(message.text)}
+        return {"role": "user", "content": f"{NOTICE_MARK}{escape_control_tokens(message.text)}"}
+    return {"role": message.role, "content": escape_control_tokens(message.text)}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call
 
 
-def joined(parts: Iterable[str]) -> bytes:
-    """JSON text in parts as the bytes to send; a lone surrogate, which has none, becomes "?"."""
-    return "".join(parts).encode(errors="replace")
+def _alternate(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages in turns, as the strictest templates demand; each result must stand right after its call already.
+
+    Those of Mistral and Gemma: the user begins and ends, user and assistant take turns (a tool's result counts as the
+    user's turn), and nothing but an assistant's message follows a tool's result.
+    """
+    head = list(messages[:1]) if messages and messages[0]["role"] == "system" else []
+    turns: list[JsonObject] = []
+    for message in messages[len(head) :]:
+        if message["role"] == "tool" or "tool_calls" in message or message["content"].strip():
+            _add(turns, message)
+    if messages and (not turns or turns[-1]["role"] == "assistant"):
+        turns.append(_user(CONTINUE))
+    return head + turns
+
+
+def _fold_system(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages with the system's at the head of the first user's."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    system, rest = messages[0]["content"], list(messages[1:])
+    if rest and rest[0]["role"] == "user":
+        system = BETWEEN.join(filter(None, (system, rest.pop(0)["content"])))
+    return [_user(system), *rest]
+
+
+def _add(turns: list[JsonObject], message: JsonObject) -> None:
+    role, before = message["role"], turns[-1]["role"] if turns else None
+    if before == role and _is_plain(message) and _is_plain(turns[-1]):
+        turns[-1] = {"role": role, "content": turns[-1]["content"] + BETWEEN + message["content"]}
+        return
+    if role == "user" and before == "tool":
+        turns.append({"role": "assistant", "content": ACKNOWLEDGED})
+    elif role == "assistant" and before in (None, "assistant"):
+        turns.append(_user(CONTINUE))
+    turns.append(message)
+
+
+def _is_plain(message: JsonObject) -> bool:
+    """Whether it is nothing but text: a call stands alone, and what has fields is sent as it came."""
+    return message["role"] != "tool" and message.keys() == {"role", "content"}
+
+
+def _user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}

@@ -21,7 +21,7 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.memory.chunking import Chunker, Span, embed_each
+from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
@@ -33,11 +33,10 @@ from memserver.storage.documents import Document, NewDocument, Text
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
-from memserver.text import clean_json
+from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
-BATCH = 128
-"""Chunks that are embedded, and stored in one transaction."""
+BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
 
@@ -96,7 +95,7 @@ class Documents:
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
             self._embedder_of(collection.embedding_model, collection.dimension)
-            known = await documents.with_content(tx, collection_id, digest) if unique else None
+            known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
             document = await documents.create(tx, tenant, collection_id, new)
@@ -233,7 +232,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
 
 
 async def queue(tx: Transaction, document: Document) -> None:
-    """Have a document worked on, once, however often this is asked for."""
+    """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
 

@@ -1,7 +1,6 @@
 """Base URLs and keys as people paste them, and where an endpoint's routes lie.
 
-Pure functions. Owns what is understood; leaves sending to `client`. A message here never shows the text that was
-given: it may hold a password or a key.
+A message here never shows the text that was given: it may hold a password or a key.
 """
 
 import re
@@ -59,7 +58,6 @@ class Address:
     query: str = ""
 
     def of(self, path: str) -> str:
-        """The URL of a route, such as /chat/completions."""
         return f"{self.base}{path}{self.query}"
 
     def beside(self) -> "Address":

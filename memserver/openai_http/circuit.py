@@ -1,9 +1,8 @@
 """A circuit breaker: an endpoint that keeps failing is left alone for a while.
 
-Owns the count of failures and the pauses. Leaves what a failure is to `endpoint`. Nothing here waits:
-whoever asks while the circuit is open is refused at once, and the first one after the pause is let
-through to try. Not from a library: those of PyPI that know asyncio let everybody through after the
-pause, or have pauses of one length, or count a cancelled call as a failure.
+Nothing here waits: a request while the circuit is open is refused at once, and the first one after the pause is let
+through to try. Not from a library: those of PyPI that know asyncio let everybody through after the pause, or have pauses
+of one length, or count a cancelled call as a failure.
 """
 
 import logging
@@ -33,11 +32,8 @@ class Circuit:
     ) -> None:
         """Make a closed one.
 
-        Args:
-            failures: so many in a row, without an answer between them, open it.
-            first_pause: seconds for which the endpoint is left alone then.
-            longest_pause: the pause doubles with each try that fails, up to this.
-            clock: seconds that only ever grow.
+        So many `failures` in a row, without an answer between them, open it. The pause, in seconds, doubles with each try that
+        fails.
         """
         self._most = failures
         self._first_pause = first_pause
@@ -53,7 +49,6 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether the endpoint is taken to be down."""
         return self._next_try is not None
 
     def refuse_if_open(self) -> None:
@@ -66,11 +61,12 @@ class Circuit:
             raise self.refusal()
 
     def refusal(self) -> ModelUnavailable:
-        """What is told to those who are not let through."""
         hint = self._last.hint if self._last else ""
-        return ModelUnavailable(f"The model's endpoint is not asked now. {self.story()}", hint=hint)
+        return ModelUnavailable(
+            f"The model's endpoint is not asked now. {self.describe()}", hint=hint
+        )
 
-    def story(self) -> str:
+    def describe(self) -> str:
         """What is known of the outage, for people to read; empty while there is none."""
         if self._next_try is None or self._last is None:
             return ""
@@ -89,19 +85,19 @@ class Circuit:
         self._trying = self.is_open
         return Attempt(self, self._period, is_try=self._trying)
 
-    def seen_up(self) -> None:
+    def record_check(self) -> None:
         """The endpoint answered a check: it is asked again, and one more failure opens the circuit."""
         if self.is_open:
             self._close(streak=self._most - 1)
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """The endpoint answered a request, whenever that was begun: it is not down."""
         if self.is_open:
             self._close(streak=0)
         self._streak = 0
         self._pause = 0.0
 
-    def failed(self, period: int, error: ModelError) -> None:
+    def record_failure(self, period: int, error: ModelError) -> None:
         """A request failed; one begun before the circuit last opened or closed says nothing new."""
         if period != self._period:
             return
@@ -112,7 +108,7 @@ class Circuit:
         if self.is_open or self._streak >= self._most:
             self._open()
 
-    def gave_up(self) -> None:
+    def release_try(self) -> None:
         """The try ended without telling anything: the next request is the try."""
         self._trying = False
 
@@ -122,7 +118,7 @@ class Circuit:
         self._trying = False
         self._period += 1
         logger.warning(
-            "The model's endpoint is not asked for %.1f s. %s", self._pause, self.story()
+            "The model's endpoint is not asked for %.1f s. %s", self._pause, self.describe()
         )
 
     def _close(self, *, streak: int) -> None:
@@ -134,28 +130,24 @@ class Circuit:
 
 
 class Attempt:
-    """One request that was let through."""
-
     def __init__(self, circuit: Circuit, period: int, *, is_try: bool) -> None:
         self._circuit = circuit
         self._period = period
         self._undecided = is_try
         self.has_answered = False
 
-    def answered(self) -> None:
-        """The endpoint is there."""
+    def record_success(self) -> None:
         if not self.has_answered:
             self.has_answered = True
             self._undecided = False
-            self._circuit.answered()
+            self._circuit.record_success()
 
-    def failed(self, error: ModelError) -> None:
-        """The endpoint is not there, or not well."""
+    def record_failure(self, error: ModelError) -> None:
         self._undecided = False
-        self._circuit.failed(self._period, error)
+        self._circuit.record_failure(self._period, error)
 
     def end(self) -> None:
         """The request is over; one that was given up by its caller has told nothing."""
         if self._undecided:
             self._undecided = False
-            self._circuit.gave_up()
+            self._circuit.release_try()

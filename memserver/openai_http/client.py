@@ -1,8 +1,6 @@
 """The connection to an OpenAI-compatible endpoint: bytes of JSON out, plain values back.
 
-Owns HTTP: connections, time limits, retries. Leaves what answers mean to `streams` and `errors`, addresses to
-`addresses`, and what is asked to those who ask: `llm` and `embeddings`. aiohttp is used bare, since a client between
-would cost more than all else in a call.
+aiohttp is used bare, since a client between would cost more than all else in a call.
 """
 
 import asyncio
@@ -12,9 +10,9 @@ import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -23,12 +21,10 @@ from memserver.errors import (
     ModelError,
     ModelTimeout,
     ModelUnavailable,
-    SetupError,
 )
 from memserver.messages import JsonObject
-from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
-from memserver.openai_http.asking import asked_until
 from memserver.openai_http.circuit import Attempt, Circuit
+from memserver.openai_http.endpoint import Endpoint, proxy_of
 from memserver.openai_http.errors import (
     FOREIGN,
     StatusError,
@@ -36,10 +32,8 @@ from memserver.openai_http.errors import (
     read_at_most,
     status_error,
 )
-from memserver.openai_http.model_list import cards_in
-from memserver.openai_http.proxies import proxy_of
-from memserver.openai_http.streams import drain, parsed, read_stream
-from memserver.openai_http.translation import not_json, too_large, translated
+from memserver.openai_http.streams import drain, parse_json, read_stream
+from memserver.openai_http.translation import not_json, too_large, translate
 
 _LOST = (
     aiohttp.ClientOSError,
@@ -59,58 +53,17 @@ _INLINE = 2**20
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "memserver"}
 _Answer = TypeVar("_Answer")
 _Batches = AsyncGenerator[list[JsonObject], None]
+_retry_until: ContextVar[float | None] = ContextVar("_retry_until", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where an endpoint is and how it is spoken to.
-
-    Attributes:
-        base_url: in any form that `addresses.read_address` understands.
-        api_key: empty where none is wanted.
-        timeout: seconds for a whole answer, from the request to the last byte, retries and the pauses
-            between them included.
-        max_retries: after a failed connection, a 5xx, 429 or 408, or while the model loads, before anything was
-            answered.
-        title: what errors call it.
-        variables: how the settings' names start that hints tell of.
-        remedy: what to do when it fails, where no setting leads to it; instead of hints at settings.
-        connections: how many there are at once, at most; 0 leaves that to who bounds the requests.
-        beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
-        most_bytes: of an answer, and of one event of a stream.
-        most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
-    """
-
-    base_url: str
-    api_key: str = field(default="", repr=False)
-    timeout: float = 120
-    max_retries: int = 1
-    title: str = "model's endpoint"
-    variables: str = "MEMSERVER_LLM"
-    remedy: str = ""
-    connections: int = 100
-    beside_v1: bool = False
-    most_bytes: int = 8_000_000
-    most_values: int = 500_000
-
-    def address(self) -> tuple[Address, dict[str, str]]:
-        """Where its routes lie, and the headers with its key. Raises SetupError where either can't be."""
-        name = self.variables
-        try:
-            address = read_address(self.base_url)
-        except ValueError as error:
-            raise SetupError(
-                f"The address of the {self.title} is no URL: {error}.",
-                hint=f"Set {name}_BASE_URL to an address such as http://host:port/v1.",
-            ) from error
-        try:
-            headers = key_headers(address, read_key(self.api_key))
-        except ValueError as error:
-            raise SetupError(
-                f"The key of the {self.title} can't be sent: {error}.",
-                hint=f"Copy the key into {name}_API_KEY again, and nothing else.",
-            ) from error
-        return address.beside() if self.beside_v1 else address, headers
+@contextmanager
+def retrying_until(end: float | None) -> Iterator[None]:
+    """No request of this block waits beyond this time of the event loop before it is tried again."""
+    token = _retry_until.set(end)
+    try:
+        yield
+    finally:
+        _retry_until.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +79,8 @@ _LIST = _Request("GET", "/models", retries_refusals=False)
 
 
 class EndpointClient:
-    """Speaks JSON with an endpoint over connections that it keeps."""
-
     def __init__(self, endpoint: Endpoint, circuit: Circuit | None = None) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            endpoint: where it is.
-            circuit: is told how requests end, and asked before each; None lets all through.
+        """Make it; nothing is asked yet. The circuit is asked before each request, and records how it ended.
 
         Raises:
             SetupError: the address is no URL, the key can't be sent, or the proxy in front is of an unknown kind.
@@ -144,7 +91,7 @@ class EndpointClient:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._circuit = circuit or Circuit(failures=sys.maxsize)
-        self._proxy = proxy_of(urlsplit(self._address.base))
+        self._proxy = proxy_of(self._address)
 
     async def models(self) -> list[JsonObject] | None:
         """The cards of the models that the endpoint lists; None where it has no list that can be read.
@@ -175,18 +122,18 @@ class EndpointClient:
         except ModelError as error:
             status = _status_of(error)
             if status is None or status in {401, 408} or status >= 500:
-                if story := self._circuit.story():
+                if story := self._circuit.describe():
                     raise type(error)(f"{error.message} {story}", hint=error.hint) from error
                 raise
             cards = None
-        self._circuit.seen_up()
+        self._circuit.record_check()
         return cards
 
     async def post(self, path: str, body: bytes) -> JsonObject:
         """Send JSON and wait for a JSON object.
 
         Raises:
-            ModelError: of the kind that `translated` says, or the circuit is open.
+            ModelError: of the kind that `translate` says, or the circuit is open.
         """
         with self._attempt():
             async with self._limits() as limit:
@@ -196,7 +143,7 @@ class EndpointClient:
         """Send JSON to what answers a success in any form, which is not looked at.
 
         Raises:
-            ModelError: of the kind that `translated` says.
+            ModelError: of the kind that `translate` says.
         """
         async with self._limits() as limit:
             await self._answer(_Request("POST", path, body), limit, self._content)
@@ -207,7 +154,7 @@ class EndpointClient:
         An answer that came whole instead is one object.
 
         Raises:
-            ModelError: of the kind that `translated` says, no answer came, it ended early, or the circuit is open.
+            ModelError: of the kind that `translate` says, no answer came, it ended early, or the circuit is open.
         """
         request = _Request("POST", path, body)
         with self._attempt() as attempt:
@@ -215,7 +162,7 @@ class EndpointClient:
                 response, first, more = await self._answer(request, limit, self._begun)
                 async with response, aclosing(more):
                     for event in first:
-                        attempt.answered()
+                        attempt.record_success()
                         yield event
                     async for events in more:
                         for event in events:
@@ -223,25 +170,23 @@ class EndpointClient:
                     await drain(response)
 
     async def aclose(self) -> None:
-        """Give back the connections; what is still asked fails."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
 
     @contextmanager
     def _attempt(self) -> Iterator[Attempt]:
-        """Ask the circuit, and tell it how the request ended."""
         attempt = self._circuit.begin()
         try:
             yield attempt
         except ModelError as error:
             if _is_outage(error, attempt):
-                attempt.failed(error)
+                attempt.record_failure(error)
             else:
-                attempt.answered()
+                attempt.record_success()
             raise
         else:
-            attempt.answered()
+            attempt.record_success()
         finally:
             attempt.end()
 
@@ -254,7 +199,7 @@ class EndpointClient:
             async with asyncio.timeout(endpoint.timeout) as limit:
                 yield limit
         except (StatusError, *FOREIGN) as error:
-            raise translated(endpoint, error) from error
+            raise translate(endpoint, error) from error
 
     async def _answer(
         self,
@@ -281,7 +226,6 @@ class EndpointClient:
             tried += 1
 
     async def _tried(self, request: _Request) -> aiohttp.ClientResponse:
-        """A success of which nothing but the head was read."""
         if self._closed:
             raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
         session = self._session or self._open_session()
@@ -304,7 +248,7 @@ class EndpointClient:
     async def _object(self, response: aiohttp.ClientResponse) -> JsonObject:
         content = await self._content(response)
         try:
-            value = parsed(content, self._endpoint)
+            value = parse_json(content, self._endpoint)
         except (ValueError, RecursionError) as error:
             raise not_json(self._endpoint, content, response.status) from error
         first = value[0] if isinstance(value, list) and value else value  # as Google wraps errors
@@ -329,7 +273,7 @@ class EndpointClient:
         async with self._limits(_LIST_SECONDS) as limit:
             content = await self._answer(_LIST, limit, self._content)
         try:
-            return cards_in(parsed(content, self._endpoint))
+            return cards_in(parse_json(content, self._endpoint))
         except (ValueError, RecursionError):
             return None
 
@@ -338,7 +282,7 @@ class EndpointClient:
         if tried >= self._endpoint.max_retries or isinstance(error, aiohttp.ClientSSLError):
             return None
         if isinstance(error, StatusError):
-            passing = type(translated(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
+            passing = type(translate(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
             if not (passing and request.retries_refusals):
                 return None
             if error.retry_after is not None:
@@ -348,7 +292,6 @@ class EndpointClient:
         return min(_FIRST_PAUSE * 2.0**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1)
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Make the session, in the loop that uses it."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._endpoint.connections, keepalive_timeout=_IDLE_SECONDS
@@ -376,12 +319,33 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
 
 
 def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
-    """Whether a pause ends before the request's time does, and the turn's."""
     now = asyncio.get_running_loop().time()
-    ends = (limit.when(), asked_until.get())
+    ends = (limit.when(), _retry_until.get())
     return all(end is None or now + pause < end for end in ends)
 
 
 def _status_of(error: ModelError) -> int | None:
-    """The status of the answer that an error stands for; None where there was none."""
     return getattr(error.__cause__, "status", None)
+
+
+def cards_in(listed: object) -> list[JsonObject] | None:
+    """A card for each model of a list, its name under `id`; None where it is no such list.
+
+    OpenAI has {"data": […]}, Together the list alone, Ollama and Gemini {"models": […]} with `name`.
+    """
+    if isinstance(listed, dict):
+        found = (listed.get(key) for key in ("data", "models"))
+        listed = next((each for each in found if isinstance(each, list)), None)
+    if not isinstance(listed, list):
+        return None
+    cards = [card for each in listed if (card := _card(each)) is not None]
+    return cards if cards or not listed else None
+
+
+def _card(listed: object) -> JsonObject | None:
+    card = {"id": listed} if isinstance(listed, str) else listed
+    if not isinstance(card, dict):
+        return None
+    names = (card.get(key) for key in ("id", "name", "model"))
+    name = next((each for each in names if isinstance(each, str) and each), None)
+    return None if name is None else {**card, "id": name}

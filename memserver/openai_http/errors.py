@@ -1,8 +1,4 @@
-"""Errors that an OpenAI-compatible endpoint answers with, read out of every shape in which they come.
-
-Owns where the words, the code and the time to wait stand in them. Leaves what they mean to `wordings`, and which
-error of memserver's stands for one to `translation`.
-"""
+"""Errors that an OpenAI-compatible endpoint answers with, read out of every shape in which they come."""
 
 import json
 import math
@@ -34,7 +30,7 @@ _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
-_TOLD_WAIT = re.compile(
+_WAIT_IN_WORDS = re.compile(
     r"(?:retry|try again) (?:after|in) ((?:\d+(?:\.\d+)?(?:ms|[smhd])?)+)", re.IGNORECASE
 )
 """Gemini, Groq, OpenAI, Azure."""
@@ -45,7 +41,7 @@ class StatusError(Exception):
 
     Attributes:
         status: of HTTP; of an error that came with 200 or in a stream, the one that it names, if it does.
-        told: what the endpoint says went wrong.
+        words: what the endpoint says went wrong.
         kind: its codes and types, for telling errors of one status apart.
         window: tokens of the model's window, where a field says it, as llama.cpp's does.
         retry_after: seconds that the endpoint asks to wait.
@@ -55,13 +51,13 @@ class StatusError(Exception):
         self, status: int | None, error: object, *, retry_after: float | None = None
     ) -> None:
         self.status = status
-        self.told = _told(error) or "it does not say why"
+        self.words = _words(error) or "it does not say why"
         self.kind = " ".join(dict.fromkeys(_kinds(error)))
         self.window = _window(error)
-        if retry_after is None and (found := _TOLD_WAIT.search(self.told)):
+        if retry_after is None and (found := _WAIT_IN_WORDS.search(self.words)):
             retry_after = _duration(found[1])
         self.retry_after = retry_after
-        super().__init__(self.told)
+        super().__init__(self.words)
 
 
 async def status_error(response: aiohttp.ClientResponse) -> StatusError:
@@ -78,7 +74,6 @@ async def status_error(response: aiohttp.ClientResponse) -> StatusError:
 
 
 def raise_if_error(answer: JsonObject) -> None:
-    """Raise the error that came with 200, or instead of an event."""
     error = answer.get("error") or _error_of_choice(answer.get("choices"))
     if not error and (answer.get("object") == "error" or answer.get("type") == "error"):
         error = answer
@@ -96,7 +91,6 @@ def words_of(body: bytes) -> str:
 
 
 async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The body; None: it is longer, and was not read to its end."""
     parts, size = [], 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
@@ -108,33 +102,31 @@ async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes | N
 
 def _error_of_choice(choices: object) -> object:
     """OpenRouter has the error of the provider behind it in the choice."""
-    found = (
-        (each.get("error") for each in choices if isinstance(each, dict))
-        if isinstance(choices, list)
-        else ()
+    listed = choices if isinstance(choices, list) else []
+    return next(
+        (each["error"] for each in listed if isinstance(each, dict) and each.get("error")), None
     )
-    return next(filter(None, found), None)
 
 
-def _told(error: object, depth: int = _DEPTH) -> str:
+def _words(error: object, depth: int = _DEPTH) -> str:
     """The words of an error; JSON in a text is read too, as gateways pass on what they got."""
     if isinstance(error, str):
         text = error.strip()
         if depth and text.startswith(("{", "[")):
             with suppress(ValueError, RecursionError):
-                return _told(json.loads(text), depth - 1) or text
+                return _words(json.loads(text), depth - 1) or text
         return text
     if not depth:
         return ""
     if isinstance(error, list):
-        return "; ".join(filter(None, (_told(each, depth - 1) for each in error[:_MOST])))
+        return "; ".join(filter(None, (_words(each, depth - 1) for each in error[:_MOST])))
     if not isinstance(error, dict):
         return "" if error is None else str(error)
-    found = (_told(error.get(name), depth - 1) for name in _WORDS)
+    found = (_words(error.get(name), depth - 1) for name in _WORDS)
     words = next(filter(None, found), "") or " ".join(_kinds(error))
     place = ".".join(map(str, error["loc"])) if isinstance(error.get("loc"), list) else ""
     metadata = error.get("metadata")  # OpenRouter's, of the provider behind it
-    raw = _told(metadata.get("raw"), depth - 1) if isinstance(metadata, dict) else ""
+    raw = _words(metadata.get("raw"), depth - 1) if isinstance(metadata, dict) else ""
     return ": ".join(filter(None, (place, words, raw)))
 
 

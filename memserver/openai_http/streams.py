@@ -1,7 +1,7 @@
 """Streamed answers: the JSON objects in them as they come, and whether they came to their end.
 
-Owns what is understood where a stream was requested: server-sent events, and whole answers, lines of JSON and errors
-that come instead. Leaves HTTP to `client`.
+Where a stream was requested, server-sent events are understood, and whole answers, lines of JSON and errors that come
+instead.
 """
 
 import asyncio
@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import aiohttp
+from pydantic_core import PydanticSerializationError, to_json
 
 from memserver.errors import ModelError, ModelUnavailable
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import FOREIGN, StatusError, raise_if_error, read_at_most
-from memserver.openai_http.translation import STREAMED, Asked, ended_early, not_json, too_large
+from memserver.openai_http.translation import STREAMED, ended_early, not_json, too_large
 
 _MARKS = b"\xef\xbb\xbf \t\r\n"
 """A byte order mark and blanks, which may come before an answer."""
@@ -55,7 +57,7 @@ class EventParser:
 
 
 async def read_stream(
-    response: aiohttp.ClientResponse, endpoint: Asked
+    response: aiohttp.ClientResponse, endpoint: Endpoint
 ) -> AsyncGenerator[list[JsonObject], None]:
     """The objects of a streamed answer, those of each piece together; it ends with [DONE] or the answer.
 
@@ -87,13 +89,12 @@ async def read_stream(
 
 
 async def drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end, which is near, so that the connection can be used again."""
     with suppress(*FOREIGN):
         async with asyncio.timeout(_DRAIN_SECONDS):
             await read_at_most(response, _DRAINED)
 
 
-def parsed(content: bytes, endpoint: Asked) -> object:
+def parse_json(content: bytes, endpoint: Endpoint) -> object:
     """JSON. Raises ValueError or RecursionError, and ModelAnswerTooLarge for more values than are read."""
     most = endpoint.most_values
     if len(content) > most and sum(map(content.count, (b",", b":", b"[", b"{"))) > most:
@@ -101,10 +102,19 @@ def parsed(content: bytes, endpoint: Asked) -> object:
     return json.loads(content)
 
 
+def json_bytes(value: JsonValue) -> bytes:
+    """JSON as it is sent; a lone surrogate, which has no bytes, becomes "?"."""
+    try:
+        return to_json(value)
+    except PydanticSerializationError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="replace")
+
+
 class _Reader:
     """Understands the pieces of one answer. Its first byte says whether it is one of events."""
 
-    def __init__(self, endpoint: Asked, status: int) -> None:
+    def __init__(self, endpoint: Endpoint, status: int) -> None:
         self._endpoint = endpoint
         self._status = status
         self._events = EventParser()
@@ -117,7 +127,6 @@ class _Reader:
         """[DONE] came."""
 
     def feed(self, chunk: bytes, events: list[JsonObject]) -> None:
-        """Add what this piece completes to the events, as far as it is no error."""
         if self._has_events is None:
             chunk = chunk.lstrip(_MARKS)
             if not chunk:
@@ -169,10 +178,9 @@ class _Reader:
                     raise_if_error(event)
 
     def _take_whole(self, events: list[JsonObject]) -> None:
-        """An answer that came whole, or one with an object on each line."""
         body = bytes(self._body.strip(_MARKS))
         try:
-            value = parsed(body, self._endpoint)
+            value = parse_json(body, self._endpoint)
             values = value if isinstance(value, list) else [value]
         except (ValueError, RecursionError):
             values = self._lines(body)
@@ -196,6 +204,6 @@ class _Reader:
 
     def _parsed(self, data: bytes) -> object:
         try:
-            return parsed(data, self._endpoint)
+            return parse_json(data, self._endpoint)
         except (ValueError, RecursionError) as error:
             raise not_json(self._endpoint, bytes(self._body) or data, self._status) from error

@@ -1,11 +1,6 @@
-"""What goes wrong with an OpenAI-compatible endpoint, as memserver's errors, each with what to do about it.
-
-Owns which error an answer stands for, and the hints. Leaves what providers say to `wordings`, and what is done about
-an error to `client`.
-"""
+"""What goes wrong with an OpenAI-compatible endpoint, as memserver's errors, each with what to do about it."""
 
 import os
-from typing import Protocol
 
 import aiohttp
 
@@ -20,12 +15,13 @@ from memserver.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
-from memserver.openai_http import wordings
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError, words_of
+from memserver.openai_http.wordings import is_exhausted, says, window_in
 
 STREAMED = 8
 """How many times an answer's bytes a stream may have: each token comes with an envelope."""
-_TOLD = 500
+_SHOWN = 500
 _LOOKED_AT = 10_000
 
 _HINTS = {
@@ -43,41 +39,7 @@ _LOADS = "Requests succeed when the model is loaded."
 _REFUSED = "Say it in other words. What the endpoint filters is a setting at the provider; another model may take it."
 
 
-class Asked(Protocol):
-    """What errors tell of an endpoint."""
-
-    @property
-    def title(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def variables(self) -> str:
-        """How the settings' names start that hints tell of."""
-        ...
-
-    @property
-    def remedy(self) -> str:
-        """What to do when it fails, instead of hints that name settings; may be empty."""
-        ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds for a whole answer."""
-        ...
-
-    @property
-    def most_bytes(self) -> int:
-        """Of an answer."""
-        ...
-
-    @property
-    def most_values(self) -> int:
-        """In an answer."""
-        ...
-
-
-def translated(endpoint: Asked, error: Exception) -> ModelError:
+def translate(endpoint: Endpoint, error: Exception) -> ModelError:
     """The error of memserver's that an error of HTTP, or of what is under it, stands for."""
     if isinstance(error, StatusError):
         return _of_status(endpoint, error)
@@ -88,16 +50,15 @@ def translated(endpoint: Asked, error: Exception) -> ModelError:
             f"The {endpoint.title} did not answer in time, within {endpoint.timeout:g} seconds."
         )
     # A ClientResponseError's text has the whole URL in it, which may be a proxy's with its password.
-    told = error.message if isinstance(error, aiohttp.ClientResponseError) else _words(error)
+    words = error.message if isinstance(error, aiohttp.ClientResponseError) else _words(error)
     return ModelUnavailable(
-        f"The {endpoint.title} can't be reached: {(told or type(error).__name__)[:_TOLD]}",
+        f"The {endpoint.title} can't be reached: {(words or type(error).__name__)[:_SHOWN]}",
         hint=endpoint.remedy
         or f"Check that {endpoint.variables}_BASE_URL is right and that the endpoint is up.",
     )
 
 
-def not_json(endpoint: Asked, body: bytes = b"", status: int = 200) -> ModelUnavailable:
-    """The error of an answer that is no JSON object, or not the one that was asked for."""
+def not_json(endpoint: Endpoint, body: bytes = b"", status: int = 200) -> ModelUnavailable:
     said = f"It said: {words}" if (words := words_of(body)) else f"Its answer was empty ({status})."
     return ModelUnavailable(
         f"The {endpoint.title} did not answer as an OpenAI-compatible endpoint does. {said}",
@@ -105,16 +66,14 @@ def not_json(endpoint: Asked, body: bytes = b"", status: int = 200) -> ModelUnav
     )
 
 
-def ended_early(endpoint: Asked) -> ModelUnavailable:
-    """The error of a stream that stopped before it said that it was whole."""
+def ended_early(endpoint: Endpoint) -> ModelUnavailable:
     return ModelUnavailable(
         f"The {endpoint.title} ended its stream early: what came is not the whole answer.",
         hint=endpoint.remedy or "The endpoint, or a proxy before it, cut it off; ask again.",
     )
 
 
-def too_large(endpoint: Asked) -> ModelAnswerTooLarge:
-    """The error of an answer that has more bytes or values than are read."""
+def too_large(endpoint: Endpoint) -> ModelAnswerTooLarge:
     return ModelAnswerTooLarge(
         f"The {endpoint.title} answered more than is read: {endpoint.most_bytes} bytes or "
         f"{endpoint.most_values} values, or {STREAMED} times that in a stream.",
@@ -130,43 +89,41 @@ def _words(error: Exception) -> str:
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
-def _of_status(endpoint: Asked, error: StatusError) -> ModelError:
+def _of_status(endpoint: Endpoint, error: StatusError) -> ModelError:
     """The words decide first: of a request that can't succeed no status says so reliably."""
     status = error.status or 500
-    text = f"{error.told[:_LOOKED_AT]}\n{error.kind[:_LOOKED_AT]}"
+    text = f"{error.words[:_LOOKED_AT]}\n{error.kind[:_LOOKED_AT]}"
     answered = f"answered {error.status}" if error.status else "answered with an error"
-    message = f"The {endpoint.title} {answered}: {error.told[:_TOLD]}"
+    message = f"The {endpoint.title} {answered}: {error.words[:_SHOWN]}"
     named = error.status is None or status < 500
-    window = wordings.window_in(text, limited=status == 429)
+    window = window_in(text, limited=status == 429)
     if window is not None:
         return ContextOverflow(message, window=error.window or window or None)
-    if named and wordings.is_refused(text):
+    if named and says(text, "refused"):
         return ModelRefused(message, hint=_REFUSED)
-    if status == 402 or (named and wordings.is_exhausted(text, error.retry_after)):
+    if status == 402 or (named and is_exhausted(text, error.retry_after)):
         return ModelQuotaExceeded(message, hint=_hint(endpoint, 402))
     return _by_status(endpoint, error, status, text, message)
 
 
 def _by_status(
-    endpoint: Asked, error: StatusError, status: int, text: str, message: str
+    endpoint: Endpoint, error: StatusError, status: int, text: str, message: str
 ) -> ModelError:
-    if wordings.is_loading(text):
+    if says(text, "loading"):
         return ModelUnavailable(message, hint=endpoint.remedy or _LOADS)
-    if status in {400, 403, 404} and wordings.is_unknown_model(text):
+    if status in {400, 403, 404} and says(text, "unknown_model"):
         return ModelNotFound(message, hint=_hint(endpoint, 404))
     if status == 408:
         return ModelTimeout(message)
     if status == 429 and error.retry_after and not endpoint.remedy:
         return ModelUnavailable(message, hint=_WAIT.format(error.retry_after))
-    if status >= 500 and wordings.is_not_able(text):
+    if status >= 500 and says(text, "not_able"):
         return ModelRejected(message, hint=_hint(endpoint, 400))
     if status >= 500 or status == 429:
         return ModelUnavailable(message, hint=_hint(endpoint, min(status, 500)))
-    if wordings.is_about_the_key(text):
-        return ModelRejected(message, hint=_hint(endpoint, 401))
-    return ModelRejected(message, hint=_hint(endpoint, status))
+    return ModelRejected(message, hint=_hint(endpoint, 401 if says(text, "bad_key") else status))
 
 
-def _hint(endpoint: Asked, status: int) -> str:
+def _hint(endpoint: Endpoint, status: int) -> str:
     hint = _HINTS.get(400 if status == 422 else status, "")
     return endpoint.remedy or hint.format(endpoint.variables)

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from memserver.storage.failures import translated
+from memserver.storage.failures import translate_errors
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def with_timeouts(url: str) -> str:
 async def find_route(url: str, limits: Limits, prepared: Prepared = "auto") -> Route:
     """Connect once, and see what stands between. Raises DatabaseError."""
     url = with_timeouts(url)
-    with translated():
+    with translate_errors():
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
             cursor = await connection.execute("SELECT pg_backend_pid()")
             route = _route(url, connection.info, await cursor.fetchone(), limits, prepared)
@@ -90,7 +90,7 @@ async def find_route(url: str, limits: Limits, prepared: Prepared = "auto") -> R
 def find_route_now(url: str, prepared: Prepared = "auto") -> Route:
     """The same for a command that examines the database. Raises DatabaseError."""
     url = with_timeouts(url)
-    with translated(), psycopg.connect(url, autocommit=True) as connection:
+    with translate_errors(), psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("SELECT pg_backend_pid()").fetchone()
         return _route(url, connection.info, row, Limits(), prepared)
 

@@ -16,7 +16,6 @@ from pgvector import HalfVector
 from psycopg import sql
 
 from memserver.storage import collections, jobs, passages
-from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
 from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
@@ -26,10 +25,8 @@ State = Literal["filling", "indexing", "catching_up"]
 DROP_JOB = "drop_retired_vectors"
 GRACE = timedelta(minutes=1)
 """How long vectors that no longer serve are kept for searches that began before."""
-SAMPLE = 20_000
-"""Passages whose words are counted, of a collection that has more."""
-LEAST_COUNTED = 10
-"""Passages of the sample that a word must be in to be called common."""
+SAMPLE = 20_000  # passages whose words are counted, of a collection that has more
+LEAST_COUNTED = 10  # passages of the sample that a word must be in to be called common
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,8 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     if running is not None:
         if (running.embedding_model, running.dimension) == (model, dimension):
             return running
-        await _give_up(tx, running)
+        await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [collection_id])
+        await collections.drop_vectors(tx, running.vectors_table, collection_id)
     if same and (collection.has_own_table or not large):
         return None
     if large:
@@ -204,7 +202,11 @@ async def switch(tx: Transaction, build: Build) -> bool:
             "dimension": build.dimension,
         },
     )
-    await _drop_later(tx, collection)
+    table = collection.vectors_table
+    arguments = {"collection": str(collection.id), "vectors_table": table}
+    due = await fetch_value(tx, "SELECT now()") + GRACE
+    job = Job(DROP_JOB, collection.tenant, arguments, f"{collection.id} {table}", due=due)
+    await jobs.defer(tx, job)
     return True
 
 
@@ -283,16 +285,3 @@ async def _set_state(tx: Transaction, build: Build, state: State) -> None:
            WHERE collection_id = %s AND vectors_table = %s AND state = %s""",
         [state, build.collection_id, build.vectors_table, build.state],
     )
-
-
-async def _give_up(tx: Transaction, build: Build) -> None:
-    await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [build.collection_id])
-    await collections.drop_vectors(tx, build.vectors_table, build.collection_id)
-
-
-async def _drop_later(tx: Transaction, collection: Collection) -> None:
-    due = await fetch_value(tx, "SELECT now()") + GRACE
-    table = collection.vectors_table
-    arguments = {"collection": str(collection.id), "vectors_table": table}
-    key = f"{collection.id} {table}"
-    await jobs.defer(tx, Job(DROP_JOB, collection.tenant, arguments, key, due=due))

@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from memserver.embeddings.base import Embedder, Vector
-from memserver.embeddings.text import embeddable
+from memserver.embeddings.base import Embedder, Vector, embeddable
 
 _WORD = re.compile(r"\w+")
 

@@ -238,17 +238,23 @@ def fragments(text: str) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
+async def due(step: Step) -> "Call | RawReply | str | Exception | Broken":
+    """The step when its time has come."""
+    while isinstance(step, Held):
+        step.reached.set()
+        await step.release.wait()
+        step = step.step
+    return step
+
+
 _Said = Call | RawReply | str
 
 
 async def _replied(
     step: Step, spoken: Callable[[_Said], str], on_text: TextSink | None
 ) -> RawReply:
-    """The reply of a step when its time has come; what is spoken in it is told before."""
-    while isinstance(step, Held):
-        step.reached.set()
-        await step.release.wait()
-        step = step.step
+    """The reply of a step when its time has come; what is spoken in it comes before."""
+    step = await due(step)
     if isinstance(step, Exception):
         raise step
     said = step.call if isinstance(step, Broken) else step

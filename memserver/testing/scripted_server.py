@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -35,12 +35,12 @@ from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import (
     Broken,
     Call,
-    Held,
     Rule,
     Step,
     Writer,
     as_raw,
     count_words,
+    due,
     fragments,
     shown,
     unless_alerted,
@@ -48,8 +48,9 @@ from memserver.testing.scripted import (
 from memserver.testing.scripted_rules import RULES
 
 _RESULT = re.compile(re.escape(RESULT_MARK) + r"([^\]\n]*)\]\n(.*)", re.DOTALL)
-_TOLD_TOOL = re.compile(r"^- (\S+?)(?:: ((?:.|\n)*?))?\n  arguments: (\{.*\})$", re.MULTILINE)
+_LISTED_TOOL = re.compile(r"^- (\S+?)(?:: ((?:.|\n)*?))?\n  arguments: (\{.*\})$", re.MULTILINE)
 Support = Literal["taken", "refused", "ignored"]
+_Handler = Callable[[Request], Awaitable[Response]]
 _STATUS: dict[type[Exception], int] = {
     ContextOverflow: 400,
     ModelRejected: 400,
@@ -89,29 +90,29 @@ def create_scripted_app(  # noqa: PLR0913 - all but the rule have defaults and a
     Args:
         rule: makes the step that answers a prompt. An error becomes its HTTP status, and a
             ModelTimeout an answer that never comes. The probe is not put to it.
-        model: the base model; adapters that are loaded are listed behind it.
+        model: the base model; adapters that are loaded are listed after it.
         context_window: what is said of it, as vLLM says it; a longer prompt is refused.
-        api_key: what is asked for; empty asks for none.
-        summary: what is answered where no tools are told of, or a function that makes a step from the prompt.
+        api_key: what requests must have; empty asks for none.
+        summary: what is answered where no tools are listed, or a function that makes a step from the prompt.
         abilities: which requests it takes; None takes all.
         count: tokens of a text.
     """
     able = abilities or Abilities()
     endpoint = _Endpoint(unless_alerted(rule), model, context_window, api_key, summary, able, count)
-    routes = [
-        Route("/health", endpoint.health),
-        Route("/v1/models", endpoint.models),
-        Route("/v1/chat/completions", endpoint.complete, methods=["POST"]),
-        Route("/v1/embeddings", _embed, methods=["POST"]),
-    ]
+    posts: dict[str, _Handler] = {
+        "/v1/chat/completions": endpoint.guard(endpoint.complete),
+        "/v1/embeddings": _embed,
+    }
     if able.tokenize:
-        routes.append(Route("/tokenize", endpoint.tokenize, methods=["POST"]))
+        posts["/tokenize"] = endpoint.tokenize
     if able.adapters:
-        for name, served in (
-            ("load_lora_adapter", endpoint.load),
-            ("unload_lora_adapter", endpoint.unload),
-        ):
-            routes.append(Route(f"/v1/{name}", served, methods=["POST"]))
+        posts["/v1/load_lora_adapter"] = endpoint.guard(endpoint.load)
+        posts["/v1/unload_lora_adapter"] = endpoint.guard(endpoint.unload)
+    routes = [Route(path, served, methods=["POST"]) for path, served in posts.items()]
+    routes += [
+        Route("/health", lambda _: Response()),
+        Route("/v1/models", endpoint.guard(endpoint.models)),
+    ]
     return Starlette(routes=routes)
 
 
@@ -126,12 +127,16 @@ class _Endpoint:
     count: Callable[[str], int]
     adapters: dict[str, str] = field(default_factory=dict)
 
-    async def health(self, _request: Request) -> Response:
-        return Response()
+    def guard(self, handler: _Handler) -> _Handler:
+        async def guarded(request: Request) -> Response:
+            key = request.headers.get("authorization")
+            if self.api_key and key != f"Bearer {self.api_key}":
+                return _failure(401, "The API key is wrong.")
+            return await handler(request)
 
-    async def models(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
-            return refusal
+        return guarded
+
+    async def models(self, _request: Request) -> Response:
         card = {"id": self.model, "object": "model", "max_model_len": self.window, "parent": None}
         adapters = [
             {"id": name, "object": "model", "root": path, "parent": self.model}
@@ -140,22 +145,18 @@ class _Endpoint:
         return JSONResponse({"object": "list", "data": [card, *adapters]})
 
     async def load(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
-            return refusal
-        asked = await request.json()
-        name = asked["lora_name"]
+        body = await request.json()
+        name, path = body["lora_name"], body["lora_path"]
         if name in self.adapters:
-            told = f"The lora adapter '{name}' has already been loaded."
-            return _failure(400, told, "InvalidUserInput")
-        if not _is_adapter(asked["lora_path"]):
-            told = f"Loading lora {name} failed: No adapter found for {asked['lora_path']}"
-            return _failure(404, told, "NotFoundError")
-        self.adapters[name] = asked["lora_path"]
+            words = f"The lora adapter '{name}' has already been loaded."
+            return _failure(400, words, "InvalidUserInput")
+        if not _is_adapter(path):
+            words = f"Loading lora {name} failed: No adapter found for {path}"
+            return _failure(404, words, "NotFoundError")
+        self.adapters[name] = path
         return Response(f"Success: LoRA adapter '{name}' added successfully.")
 
     async def unload(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
-            return refusal
         name = (await request.json())["lora_name"]
         if self.adapters.pop(name, None) is None:
             return _failure(404, f"The lora adapter '{name}' cannot be found.", "NotFoundError")
@@ -170,8 +171,6 @@ class _Endpoint:
         return JSONResponse(answer)
 
     async def complete(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
-            return refusal
         asked = json.loads(await request.body())
         if asked["model"] not in {self.model, *self.adapters}:
             return _no_model(asked["model"])
@@ -179,16 +178,28 @@ class _Endpoint:
             return refusal
         prompt = [_prompt_message(message) for message in asked["messages"]]
         read = self._read(prompt, asked)
-        written = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
-        if read + written > self.window:
-            return _error_response(self._overflow(read, written))
-        step = await _due(self._step(prompt, asked))
+        room = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
+        if read + room > self.window:
+            words = (
+                f"This model's maximum context length is {self.window} tokens. However, you requested "
+                f"{room} output tokens and your prompt contains {read} input tokens."
+            )
+            return _failure(400, words, "context_length_exceeded")
+        step = await due(self._step(prompt, asked))
+        if isinstance(step, ModelTimeout):
+            await asyncio.Event().wait()
         if isinstance(step, Exception):
             return _error_response(step)
         error = step.error if isinstance(step, Broken) else None
         call = step.call if isinstance(step, Broken) else step
         message = _message(call, native="tools" in asked)
-        usage = _usage(read, self.count(json.dumps(message, ensure_ascii=False)))
+        written = self.count(json.dumps(message, ensure_ascii=False))
+        usage = {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": read // 2},
+        }
         if asked.get("stream"):
             events = _events(message, usage, error)
             return StreamingResponse(events, media_type="text/event-stream")
@@ -201,12 +212,6 @@ class _Endpoint:
         tools = json.dumps(asked["tools"], ensure_ascii=False) if asked.get("tools") else ""
         around = 4 * len(prompt)
         return self.count(tools) + around + sum(self.count(shown(message)) for message in prompt)
-
-    def _overflow(self, read: int, max_tokens: int) -> ContextOverflow:
-        return ContextOverflow(
-            f"This model's maximum context length is {self.window} tokens. However, you requested "
-            f"{max_tokens} output tokens and your prompt contains {read} input tokens."
-        )
 
     def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
         tools = _offered(asked)
@@ -227,11 +232,6 @@ class _Endpoint:
                 asked.pop(name, None)
         return None
 
-    def _refusal(self, request: Request) -> Response | None:
-        if not self.api_key or request.headers.get("authorization") == f"Bearer {self.api_key}":
-            return None
-        return _failure(401, "The API key is wrong.")
-
 
 async def _embed(request: Request) -> Response:
     asked: JsonObject = await request.json()
@@ -247,19 +247,8 @@ def _is_adapter(path: str) -> bool:
     return Path(path, "adapter_config.json").is_file()
 
 
-async def _due(step: Step) -> Step:
-    """The step when its time has come; never, for a model that times out."""
-    while isinstance(step, Held):
-        step.reached.set()
-        await step.release.wait()
-        step = step.step
-    if isinstance(step, ModelTimeout):
-        await asyncio.Event().wait()
-    return step
-
-
 def _offered(asked: JsonObject) -> list[ToolSpec]:
-    """The tools in a request, whichever way it tells of them."""
+    """The tools in a request, whichever way it lists them."""
     if "tools" in asked:
         functions = [tool["function"] for tool in asked["tools"]]
         return [
@@ -267,19 +256,15 @@ def _offered(asked: JsonObject) -> list[ToolSpec]:
             for function in functions
         ]
     if "response_format" not in asked:
-        return _told(asked["messages"])
+        system = str(asked["messages"][0].get("content", "") if asked["messages"] else "")
+        _, _, listed = system.partition(TOOLS_HEADING)
+        return [
+            ToolSpec(name, description, json.loads(parameters))
+            for name, description, parameters in _LISTED_TOOL.findall(listed)
+        ]
     answers = asked["response_format"]["json_schema"]["schema"]["anyOf"]
     shapes = [answer["properties"] for answer in answers]
     return [ToolSpec(shape["tool"]["const"], "", shape["arguments"]) for shape in shapes]
-
-
-def _told(messages: Sequence[JsonObject]) -> list[ToolSpec]:
-    """The tools that the system message tells of."""
-    _, _, told = str(messages[0].get("content", "") if messages else "").partition(TOOLS_HEADING)
-    return [
-        ToolSpec(name, description, json.loads(parameters))
-        for name, description, parameters in _TOLD_TOOL.findall(told)
-    ]
 
 
 def _prompt_message(message: JsonObject) -> PromptMessage:
@@ -321,28 +306,15 @@ def _message(step: Step, *, native: bool) -> JsonObject:
     return message
 
 
-def _usage(read: int, written: int) -> JsonObject:
-    return {
-        "prompt_tokens": read,
-        "completion_tokens": written,
-        "total_tokens": read + written,
-        "prompt_tokens_details": {"cached_tokens": read // 2},
-    }
-
-
 def _completion(model: str, message: JsonObject, usage: JsonObject) -> JsonObject:
     finish_reason = message.pop("finish_reason")
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", **message},
-        "finish_reason": finish_reason,
-    }
+    said = {"role": "assistant", **message}
     return {
         "id": "chatcmpl-scripted",
         "object": "chat.completion",
         "created": 0,
         "model": model,
-        "choices": [choice],
+        "choices": [{"index": 0, "message": said, "finish_reason": finish_reason}],
         "usage": usage,
     }
 
@@ -389,7 +361,7 @@ def _error_body(error: Exception) -> JsonObject:
 
 def _error_response(error: Exception) -> Response:
     body = _error_body(error)
-    return JSONResponse({"error": body}, body["code"])
+    return _failure(body["code"], body["message"], body["type"])
 
 
 def _failure(status: int, message: str, kind: str = "scripted") -> Response:

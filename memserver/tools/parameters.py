@@ -3,7 +3,7 @@
 import json
 
 from memserver.errors import InvalidInput
-from memserver.llm.tool_schema import check_schema
+from memserver.llm.tool_arguments import check_schema
 from memserver.messages import RESERVED, JsonObject, ToolSpec
 from memserver.text import is_within
 from memserver.tools.registry import call_schema

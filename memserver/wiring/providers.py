@@ -3,25 +3,33 @@
 from contextlib import suppress
 from dataclasses import replace
 
+from pydantic import SecretStr
 from typing_extensions import override
 
 from memserver.agent.dependencies import ModelSource
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, embedding_endpoint
 from memserver.embeddings.profile import Additions
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.errors import EmbedderUnfit, EmbeddingError, ModelUnavailable, SetupError
-from memserver.llm.admission import Admitted, AlwaysReady, FairSlots, Gate, Readiness
+from memserver.llm.admission import (
+    AlwaysReady,
+    FairSemaphore,
+    QueuedModel,
+    Readiness,
+    SharedEndpoint,
+)
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.readiness import REMEDY, EngineReadiness
 from memserver.memory.archival import no_embedder
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
 
 
@@ -32,7 +40,7 @@ class Models(ModelSource):
         self._models: dict[str | None, ChatModel] = {}
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
-        self.gate = Gate(FairSlots(settings.llm_max_in_flight), circuit, readiness)
+        self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
         self._counters: Counters | None = None
 
     @override
@@ -40,19 +48,20 @@ class Models(ModelSource):
         """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        return Admitted(self._models[name], self.gate, tenant)
+        return QueuedModel(self._models[name], self.shared, tenant)
 
     @override
     async def wait_until_ready(self) -> None:
         with suppress(ModelUnavailable):
-            await self.gate.readiness.wait()
+            await self.shared.readiness.wait()
 
     @override
     def loading(self) -> str:
-        return self.gate.readiness.loading()
+        return self.shared.readiness.loading()
 
     async def aclose(self) -> None:
-        await self.gate.readiness.aclose()
+        """Close every client."""
+        await self.shared.readiness.aclose()
         for model in self._models.values():
             await model.aclose()
         if self._counters is not None:
@@ -66,20 +75,20 @@ class Models(ModelSource):
                 endpoint,
                 default=settings.llm_model,
                 tokenizer=settings.llm_tokenizer,
-                circuit=self.gate.circuit,
+                circuit=self.shared.circuit,
             )
-        return OpenAICompatible(
-            endpoint,
+        options = ModelOptions(
             model=name or settings.llm_model,
             mode=settings.llm_mode,
             context_window=settings.llm_context_window,
             window_is_limit=name not in {None, settings.llm_model},
-            counter=self._counters.of(name),
             body=settings.llm_body,
             answers=JsonAnswers(settings.llm_schema, settings.llm_list_tools),
             seed=settings.llm_seed,
             profile=settings.llm_profile,
-            circuit=self.gate.circuit,
+        )
+        return OpenAICompatible(
+            endpoint, options, counter=self._counters.of(name), circuit=self.shared.circuit
         )
 
 
@@ -118,9 +127,8 @@ class OtherEmbedders:
             local.warm_up()
             return local
         return OpenAICompatibleEmbedder(
-            settings.embedding_base_url,
+            embedding_endpoint(settings.embedding_base_url, _key(settings.embedding_api_key)),
             model,
-            api_key=_embedding_key(settings),
             dimension=dimension,
             batch_size=settings.embedding_batch,
             additions=Additions(settings.embedding_body, settings.embedding_query_body),
@@ -135,13 +143,12 @@ def model_endpoint(settings: Settings) -> Endpoint:
             hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
             "local engine.",
         )
-    key = settings.llm_api_key
     endpoint = Endpoint(
         settings.llm_base_url,
-        key.get_secret_value() if key else "",
+        _key(settings.llm_api_key),
         settings.llm_timeout,
         settings.llm_retries,
-        connections=0,  # the gate bounds them, and is fair
+        connections=0,  # the semaphore bounds them, and is fair
     )
     endpoint.address()  # else the first turn would find it unusable
     if settings.local_engine_state is None:
@@ -157,13 +164,8 @@ def check_addresses(settings: Settings) -> None:
     if settings.llm_base_url is not None:
         model_endpoint(settings)
     if settings.embedding_base_url is not None:
-        key = settings.embedding_api_key
-        Endpoint(
-            settings.embedding_base_url,
-            key.get_secret_value() if key else "",
-            title="embedding endpoint",
-            variables="MEMSERVER_EMBEDDING",
-        ).address()
+        key = _key(settings.embedding_api_key)
+        embedding_endpoint(settings.embedding_base_url, key).address()
 
 
 def _readiness(settings: Settings, circuit: Circuit) -> Readiness:
@@ -208,10 +210,10 @@ async def refuse_unfit_embedder(settings: Settings, *, within: float = 2) -> Non
 def _endpoint_embedder(
     settings: Settings, base_url: str, *, timeout: float = 60, max_retries: int = 2
 ) -> Embedder:
+    key = _key(settings.embedding_api_key)
     return OpenAICompatibleEmbedder(
-        base_url,
+        embedding_endpoint(base_url, key, timeout=timeout, max_retries=max_retries),
         embedding_model(settings),
-        api_key=_embedding_key(settings),
         dimension=settings.embedding_dimension,
         window=settings.embedding_window,
         tokenizer=settings.embedding_tokenizer,
@@ -222,14 +224,11 @@ def _endpoint_embedder(
             settings.embedding_prefix or "",
             settings.embedding_query_prefix or "",
         ),
-        timeout=timeout,
-        max_retries=max_retries,
     )
 
 
-def _embedding_key(settings: Settings) -> str:
-    key = settings.embedding_api_key
-    return key.get_secret_value() if key else ""
+def _key(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret else ""
 
 
 def embedding_model(settings: Settings) -> str:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
@@ -26,11 +27,11 @@ from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall import RecallStorage
-from memserver.memory.relexing import Relexing
+from memserver.memory.relexing import relex
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
-from memserver.storage import message_index
+from memserver.storage import languages, message_index
 from memserver.storage.connecting import Limits as TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
@@ -330,7 +331,7 @@ def job_handlers(
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
-        **Relexing(deps.database).handlers(),
+        languages.JOB: partial(relex, deps.database),
     }
 
 

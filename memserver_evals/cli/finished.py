@@ -12,7 +12,8 @@ import typer
 from memserver.cli.console import console, print_table
 from memserver.errors import InvalidInput, SetupError
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver_evals.cli.terminal import print_scores, shown_estimate

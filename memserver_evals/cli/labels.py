@@ -14,7 +14,8 @@ import typer
 
 from memserver.cli.console import console, print_table
 from memserver.errors import BadData, InvalidInput
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver_evals.judging.agreement import (

@@ -21,8 +21,7 @@ from typing_extensions import override
 
 from memserver.agent.dependencies import ModelSource
 from memserver.errors import ModelUnavailable, ProtocolViolation
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.profile import ProfileReport
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.llm.wire import call_as_json
 from memserver.messages import PromptMessage, ToolSpec, Usage
 from memserver_evals.systems.speaking import exchange
@@ -34,67 +33,12 @@ _PREFIX = "recorded:"
 _current_key: ContextVar[str] = ContextVar("current_key", default="")
 
 
-class RecordingModel(ChatModel):
+class RecordingModel(ModelDecorator):
     """A model whose prompts and answers are added to `exchanges`."""
 
     def __init__(self, inner: ChatModel, exchanges: list[Exchange]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.exchanges = exchanges
-
-    @property
-    @override
-    def name(self) -> str:  # type: ignore[override] # the inner model may learn it later
-        return self._inner.name
-
-    @property
-    @override
-    def message_overhead(self) -> int:  # type: ignore[override] # read only here
-        return self._inner.message_overhead
-
-    @property
-    @override
-    def mode(self) -> str:
-        return self._inner.mode
-
-    @property
-    @override
-    def profile(self) -> ProfileReport | None:
-        return self._inner.profile
-
-    @property
-    @override
-    def counts_exactly(self) -> bool:
-        return self._inner.counts_exactly
-
-    @property
-    @override
-    def fields_of(self) -> str | None:
-        return self._inner.fields_of
-
-    @property
-    @override
-    def window_is_assumed(self) -> bool:
-        return self._inner.window_is_assumed
-
-    @override
-    async def context_window(self) -> int:
-        return await self._inner.context_window()
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self._inner.count_tokens(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return self._inner.tools_text(tools)
-
-    @override
-    async def check(self) -> None:
-        await self._inner.check()
-
-    @override
-    async def aclose(self) -> None:
-        return None
 
     @override
     async def call_tool(
@@ -106,7 +50,7 @@ class RecordingModel(ChatModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         with self._keeping_violations(prompt, "answer"):
-            reply = await self._inner.call_tool(
+            reply = await self.inner.call_tool(
                 prompt, tools, max_tokens=max_tokens, on_text=on_text
             )
         self._keep(prompt, call_as_json(reply.call), reply.usage, "answer")
@@ -121,7 +65,7 @@ class RecordingModel(ChatModel):
         on_text: TextSink | None = None,
     ) -> Written:
         with self._keeping_violations(prompt, "summary"):
-            written = await self._inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
+            written = await self.inner.write(prompt, max_tokens=max_tokens, on_text=on_text)
         self._keep(prompt, written.text, written.usage, "summary")
         return written
 

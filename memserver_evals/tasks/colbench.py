@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from memserver.errors import InvalidInput, SetupError, install_extra
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import load_backend
 from memserver_evals.colbench.backend.generator import Split, generate

@@ -13,7 +13,7 @@ from memserver.cli.console import console, print_table
 from memserver.errors import InvalidInput, SetupError
 from memserver.local.engine.paths import EnginePaths
 from memserver.messages import JsonObject
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
 from sweet_rl.progress import show_progress
 from sweet_rl.recipe import Recipe, find_recipe, load_recipe

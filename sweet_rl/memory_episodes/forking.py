@@ -6,7 +6,6 @@ checked. The original has no part in it.
 """
 
 import asyncio
-from collections import deque
 from dataclasses import replace
 from io import BytesIO
 from itertools import count
@@ -107,7 +106,7 @@ async def executed(
 
 async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], state: State) -> float:
     stage, name = played.stage, f"{played.name}-{next(_names)}"
-    player = Player(stage.policy(played.task), forced=deque(calls))
+    player = Player(stage.policy(played.task), forced=calls)
     stage.players.add(name, player)
     fork = replace(
         played,

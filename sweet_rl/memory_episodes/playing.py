@@ -7,7 +7,7 @@ watched: what it saw and called is kept, and other calls can be drawn or forced.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from uuid import UUID
@@ -19,7 +19,7 @@ from memserver.agent.events import TurnEnded
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.agent.rendering import is_sent
 from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
@@ -43,42 +43,17 @@ class State:
     replies: tuple[Reply, ...]
 
 
-@dataclass
-class Player(ChatModel):
-    policy: ChatModel  # that one
-    message: int = 0  # place of what is being answered, among the task's lines and questions
-    draw: int = 1  # replies at each call; the first is acted on
-    # replies that are given before the policy is asked again
-    forced: deque[Reply] = field(default_factory=deque)
-    # all calls, each with its prompt
-    steps: list[tuple[Messages, Step]] = field(default_factory=list)
-    # of the calls since `draw` or `forced` was set
-    states: list[State] = field(default_factory=list)
-    violations: int = 0  # replies that were no valid call
+class Player(ModelDecorator):
+    """The policy of an episode, whose calls are kept; replies can be forced on it, or further ones drawn."""
 
-    def __post_init__(self) -> None:
-        self.name, self.message_overhead = self.policy.name, self.policy.message_overhead
-
-    @property
-    @override
-    def counts_exactly(self) -> bool:
-        return self.policy.counts_exactly
-
-    @override
-    async def context_window(self) -> int:
-        return await self.policy.context_window()
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self.policy.count_tokens(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return self.policy.tools_text(tools)
-
-    @override
-    async def check(self) -> None:
-        await self.policy.check()
+    def __init__(self, policy: ChatModel, forced: Iterable[Reply] = ()) -> None:
+        super().__init__(policy)
+        self.forced = deque(forced)  # replies that are given before the policy is asked again
+        self.message = 0  # place of what is being answered, among the task's lines and questions
+        self.draw = 1  # replies at each call; the first is acted on
+        self.steps: list[tuple[Messages, Step]] = []  # all calls, each with its prompt
+        self.states: list[State] = []  # of the calls since `draw` or `forced` was set
+        self.violations = 0  # replies that were no valid call
 
     @override
     async def call_tool(
@@ -94,9 +69,9 @@ class Player(ChatModel):
             given = self.forced.popleft()
             replies = [replace(given, call=replace(given.call, id=new_call_id()))]
         else:
-            asked: list[Coroutine[None, None, Reply | None]] = [
-                self._ask(prompt, tools, max_tokens),
-                *(self._ask_again(prompt, tools, max_tokens) for _ in range(1, self.draw)),
+            asked = [
+                self._ask(prompt, tools, max_tokens, again=number > 0)
+                for number in range(self.draw)
             ]
             replies = [reply for reply in await asyncio.gather(*asked) if reply is not None]
         acted = replies[0]
@@ -112,32 +87,21 @@ class Player(ChatModel):
         return acted
 
     async def _ask(
-        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
-    ) -> Reply:
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        max_tokens: int,
+        *,
+        again: bool,
+    ) -> Reply | None:
+        """A reply; None where a further one is no call."""
         try:
-            return await self.policy.call_tool(prompt, tools, max_tokens=max_tokens)
+            return await self.inner.call_tool(prompt, tools, max_tokens=max_tokens)
         except ProtocolViolation:
+            if again:
+                return None
             self.violations += 1
             raise
-
-    async def _ask_again(
-        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
-    ) -> Reply | None:
-        """Another reply to the same; None where it is no call."""
-        try:
-            return await self.policy.call_tool(prompt, tools, max_tokens=max_tokens)
-        except ProtocolViolation:
-            return None
-
-    @override
-    async def write(
-        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Written:
-        return await self.policy.write(prompt, max_tokens=max_tokens, on_text=on_text)
-
-    @override
-    async def aclose(self) -> None:
-        """The policy is its maker's."""
 
 
 def _chat_message(message: dict[str, str]) -> ChatMessage:

@@ -14,10 +14,11 @@ from typing_extensions import override
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.llm.base import Reply, TextSink, Written
-from memserver.llm.tokens import Remembered, TokenCounter, TokenizerFile
+from memserver.llm.tokens import Remembered, TokenCounter
 from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
+from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models, make_embedder
 from memserver.wiring.services import assemble

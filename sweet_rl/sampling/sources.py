@@ -10,7 +10,8 @@ from typing import Protocol
 
 from memserver.errors import SetupError
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from sweet_rl.recipe import Recipe
 from sweet_rl.resumable import Deadline
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler, SpreadSampler

@@ -16,10 +16,11 @@ import typer
 from rich.console import Console
 
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.llm.tokens import Remembered, TokenizerFile
-from memserver.openai_http.client import Endpoint
+from memserver.llm.tokens import Remembered
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
+from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import make_embedder
 from memserver.wiring.services import assemble

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from memserver.embeddings.base import Embedder
 from memserver.errors import ProtocolViolation
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from sweet_rl.progress import show_progress
 
 DATA = Path(__file__).parent / "data"
@@ -89,7 +89,9 @@ async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 
     answered: list[str] = []
     waiting = [each for each in sentences()[:: manner.every] if each[0] not in known]
     turn = asyncio.Semaphore(at_once)
-    chat = OpenAICompatible(endpoint, model=model, mode="text", body={"temperature": 0.7})
+    chat = OpenAICompatible(
+        endpoint, ModelOptions(model=model, mode="text", body={"temperature": 0.7})
+    )
     async with aclosing(chat):
         with (
             manner.asked.open("a", encoding="utf-8") as file,

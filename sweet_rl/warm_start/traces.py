@@ -15,13 +15,13 @@ from uuid import UUID
 
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
-from memserver.memory.archival import PassageText
 from memserver.memory.working_context import default_sections
 from memserver.messages import Section
 from memserver.storage import agents, collections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import LazyTransaction
 from memserver.storage.inbox import NewMessage
+from memserver.storage.passages import NewPassage
 from memserver.wiring.services import Services
 from sweet_rl.offline_models import ModelsByName
 from sweet_rl.progress import show_progress
@@ -140,7 +140,7 @@ class Recorder:
             )
         if user.documents:
             own = partial(collections.own_of, agent_id=agent.id)
-            texts = [PassageText(text, created_at=user.sayings[0].at) for text in user.documents]
+            texts = [NewPassage(text, created_at=user.sayings[0].at) for text in user.documents]
             async with LazyTransaction(self.services.database, TENANT) as transaction:
                 await archival.insert(transaction, own, texts)
         return _Player(name, user, teacher, agent.id)

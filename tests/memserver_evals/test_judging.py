@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from memserver.errors import BadData, InvalidInput, ModelUnavailable
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.data.longmemeval import QUESTION_TYPES
 from memserver_evals.judging.agreement import (

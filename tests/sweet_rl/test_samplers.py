@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import ContextOverflow, ModelUnavailable
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver_evals.systems.serving import served
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler
 from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling

@@ -7,7 +7,7 @@ import pytest
 
 from memserver.errors import ModelError, ModelNotFound, ModelUnavailable
 from memserver.messages import PromptMessage
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted_server import create_scripted_app
 from sweet_rl.warm_start import small_talk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.systems.serving import served
 from sweet_rl.progress import Progress

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from sweet_rl.resumable import Deadline
 from sweet_rl.runs.parallel import UnitLauncher, visible_gpus
 from sweet_rl.runs.units import units_of

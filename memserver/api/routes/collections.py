@@ -107,7 +107,7 @@ async def insert_passages(
     collection_id: CollectionId, new: PassagesIn, services: ServicesDep, tenant: TenantDep
 ) -> PassagesOut:
     """Insert passages, all or none."""
-    place = partial(collections.get, collection_id=collection_id)
+    place = partial(collections.get, key=collection_id)
     return await common.insert(services, tenant, place, new)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.rules import as_dialogue
@@ -51,4 +51,6 @@ class ModelHuman:
             dialogue=as_dialogue(turns),
         )
         text, exchange = await self.model.ask([{"role": "user", "content": prompt}], "simulator")
-        return Said(defused(text.strip())[:_LONGEST].strip() or "I don't know.", exchange)
+        return Said(
+            escape_control_tokens(text.strip())[:_LONGEST].strip() or "I don't know.", exchange
+        )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.messages import JsonObject
 from memserver.prompts import Prompts
 from memserver_evals.colbench.chat import PartModel
@@ -80,7 +80,7 @@ class ModelViewer:
         prompt = self.prompts.render("colbench/frontend_human.md", description=example.description)
         content = [{"type": "text", "text": prompt}, as_part(wanted), as_part(made)]
         text, exchange = await self.model.ask([{"role": "user", "content": content}], "simulator")
-        said = defused(text.strip())[:_LONGEST].strip()
+        said = escape_control_tokens(text.strip())[:_LONGEST].strip()
         return Seen(said or "I can't say.", exchange=without_pictures(exchange))
 
 

@@ -50,7 +50,7 @@ async def test_three_hundred_agents_are_each_answered_once_and_never_more_than_t
             asyncio.create_task(server.say(agent, f"m{number}"))
             for number, agent in enumerate(agents)
         ]
-        slots = models_of(server).gate.slots
+        slots = models_of(server).shared.slots
         await until(lambda: slots.waiting == 292)
         assert stub.in_flight == 8
         stub.may_answer.set()
@@ -76,7 +76,7 @@ async def test_a_tenants_one_agent_does_not_wait_behind_anothers_two_hundred(
         monkeypatch.undo()
         stub.may_answer.clear()
         posts = [asyncio.create_task(server.say(agent, "big")) for agent in agents]
-        slots = models_of(server).gate.slots
+        slots = models_of(server).shared.slots
         await until(lambda: slots.waiting == 192)
         monkeypatch.setattr(access, "ANYBODY", replace(access.ANYBODY, tenant="small"))
         post = asyncio.create_task(server.say(small, "small"))
@@ -145,7 +145,7 @@ async def test_time_in_the_queue_counts_to_the_turn_and_loses_no_slot(
     settings = {"llm_max_in_flight": 1, "turn_timeout": 1}
     async with endpoint_stub() as stub, serving(database, UNUSED, **at(stub, **settings)) as server:
         agent = await server.create_agent()
-        slots = models_of(server).gate.slots
+        slots = models_of(server).shared.slots
         async with slots.one("somebody else"):
             answer = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "one"})
             assert answer.json()["error"]["code"] == "turn_timeout"
@@ -158,7 +158,7 @@ async def test_a_turn_that_waits_for_a_slot_keeps_its_lease(database: OneDatabas
     settings = {"llm_max_in_flight": 1, "lease_seconds": 0.3}
     async with endpoint_stub() as stub, serving(database, UNUSED, **at(stub, **settings)) as server:
         agent = await server.create_agent()
-        slots = models_of(server).gate.slots
+        slots = models_of(server).shared.slots
         async with slots.one("somebody else"):
             post = asyncio.create_task(server.say(agent, "hello"))
             await until(lambda: slots.waiting == 1)

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, embedding_endpoint
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
 from tests.support.http_app import Current
@@ -39,13 +39,13 @@ def endpoint(current: Current) -> Endpoint:
 async def test_one_search_covers_collections_of_two_models_until_all_are_re_embedded(
     database: OneDatabase, endpoint: Endpoint, served: str
 ) -> None:
-    old = OpenAICompatibleEmbedder(served, "old")
+    old = OpenAICompatibleEmbedder(embedding_endpoint(served), "old")
     async with serving(database, ScriptedModel(), embedder=old) as server:
         agent = await server.create_agent()
         passages = {"passages": [{"text": "the cello is called Hugo"}, {"text": "a bus"}]}
         await server.http.post(f"/v1/agents/{agent}/archival", json=passages)
     await old.aclose()
-    new = OpenAICompatibleEmbedder(served, "new")
+    new = OpenAICompatibleEmbedder(embedding_endpoint(served), "new")
     settings = {"embedding_base_url": served, "embedding_model": "new"}
     async with serving(database, ScriptedModel(), embedder=new, **settings) as server:
         made = await server.http.post("/v1/collections", json={"name": "library"})

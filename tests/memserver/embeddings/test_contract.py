@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, embedding_endpoint
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.testing.hashing_embedder import HashingEmbedder
 from tests.support.http_app import serving
@@ -59,7 +59,7 @@ async def embedder(request: pytest.FixtureRequest, endpoint: str) -> AsyncIterat
         case "batching":
             made = BatchingEmbedder(HashingEmbedder(384), batch_size=2)
         case "openai_compatible":
-            made = await OpenAICompatibleEmbedder(endpoint, "m").connected()
+            made = await OpenAICompatibleEmbedder(embedding_endpoint(endpoint), "m").connected()
         case _:
             made = SentenceTransformersEmbedder()
     yield made

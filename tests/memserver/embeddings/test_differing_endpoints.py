@@ -10,7 +10,7 @@ import pytest
 from memserver.embeddings.base import Vector
 from memserver.embeddings.batch_size import BatchSize
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, embedding_endpoint
 from memserver.embeddings.profile import Additions
 from memserver.errors import EmbedderUnfit, EmbeddingError, EmbeddingRejected
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -29,7 +29,7 @@ def endpoint(current: Current) -> EmbeddingEndpoint:
 
 @pytest.fixture
 async def embedder(served: str):
-    made = OpenAICompatibleEmbedder(served, "m", max_retries=0)
+    made = OpenAICompatibleEmbedder(embedding_endpoint(served, max_retries=0), "m")
     yield made
     await made.aclose()
 
@@ -42,7 +42,9 @@ async def right(texts: Sequence[str], length: int = 16) -> list[Any]:
 
 
 async def asking(served: str, dimension: int) -> list[Vector]:
-    made = OpenAICompatibleEmbedder(served, "m", dimension=dimension, max_retries=0)
+    made = OpenAICompatibleEmbedder(
+        embedding_endpoint(served, max_retries=0), "m", dimension=dimension
+    )
     try:
         vectors = await made.embed(["one text"])
         return vectors + await made.embed(["another"])
@@ -152,7 +154,7 @@ async def test_an_endpoint_that_makes_one_vector_of_several_texts_gets_them_one_
 async def test_the_setting_bounds_a_request_however_many_texts_there_are(
     endpoint: EmbeddingEndpoint, served: str
 ):
-    made = OpenAICompatibleEmbedder(served, "m", batch_size=5)
+    made = OpenAICompatibleEmbedder(embedding_endpoint(served), "m", batch_size=5)
     assert await BatchingEmbedder(made).embed(TEXTS) == await right(TEXTS)
     assert max(endpoint.sizes) == 5
     await made.aclose()
@@ -239,7 +241,7 @@ async def test_a_batch_that_takes_too_long_is_smaller_when_it_is_tried_again(
     async def slow(scope, receive, send):
         await asyncio.Event().wait()
 
-    made = OpenAICompatibleEmbedder(served, "m", timeout=0.05, max_retries=0)
+    made = OpenAICompatibleEmbedder(embedding_endpoint(served, timeout=0.05, max_retries=0), "m")
     current.app = slow
     for _ in range(2):
         with pytest.raises(EmbeddingError, match="in time"):
@@ -396,7 +398,9 @@ async def test_settings_add_to_bodies_and_texts_and_tell_what_is_looked_for(
     additions = Additions(
         {"user": "me", "encoding_format": None}, {"task": "query"}, "passage: ", "query: "
     )
-    made = BatchingEmbedder(OpenAICompatibleEmbedder(served, "m", additions=additions))
+    made = BatchingEmbedder(
+        OpenAICompatibleEmbedder(embedding_endpoint(served), "m", additions=additions)
+    )
     [stored] = await made.embed(["the cello"])
     asked = await made.embed_query("the cello")
     await made.embed([""])

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder
+from memserver.embeddings.openai_compatible import OpenAICompatibleEmbedder, embedding_endpoint
 from memserver.errors import EmbeddingError, SetupError
 from tests.support.http_app import Current
 
@@ -65,8 +65,9 @@ def url(stub: Stub, current: Current, served: str) -> str:
     return served
 
 
-def embedder(url: str, **options) -> OpenAICompatibleEmbedder:
-    return OpenAICompatibleEmbedder(url, "m", max_retries=0, **options)
+def embedder(url: str, api_key: str = "", timeout: float = 60, **options):
+    endpoint = embedding_endpoint(url, api_key, timeout=timeout, max_retries=0)
+    return OpenAICompatibleEmbedder(endpoint, "m", **options)
 
 
 async def test_the_dimension_is_discovered_and_vectors_are_normalised(url: str):

@@ -20,9 +20,9 @@ from memserver.errors import (
     ProtocolViolation,
     SetupError,
 )
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage, Usage
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 from tests.support.model_contract import NOW, PROMPT, TOOLS
 
@@ -111,7 +111,7 @@ async def made(stub: Stub, current: Current, served: str) -> AsyncIterator[Any]:
 
     def make(**options: Any) -> OpenAICompatible:
         endpoint = Endpoint(served, max_retries=0)
-        models.append(OpenAICompatible(endpoint, model="m", **options))
+        models.append(OpenAICompatible(endpoint, ModelOptions(model="m", **options)))
         return models[-1]
 
     yield make
@@ -409,7 +409,7 @@ async def test_the_setting_says_what_is_asked_at_once(made, stub: Stub):
 )
 def test_a_typo_in_the_setting_is_named(profile: Body, said: str):
     with pytest.raises(SetupError, match=said):
-        OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), profile=profile)
+        OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), ModelOptions(profile=profile))
 
 
 async def test_every_change_is_one_warning_and_is_reported(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.admission import Admitted, FairSlots, Gate, Readiness
+from memserver.llm.admission import FairSemaphore, QueuedModel, Readiness, SharedEndpoint
 from memserver.openai_http.circuit import Circuit
 from memserver.testing.scripted import Broken, ScriptedModel, Step, say
 from tests.support.model_contract import PROMPT, SEND
@@ -24,7 +24,7 @@ async def settled() -> None:
 class Line:
     """Those who want a slot; who got one keeps it until it is let go."""
 
-    slots: FairSlots
+    slots: FairSemaphore
     order: list[str] = field(default_factory=list)
     holding: dict[str, asyncio.Event] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -55,14 +55,14 @@ class Line:
 
 
 async def test_tenants_take_turns_and_within_one_the_first_comes_first() -> None:
-    line = Line(FairSlots(1))
+    line = Line(FairSemaphore(1))
     await line.join("x1", "a1", "a2", "a3", "b1", "b2", "c1")
     await line.empty()
     assert line.order == ["x1", "a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 async def test_a_tenant_that_comes_late_is_next_but_one_before_anothers_many() -> None:
-    line = Line(FairSlots(2))
+    line = Line(FairSemaphore(2))
     await line.join(*(f"a{number}" for number in range(50)))
     await line.join("b0")
     await line.let_go("a0")
@@ -72,7 +72,7 @@ async def test_a_tenant_that_comes_late_is_next_but_one_before_anothers_many() -
 
 
 async def test_no_more_hold_a_slot_than_there_are() -> None:
-    line = Line(FairSlots(3))
+    line = Line(FairSemaphore(3))
     await line.join("a1", "b1", "a2", "b2", "c1")
     assert sorted(line.holding) == ["a1", "a2", "b1"]
     assert (line.slots.free, line.slots.waiting) == (0, 2)
@@ -81,7 +81,7 @@ async def test_no_more_hold_a_slot_than_there_are() -> None:
 
 
 async def test_who_stops_waiting_is_passed_over_and_does_not_cost_its_tenant_a_turn() -> None:
-    line = Line(FairSlots(1))
+    line = Line(FairSemaphore(1))
     await line.join("x1", "a1", "a2", "b1")
     line.tasks["a1"].cancel()
     await settled()
@@ -94,7 +94,7 @@ async def test_who_stops_waiting_is_passed_over_and_does_not_cost_its_tenant_a_t
 async def test_a_slot_given_in_the_moment_of_a_cancellation_goes_to_the_next(
     given_first: bool,
 ) -> None:
-    line = Line(FairSlots(1))
+    line = Line(FairSemaphore(1))
     first = line.slots.one("x")
     await first.__aenter__()
     await line.join("a1", "a2", "b1")
@@ -112,7 +112,7 @@ async def test_a_slot_given_in_the_moment_of_a_cancellation_goes_to_the_next(
 async def test_who_comes_in_the_moment_in_which_the_last_of_its_tenant_leaves_is_not_forgotten() -> (
     None
 ):
-    line = Line(FairSlots(1))
+    line = Line(FairSemaphore(1))
     first = line.slots.one("x")
     await first.__aenter__()
     await line.join("a1", "b1")
@@ -126,7 +126,7 @@ async def test_who_comes_in_the_moment_in_which_the_last_of_its_tenant_leaves_is
 
 
 async def test_a_holder_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
-    slots = FairSlots(1)
+    slots = FairSemaphore(1)
     with pytest.raises(ZeroDivisionError):
         async with slots.one("a"):
             raise ZeroDivisionError
@@ -148,7 +148,7 @@ def test_whatever_happens_no_slot_is_lost_and_nobody_waits_beside_a_free_one(
     slots: int, steps: list[tuple[str, int]]
 ) -> None:
     async def run() -> None:
-        line = Line(FairSlots(slots))
+        line = Line(FairSemaphore(slots))
         for number, (step, pick) in enumerate(steps):
             if step == "join":
                 name = f"{'abc'[pick % 3]}{number}"
@@ -170,11 +170,11 @@ def test_whatever_happens_no_slot_is_lost_and_nobody_waits_beside_a_free_one(
 
 async def test_while_the_circuit_is_open_nobody_queues() -> None:
     circuit = Circuit(failures=1)
-    gate = Gate(FairSlots(1), circuit)
+    shared = SharedEndpoint(FairSemaphore(1), circuit)
     model = ScriptedModel([say("hi")])
-    view = Admitted(model, gate, "a")
-    async with gate.slots.one("x"):
-        circuit.begin().failed(ModelUnavailable("It is away."))
+    view = QueuedModel(model, shared, "a")
+    async with shared.slots.one("x"):
+        circuit.begin().record_failure(ModelUnavailable("It is away."))
         with pytest.raises(ModelUnavailable, match="It is away"):
             await view.call_tool(PROMPT, [SEND], max_tokens=50)
         with pytest.raises(ModelUnavailable, match="It is away"):
@@ -190,7 +190,7 @@ async def test_closing_a_view_leaves_the_shared_model_open() -> None:
             self.closed = True
 
     model = Closable()
-    await Admitted(model, Gate(FairSlots(1), Circuit()), "a").aclose()
+    await QueuedModel(model, SharedEndpoint(FairSemaphore(1), Circuit()), "a").aclose()
     assert not model.closed
 
 
@@ -208,10 +208,10 @@ class Restarting(Readiness):
         return self.lost
 
 
-def restarting(lost: bool, *steps: Step) -> tuple[Admitted, Restarting]:
+def restarting(lost: bool, *steps: Step) -> tuple[QueuedModel, Restarting]:
     readiness = Restarting(lost)
-    gate = Gate(FairSlots(1), Circuit(), readiness)
-    return Admitted(ScriptedModel(steps), gate, "a"), readiness
+    shared = SharedEndpoint(FairSemaphore(1), Circuit(), readiness)
+    return QueuedModel(ScriptedModel(steps), shared, "a"), readiness
 
 
 async def test_what_a_lost_endpoint_did_not_answer_is_asked_again_once_it_is_ready() -> None:

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from memserver.llm.admission import Admitted, FairSlots, Gate
-from memserver.llm.openai_compatible import Mode, OpenAICompatible
+from memserver.llm.admission import FairSemaphore, QueuedModel, SharedEndpoint
+from memserver.llm.openai_compatible import Mode, ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.scripted import Rule, ScriptedModel, Step, Writer
 from memserver.testing.scripted_server import Abilities, create_scripted_app
 from tests.support.http_app import serving
@@ -49,11 +49,13 @@ class TestScripted(ModelContract):
         return scripted
 
 
-class TestAdmitted(ModelContract):
+class TestQueuedModel(ModelContract):
     @pytest.fixture
     def make(self) -> Make:
-        gate = Gate(FairSlots(1), Circuit())
-        return lambda rule, writer=they_talked: Admitted(scripted(rule, writer), gate, "tenant")
+        shared = SharedEndpoint(FairSemaphore(1), Circuit())
+        return lambda rule, writer=they_talked: QueuedModel(
+            scripted(rule, writer), shared, "tenant"
+        )
 
 
 class OverHttp(ModelContract):
@@ -65,7 +67,9 @@ class OverHttp(ModelContract):
 
         def make(rule: Rule, writer: Writer = they_talked) -> OpenAICompatible:
             switch.rule, switch.writer = rule, writer
-            made.append(OpenAICompatible(Endpoint(url, max_retries=0), mode=self.mode))
+            made.append(
+                OpenAICompatible(Endpoint(url, max_retries=0), ModelOptions(mode=self.mode))
+            )
             return made[-1]
 
         yield make

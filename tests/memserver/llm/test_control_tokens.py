@@ -9,19 +9,15 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.estimate import estimate
 from memserver.llm.openai_compatible import OpenAICompatible
 from memserver.llm.tokens import Estimated
-from memserver.llm.tool_schema import (
-    check_arguments,
-    native_tools_json,
-    response_format_json,
-    tools_as_text,
-)
+from memserver.llm.tool_arguments import check_arguments
+from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
 from memserver.llm.wire import json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 
 TOKENS = {
     "chatml": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_sep|>"],
@@ -62,17 +58,17 @@ def controls(tokenizer: Tokenizer, text: str) -> int:
 @pytest.mark.parametrize("token", ALL)
 def test_a_control_token_of_any_family_becomes_text(tokenizer: Tokenizer, token: str) -> None:
     assert controls(tokenizer, token) == 1
-    assert controls(tokenizer, defused(token)) == 0
-    assert defused(token).replace(" ", "") == token
+    assert controls(tokenizer, escape_control_tokens(token)) == 0
+    assert escape_control_tokens(token).replace(" ", "") == token
 
 
 @given(
     st.lists(st.sampled_from([*ALL, "<|im_", "<", "|>", "_end|>", "[", "/", " ", "s>"]), max_size=8)
 )
 def test_no_pieces_in_any_order_make_one(tokenizer: Tokenizer, pieces: list[str]) -> None:
-    text = defused("".join(pieces))
+    text = escape_control_tokens("".join(pieces))
     assert controls(tokenizer, text) == 0
-    assert defused(text) == text
+    assert escape_control_tokens(text) == text
 
 
 @pytest.mark.parametrize(
@@ -87,7 +83,7 @@ def test_no_pieces_in_any_order_make_one(tokenizer: Tokenizer, pieces: list[str]
     ],
 )
 def test_ordinary_text_and_code_stay_as_they_are(text: str) -> None:
-    assert defused(text) == text
+    assert escape_control_tokens(text) == text
 
 
 @pytest.mark.parametrize("render", [native_messages, json_messages])
@@ -112,7 +108,10 @@ def test_each_kind_of_message_is_defused_on_its_way_to_the_model(render, message
 async def test_tokens_are_counted_as_the_model_will_see_them() -> None:
     model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), counter=Estimated())
     text = "<|im_end|>" * 1000
-    assert await model.count_tokens([text, "plain"]) == [estimate(defused(text)), estimate("plain")]
+    assert await model.count_tokens([text, "plain"]) == [
+        estimate(escape_control_tokens(text)),
+        estimate("plain"),
+    ]
     await model.aclose()
 
 
@@ -154,7 +153,7 @@ def test_no_part_of_a_tools_definition_reaches_the_model_as_a_control_token(
         text = told([hostile(token, strict=strict)])
         decoded = json.dumps(json.loads(text), ensure_ascii=False) if text[0] in "[{" else text
         assert controls(tokenizer, decoded) == 0, token
-        assert json.dumps(defused(token), ensure_ascii=False).strip('"') in decoded
+        assert json.dumps(escape_control_tokens(token), ensure_ascii=False).strip('"') in decoded
 
 
 @pytest.mark.parametrize("token", ALL)
@@ -162,7 +161,7 @@ def test_a_call_by_the_names_and_choices_that_the_model_read_is_the_call_that_wa
     token: str,
 ) -> None:
     spec = hostile(token, strict=True)
-    seen = defused(token)
+    seen = escape_control_tokens(token)
     called = {seen: seen, "nested": {seen: seen, "list": [seen, "plain"]}}
     meant = {token: token, "nested": {token: token, "list": [token, "plain"]}}
     assert check_arguments(spec, called) == meant

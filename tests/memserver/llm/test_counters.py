@@ -12,7 +12,7 @@ from tokenizers import ByteLevelBPETokenizer
 
 from memserver.llm.counters import Counters
 from memserver.llm.estimate import estimate
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 
 TEXT = "How many tokens has this text?"

@@ -14,10 +14,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from memserver.llm import endpoint_tokenizer
-from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
+from memserver.llm.endpoint_tokenizer import WORTH, EndpointOrEstimate
 from memserver.llm.estimate import estimate
-from memserver.llm.patience import WORTH
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 
 Answer = Callable[[dict[str, Any]], Response]

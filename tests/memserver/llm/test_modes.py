@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,10 +21,10 @@ from memserver.errors import (
     ModelUnavailable,
     ProtocolViolation,
 )
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.llm.requests import JsonAnswers
 from memserver.llm.tool_schema import native_tools_text, tools_as_text
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.scripted_rules import RULES
 from memserver.testing.scripted_server import Abilities, create_scripted_app
 from tests.support.http_app import Current
@@ -81,7 +82,8 @@ async def made(stub: Stub, current: Current, served: str) -> AsyncIterator[Any]:
 
     def make(timeout: float = 60, **options: Any) -> OpenAICompatible:
         endpoint = Endpoint(served, max_retries=0, timeout=timeout)
-        models.append(OpenAICompatible(endpoint, model="m", **options))
+        clock = options.pop("clock", time.monotonic)
+        models.append(OpenAICompatible(endpoint, ModelOptions(model="m", **options), clock=clock))
         return models[-1]
 
     yield make
@@ -226,7 +228,9 @@ async def test_a_probe_that_times_out_or_is_left_is_sent_again(made, stub: Stub)
 
 
 async def test_without_a_connection_nothing_is_decided():
-    model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1", max_retries=0), model="m")
+    model = OpenAICompatible(
+        Endpoint("http://127.0.0.1:9/v1", max_retries=0), ModelOptions(model="m")
+    )
     with pytest.raises(ModelUnavailable):
         await call(model)
     assert model.mode == "auto"

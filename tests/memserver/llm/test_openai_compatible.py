@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,8 +20,8 @@ from memserver.errors import (
     ModelUnavailable,
     ProtocolViolation,
 )
-from memserver.llm.openai_compatible import OpenAICompatible
-from memserver.openai_http.client import Endpoint
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
+from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 from tests.support.model_contract import CALL, NOW, PROMPT, TOOLS
 
@@ -98,8 +99,9 @@ async def made(url: str) -> AsyncIterator[Any]:
     models: list[OpenAICompatible] = []
 
     def make(**options: Any) -> OpenAICompatible:
-        options = {"mode": "tools", **options}
-        models.append(OpenAICompatible(Endpoint(url, max_retries=0), **options))
+        clock = options.pop("clock", time.monotonic)
+        given = ModelOptions(**{"mode": "tools", **options})
+        models.append(OpenAICompatible(Endpoint(url, max_retries=0), given, clock=clock))
         return models[-1]
 
     yield make
@@ -360,7 +362,7 @@ async def test_a_listener_that_fails_ends_the_stream_with_its_own_error(made, st
 
 @pytest.mark.parametrize("mode", ["tools", "json_schema", "text"])
 def test_what_tools_add_to_a_prompt_can_be_counted(mode):
-    model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), mode=mode)
+    model = OpenAICompatible(Endpoint("http://127.0.0.1:9/v1"), ModelOptions(mode=mode))
     assert "Say something to the user." in model.tools_text(TOOLS)
 
 

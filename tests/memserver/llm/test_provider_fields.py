@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from memserver.llm.control_tokens import defused
+from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.provider_fields import MOST_CHARACTERS, provider_fields
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.llm.wire import MessageRules, json_messages, native_messages
@@ -52,8 +52,8 @@ def test_what_looks_like_a_control_token_is_harmless_unless_it_is_signed() -> No
     unsigned = {"type": "reasoning.text", "text": evil, "signature": None}
     message = {"reasoning_content": evil, "reasoning_details": [signed, unsigned]}
     back = sent(ProviderFields("m", message))
-    assert back["reasoning_content"] == defused(evil) != evil
-    assert back["reasoning_details"] == [signed, {**unsigned, "text": defused(evil)}]
+    assert back["reasoning_content"] == escape_control_tokens(evil) != evil
+    assert back["reasoning_details"] == [signed, {**unsigned, "text": escape_control_tokens(evil)}]
 
 
 def test_fields_that_name_the_call_name_it_as_we_do_and_those_of_dropped_calls_are_dropped() -> (

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ProtocolViolation
-from memserver.llm.reasoning import separated
+from memserver.llm.reasoning import separate
 from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import CallText, PlainText
 from memserver.messages import ToolSpec
@@ -183,7 +183,7 @@ def test_of_a_model_that_opens_no_thought_nothing_is_told_before_one_has_ended(
     ],
 )
 def test_a_thought_that_nothing_opened_is_reported(content: str, unopened: bool):
-    assert separated(content).unopened is unopened
+    assert separate(content).unopened is unopened
 
 
 def test_a_long_reply_full_of_half_markers_is_read_to_its_end():

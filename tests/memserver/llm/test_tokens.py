@@ -13,9 +13,10 @@ from tokenizers import ByteLevelBPETokenizer
 
 from memserver.errors import ModelUnavailable, SetupError
 from memserver.llm.endpoint_tokenizer import EndpointTokenizer
-from memserver.llm.tokens import Estimated, Remembered, TokenCounter, TokenizerFile
-from memserver.openai_http.client import Endpoint
+from memserver.llm.tokens import Estimated, Remembered, TokenCounter
+from memserver.openai_http.endpoint import Endpoint
 from memserver.text import clean
+from memserver.tokenizer_file import TokenizerFile
 from tests.support.http_app import Current
 
 HOSTILE = ["", " ", "\x00", "\ud83d", "a\ude00b", "😀", "你好", "שלום", "word " * 10_000]

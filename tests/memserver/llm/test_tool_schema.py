@@ -4,10 +4,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from memserver.errors import InvalidInput, ProtocolViolation
+from memserver.llm.tool_arguments import check_arguments, check_schema
 from memserver.llm.tool_schema import (
     answer_schema,
-    check_arguments,
-    check_schema,
     native_tools_json,
     response_format_json,
     tools_as_text,

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -14,6 +16,8 @@ from memserver.memory import message_index
 from memserver.memory.message_index import MOST_PARTS, PART_BYTES, MessageIndexing, parts_of
 from memserver.storage import message_vectors
 from memserver.storage.jobs import JobRun
+from memserver.storage.nearest_messages import nearest
+from memserver.storage.recall import RecallQuery
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel, say
 from tests.memserver.memory.histories import remember
@@ -257,6 +261,34 @@ async def test_meaning_goes_with_dates_and_roles(
     assert len(set(texts)) == 30
     scores = [item["score"] for page in pages[:3] for item in page["items"]]
     assert scores == sorted(scores, reverse=True)
+
+
+async def test_each_search_by_meaning_is_planned_for_its_own_dates_and_roles(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_vectors, "LARGE", 10)
+    queries = [
+        RecallQuery(),
+        RecallQuery(roles=("user",)),
+        RecallQuery(until=datetime(2026, 1, 1, 0, 5, tzinfo=UTC)),
+    ]
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        remember(server, agent, [f"message {number}" for number in range(60)])
+        await server.run_jobs()
+        embedder = HashingEmbedder()
+        vector = await embedder.embed_query("message")
+        async with server.services.database.tenant("default") as tx:
+            state = await message_vectors.find_embedded(
+                tx, UUID(agent), embedder.model, len(vector)
+            )
+            assert state is not None
+            found = [len(await nearest(tx, state, vector, each, 100)) for each in queries * 8]
+            rows = await (
+                await tx.execute("SELECT statement FROM pg_prepared_statements")
+            ).fetchall()
+    assert found == [60, 30, 4] * 8
+    assert [row["statement"] for row in rows if "<=>" in row["statement"]] == []
 
 
 async def test_the_end_of_a_long_message_is_found(database: OneDatabase) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from memserver.errors import SetupError
 from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
 from memserver.wiring.services import check_settings
 

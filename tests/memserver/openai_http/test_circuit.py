@@ -29,9 +29,9 @@ class Outage:
 
     def end(self, attempt: Attempt, error: ModelError | None) -> None:
         if error is None:
-            attempt.answered()
+            attempt.record_success()
         else:
-            attempt.failed(error)
+            attempt.record_failure(error)
         attempt.end()
 
     def refused(self) -> bool:
@@ -72,13 +72,13 @@ def test_the_refusal_says_since_when_why_and_until_when(outage: Outage) -> None:
 def test_after_the_pause_one_request_tries_and_its_answer_closes_it(outage: Outage) -> None:
     outage.fails(3)
     outage.clock.now += 2
-    assert "the next request tries it" in outage.circuit.story()
+    assert "the next request tries it" in outage.circuit.describe()
     trying = outage.circuit.begin()
     assert outage.refused()
-    assert "a try is under way" in outage.circuit.story()
+    assert "a try is under way" in outage.circuit.describe()
     outage.end(trying, None)
     assert not outage.circuit.is_open
-    assert outage.circuit.story() == ""
+    assert outage.circuit.describe() == ""
     outage.fails(2)
     assert not outage.circuit.is_open
 
@@ -118,7 +118,7 @@ def test_failures_of_requests_begun_before_it_opened_change_nothing(outage: Outa
     trying = outage.circuit.begin()
     for attempt in late:
         outage.end(attempt, ModelUnavailable("Late."))
-    assert outage.circuit.story().endswith("a try is under way. The last error: No connection.")
+    assert outage.circuit.describe().endswith("a try is under way. The last error: No connection.")
     outage.end(trying, None)
     assert not outage.circuit.is_open
 
@@ -132,7 +132,7 @@ def test_an_answer_to_a_request_begun_before_it_opened_closes_it(outage: Outage)
 
 def test_a_check_that_is_answered_closes_it_on_probation(outage: Outage) -> None:
     outage.fails(3)
-    outage.circuit.seen_up()
+    outage.circuit.record_check()
     assert not outage.refused()
     outage.fails()
     outage.clock.now += 3.9
@@ -145,6 +145,6 @@ def test_a_check_that_is_answered_closes_it_on_probation(outage: Outage) -> None
 
 def test_a_check_that_is_answered_forgives_nothing_while_it_is_closed(outage: Outage) -> None:
     outage.fails(2)
-    outage.circuit.seen_up()
+    outage.circuit.record_check()
     outage.fails()
     assert outage.circuit.is_open

@@ -31,9 +31,10 @@ from memserver.errors import (
     ModelUnavailable,
     SetupError,
 )
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import StatusError
-from memserver.openai_http.translation import translated
+from memserver.openai_http.translation import translate
 from tests.support.http_app import Current
 
 
@@ -68,12 +69,12 @@ async def test_every_error_of_the_http_library_is_translated(
     caught = await failure("http://127.0.0.1:9/v1")
     expected = ModelTimeout if issubclass(kind, TimeoutError) else ModelUnavailable
     assert type(caught) is expected
-    assert type(translated(Endpoint(""), error)) is expected
+    assert type(translate(Endpoint(""), error)) is expected
 
 
 def test_an_error_is_told_in_the_names_of_its_endpoint():
     endpoint = Endpoint("", title="embedding endpoint", variables="MEMSERVER_EMBEDDING")
-    error = translated(endpoint, StatusError(401, {"message": "who?"}))
+    error = translate(endpoint, StatusError(401, {"message": "who?"}))
     assert error.message == "The embedding endpoint answered 401: who?"
     assert error.hint == "Set MEMSERVER_EMBEDDING_API_KEY to a key that this endpoint takes."
 

@@ -10,7 +10,8 @@ from memserver.errors import ModelError, ModelRejected, ModelTimeout, ModelUnava
 from memserver.llm.endpoint_tokenizer import EndpointOrEstimate
 from memserver.llm.estimate import estimate
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from tests.memserver.openai_http.scripted_server import (
     CLOSE,
     OK,
@@ -128,7 +129,7 @@ async def test_a_stream_that_its_reader_leaves_is_no_answer_for_a_try_and_no_fai
         left = asyncio.create_task(listened(client))
         while server.requests < 2:
             await asyncio.to_thread(lambda: None)
-        assert "a try is under way" in circuit.story()
+        assert "a try is under way" in circuit.describe()
         left.cancel()
         await asyncio.gather(left, return_exceptions=True)
         assert circuit.is_open
@@ -158,7 +159,7 @@ async def test_tokens_are_estimated_without_asking_while_the_circuit_is_open() -
     port = listening.sockets[0].getsockname()[1]
     counter = EndpointOrEstimate(Endpoint(f"http://127.0.0.1:{port}/v1"), "m", circuit)
     assert await counter.count(["known"]) == [8]
-    circuit.begin().failed(ModelUnavailable("It is away."))
+    circuit.begin().record_failure(ModelUnavailable("It is away."))
     assert await counter.count(["known"]) == [8]
     assert await counter.count(["other"]) == [estimate("other")]
     assert server.requests == 2  # for a sentence of ours, and for the text

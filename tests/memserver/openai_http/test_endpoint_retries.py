@@ -18,7 +18,8 @@ from memserver.errors import (
     ModelUnavailable,
 )
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.streams import EventParser
 from memserver.settings import Settings
 from memserver.wiring.providers import model_endpoint

@@ -175,7 +175,7 @@ REFUSALS = [
 async def test_a_content_filter_refuses_in_the_providers_words(status: int, body: object) -> None:
     error = await caught(status, body)
     assert type(error) is ModelRefused
-    assert StatusError(status, body).told in error.message
+    assert StatusError(status, body).words in error.message
     assert "other words" in error.hint
 
 

@@ -14,9 +14,9 @@ from memserver.errors import (
     ModelUnavailable,
     ProtocolViolation,
 )
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage, ToolCall, ToolSpec
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.scripted_rules import RULES, last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from tests.support.http_app import serving
@@ -45,7 +45,9 @@ PROMPT = [PromptMessage("system", "Be kind."), USER]
 
 
 async def answer(url: str, mode, prompt=PROMPT, **options):
-    model = OpenAICompatible(Endpoint(f"{url}/v1", max_retries=0, **options), mode=mode)
+    model = OpenAICompatible(
+        Endpoint(f"{url}/v1", max_retries=0, **options), ModelOptions(mode=mode)
+    )
     try:
         return (await model.call_tool(prompt, [SEND, SEARCH], max_tokens=50)).call
     finally:
@@ -95,7 +97,7 @@ async def test_a_wrong_key_is_refused():
 
 async def test_a_model_it_does_not_have_is_refused():
     with serving(create_scripted_app(RULES["echo"])) as url:
-        model = OpenAICompatible(Endpoint(f"{url}/v1"), model="other")
+        model = OpenAICompatible(Endpoint(f"{url}/v1"), ModelOptions(model="other"))
         with pytest.raises(ModelNotFound) as caught:
             await model.call_tool(PROMPT, [SEND], max_tokens=5)
         await model.aclose()

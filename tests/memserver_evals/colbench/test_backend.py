@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from memserver.errors import InvalidInput, ModelUnavailable
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample, load_backend
 from memserver_evals.colbench.backend.families import FAMILIES

@@ -23,7 +23,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from memserver.errors import InvalidInput, SetupError
-from memserver.openai_http.client import Endpoint, EndpointClient
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.chat import PartModel
 from memserver_evals.colbench.frontend.browser import find_chromium

@@ -49,5 +49,5 @@ def test_the_prompt_has_one_start_and_one_end_for_each_message(
     render: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert specials(render(PROMPT)) == ["<|im_start|>", "<|im_end|>"] * len(PROMPT)
-    monkeypatch.setattr(wire, "defused", lambda text: text)
+    monkeypatch.setattr(wire, "escape_control_tokens", lambda text: text)
     assert specials(render(PROMPT)).count("<|im_start|>") > len(PROMPT)

@@ -18,9 +18,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from memserver.errors import ModelRejected, ProtocolViolation
-from memserver.llm.openai_compatible import OpenAICompatible
+from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.local.engine.paths import BASE_NAME, EnginePaths
-from memserver.openai_http.client import Endpoint
+from memserver.openai_http.endpoint import Endpoint
 from tests.memserver.local.engine.model_outputs import (
     CASES,
     FAMILIES,
@@ -70,7 +70,7 @@ def url(served: Served) -> Iterator[str]:
 
 @pytest.fixture
 async def model(url: str) -> AsyncIterator[OpenAICompatible]:
-    model = OpenAICompatible(Endpoint(url, max_retries=0), model="m", mode="tools")
+    model = OpenAICompatible(Endpoint(url, max_retries=0), ModelOptions(model="m", mode="tools"))
     yield model
     await model.aclose()
 
@@ -114,7 +114,9 @@ def _body(url: str, served: Served) -> Answer:
     """The body of memserver's request for a call of one of the tools."""
 
     async def ask() -> None:
-        model = OpenAICompatible(Endpoint(url, max_retries=0), model="m", mode="tools")
+        model = OpenAICompatible(
+            Endpoint(url, max_retries=0), ModelOptions(model="m", mode="tools")
+        )
         served.answer = {"whole": {"status": 200, "text": '{"choices": [{"message": {}}]}'}}
         with pytest.raises(ProtocolViolation):
             await model.call_tool(PROMPT, TOOLS, max_tokens=50)

@@ -14,14 +14,14 @@ import re
 from math import isfinite
 from typing import Any
 
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, JsonValue
 from memserver.text import checked_json
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0{1,17})?")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 
 
-def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def read_json(text: str) -> JsonValue:
     """Read JSON text as a model or an endpoint sends it.
 
     Raises:
@@ -45,7 +45,7 @@ def read_json_at(text: str, start: int) -> tuple[Any, int]:
         raise ValueError("it nests too deep") from None
 
 
-def coerced(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any JSON value
+def coerce(value: JsonValue, schema: JsonObject | bool) -> JsonValue:
     """The value in a type that the schema takes, if it can be had without loss; else as it is."""
     wanted = _types(schema)
     if not wanted or _type_of(value) in wanted:
@@ -59,7 +59,7 @@ def coerced(value: Any, schema: JsonObject | bool) -> Any:  # noqa: ANN401 - any
     return _from_text(value, wanted) if isinstance(value, str) else value
 
 
-def _from_text(value: str, wanted: frozenset[str]) -> Any:  # noqa: ANN401 - any JSON value
+def _from_text(value: str, wanted: frozenset[str]) -> JsonValue:
     text = value.strip()
     if "integer" in wanted and _INTEGER.fullmatch(text):
         return int(text.partition(".")[0])

@@ -1,20 +1,16 @@
-"""Asks a model: in the form that its profile wants, and in another form where that is refused.
-
-Owns sending a request again. Leaves its fields to `requests`, what a refusal means to `adjusting`, what the answers to the
-probe mean to `modes`, and when that is asked to `profile_keeper`.
-"""
+"""Sends the chat completions of one model: in the form that its profile wants, and in another one where that is refused."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
-from memserver.llm.adjusting import MOST_STEPS, adjusted
+from memserver.llm.adjusting import MOST_STEPS, adjust
 from memserver.llm.answers import raw_reply, usage_of
 from memserver.llm.base import TextSink
 from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
-from memserver.llm.modes import find_way, is_no_call
+from memserver.llm.modes import detect_mode, is_no_call
 from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
 from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
@@ -26,12 +22,8 @@ _PATH = "/chat/completions"
 _NOT_READ = "Your answer could not be read as a call. Call exactly one tool, with valid JSON as its arguments."
 
 
-class Asking:
-    """Sends the requests of one model.
-
-    Attributes:
-        worked_at: when the latest request was answered, by the clock.
-    """
+class ChatClient:
+    """Sends the requests of one model; `worked_at`: when the latest one was answered, by the clock."""
 
     def __init__(
         self,
@@ -50,9 +42,9 @@ class Asking:
         self._probing = asyncio.Lock()
 
     async def know_mode(self, max_tokens: int) -> None:
-        """Find out how the model is asked for a call, if it is time.
+        """Find out how a call is requested, if it is time.
 
-        Whoever comes meanwhile asks as before, and waits only where nothing is known.
+        Those who come meanwhile request as before, and wait only where nothing is known.
 
         Raises:
             ModelError: nothing is known, and the endpoint fails.
@@ -64,7 +56,7 @@ class Asking:
             if keeper.is_due:
                 await self._probe(max_tokens)
 
-    async def ask(
+    async def send(
         self,
         draft: Callable[[EndpointProfile], Draft],
         max_tokens: int,
@@ -73,11 +65,8 @@ class Asking:
     ) -> tuple[RawReply, Usage, ToolCallMode]:
         """Send a request, in other forms too as long as refusals name them and nothing was heard.
 
-        Args:
-            draft: makes it for a profile.
-            max_tokens: of output.
-            reader: reads the message's text out of the stream, in a mode.
-            on_text: takes that text; None asks for the whole at once.
+        `draft` makes it for a profile; `reader` reads the message's text out of the stream, in a mode; `on_text` takes that text,
+        None requests the whole at once.
 
         Raises:
             ModelError: it failed; a ProtocolViolation where the endpoint could not read what the model wrote.
@@ -96,10 +85,10 @@ class Asking:
         known: Known | None = None
         while True:
             profile = keeper.profile
-            request = self._request(draft(profile), profile, max_tokens, on_text is not None)
+            request = self._finish(draft(profile), profile, max_tokens, on_text is not None)
             try:
                 listener = None if on_text is None else (reader(profile.mode), hear)
-                raw, usage = await self._sent(request, listener)
+                raw, usage = await self._send(request, listener)
             except ModelError as error:
                 tries += 1
                 known = known or keeper.known()
@@ -110,21 +99,21 @@ class Asking:
             else:
                 return raw, usage, profile.mode
 
-    async def _sent(
+    async def _send(
         self, request: Request, listener: tuple[Reader, TextSink] | None
     ) -> tuple[RawReply, Usage]:
         try:
             if listener is None:
-                answered = await self._posted(request)
+                answer = await self._post(request)
             else:
-                answered = await listen(self._client.stream(_PATH, request.body), *listener)
+                answer = await listen(self._client.stream(_PATH, request.body), *listener)
         except ModelError as error:
             if not is_no_call(error):
                 raise
             self.worked_at = self._clock()
             raise ProtocolViolation(_NOT_READ, raw=error.message) from error
         self.worked_at = self._clock()
-        return answered
+        return answer
 
     async def _probe(self, max_tokens: int) -> None:
         keeper = self._keeper
@@ -138,11 +127,11 @@ class Asking:
             profile = replace(profile, mode=mode)
             while True:
                 draft = self._requests.probe(self._facts.name, profile)
-                request = self._request(draft, profile, room or max_tokens, False)
+                request = self._finish(draft, profile, room or max_tokens, False)
                 try:
-                    raw, _ = await self._posted(request)
+                    raw, _ = await self._post(request)
                 except ModelError as error:
-                    step = adjusted(profile, keeper.fixed | {"mode"}, error, request)
+                    step = adjust(profile, keeper.fixed | {"mode"}, error, request)
                     if step is None or len(changes) > MOST_STEPS:
                         profile, changes = known, learned  # what was given up for it was no cure
                         raise
@@ -152,21 +141,21 @@ class Asking:
                     return raw
 
         try:
-            way = await find_way(put)
+            detected = await detect_mode(put)
         except ModelError:
             if keeper.is_open:
                 raise
-            keeper.not_found_out()
+            keeper.postpone()
         else:
-            keeper.found(way, profile, changes)
+            keeper.adopt(detected, profile, changes)
 
-    def _request(
+    def _finish(
         self, draft: Draft, profile: EndpointProfile, max_tokens: int, streamed: bool
     ) -> Request:
         name = self._facts.name
-        return self._requests.finished(draft, name, profile, max_tokens, streamed=streamed)
+        return self._requests.finish(draft, name, profile, max_tokens, streamed=streamed)
 
-    async def _posted(self, request: Request) -> tuple[RawReply, Usage]:
+    async def _post(self, request: Request) -> tuple[RawReply, Usage]:
         answer = await self._client.post(_PATH, request.body)
         if not answer.get("choices"):
             raise ModelUnavailable(

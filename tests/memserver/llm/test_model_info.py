@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from memserver.llm.cards import base_of, find_card, window_of
+from memserver.llm.model_info import base_of, find_card, window_of
 
 
 @pytest.mark.parametrize(
