@@ -20,7 +20,7 @@ FIGURES = "figures.json"
 
 
 def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
-    """Do (or go on with) a training, and return its figures."""
+    """Do (or resume) a training, and return its figures."""
     if gpus > 1:
         return _launched(plan, gpus)
     return train_here(plan, progress)

@@ -62,7 +62,7 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     @override
     def _send_telemetry(self) -> None:
-        """Nobody is told that somebody trains."""
+        """Nothing is sent about who trains."""
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:

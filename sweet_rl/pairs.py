@@ -116,5 +116,5 @@ def with_hidden(
     messages: Sequence[ChatMessage], hidden: str, prompts: Prompts
 ) -> list[ChatMessage]:
     first, *rest = messages
-    told = prompts.render("colbench/hidden_information.md", reference=hidden)
-    return [{"role": "system", "content": f"{told}\n\n{first['content']}"}, *rest]
+    information = prompts.render("colbench/hidden_information.md", reference=hidden)
+    return [{"role": "system", "content": f"{information}\n\n{first['content']}"}, *rest]

@@ -68,11 +68,11 @@ def _write(axes: Any, role: str, lines: Sequence[str], place: float, height: flo
     axes.text(
         0.985, place + 0.07, _NAMES[role], ha="right", va="top", color="#8a94a3", fontsize=6.5
     )
-    told = "\n".join(lines).replace("$", r"\$")  # no formula begins here
+    shown = "\n".join(lines).replace("$", r"\$")  # no formula begins here
     axes.text(
         0.015,
         place + height / 2,
-        told,
+        shown,
         va="center",
         family="monospace",
         fontsize=7.5,

@@ -20,7 +20,7 @@ Precision = Literal["bfloat16", "float32"]
 class Schedule:
     epochs: float = 1  # passes over the data
     steps: int | None = None  # at most so many optimizer steps; None leaves it to the epochs
-    # that this call may train; a later call goes on where it stopped. None: to the end.
+    # that this call may train; a later call resumes where it stopped. None: to the end.
     seconds: float | None = None
     batch: int = 32  # dialogues (or pairs) in a step, over all GPUs
     # of these, how many one GPU takes at once; None: all of its share

@@ -22,7 +22,7 @@ EXIT_STATUS = 3
 
 
 class OutOfTime(MemserverError):
-    """The time that was given is over, and not all is done. The same command goes on."""
+    """The time that was given is over, and not all is done. The same command resumes."""
 
     code = "out_of_time"
 
@@ -43,11 +43,11 @@ class Deadline:
     def passed(self) -> bool:
         return time.monotonic() >= self.end
 
-    def check(self, told: str) -> None:
-        """Raise OutOfTime where it is over. `told`: what was being done."""
+    def check(self, what: str) -> None:
+        """Raise OutOfTime where it is over. `what`: that was being done."""
         if self.passed:
             raise OutOfTime(
-                f"The time is over: {told}.", hint="What is done is kept; the same command goes on."
+                f"The time is over: {what}.", hint="What is done is kept; the same command resumes."
             )
 
 

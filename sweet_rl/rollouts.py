@@ -65,7 +65,7 @@ class Rollouts:
     samples: int = 1  # times that each is played
     at_once: int = 64  # conversations at a time
     deadline: Deadline = field(default_factory=Deadline)  # after which no conversation is begun
-    progress: Progress = unseen  # is told how many are done
+    progress: Progress = unseen  # is called with how many are done
 
 
 async def roll_out(
@@ -138,7 +138,7 @@ class Draws:
     seed: int = 0  # of the chance
     at_once: int = 32  # states at a time
     deadline: Deadline = field(default_factory=Deadline)  # after which no state is begun
-    progress: Progress = unseen  # is told how many states are done
+    progress: Progress = unseen  # is called with how many states are done
 
 
 async def draw_candidates(

@@ -1,6 +1,6 @@
 """What goes through a model: rows of tokens, some of which are scored, and batches of them.
 
-Ways to go on from one state share a row: the candidates that a critic scores, and the two sides of a pair that is
+Ways to continue from one state share a row: the candidates that a critic scores, and the two sides of a pair that is
 learnt from. Each begins with the last token of what they have in common, sees that and itself and no other one, and
 has the positions that it would have alone: so the long common part is computed once. Pairs whose prompts begin alike
 share rows, too; where in the rows the sides are goes with the batch, so a loss sees two rows for each pair, chosen ones
@@ -28,7 +28,7 @@ class Row:
     # for each the number of its branch, from 1; 0 for what all have in common. Empty: one chat.
     branches: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()  # of each in its branch
-    parents: tuple[int, ...] = ()  # for each the branch that its own begins behind; 0 mostly
+    parents: tuple[int, ...] = ()  # for each the branch that its own begins after; 0 mostly
 
     @property
     def turns(self) -> int:
@@ -39,7 +39,7 @@ class Row:
 def forked(
     common: list[int], branches: Sequence[list[int]], scored_of: Sequence[list[int]] | None = None
 ) -> Row:
-    """One row for several ways to go on.
+    """One row for several ways to continue.
 
     Args:
         common: tokens; there is one at least.

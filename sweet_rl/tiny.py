@@ -53,7 +53,7 @@ def write_tiny(architecture: Path, folder: Path, *, seed: int = 0) -> Path:
 def _reduced(config: Any, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:  # noqa: ANN401 - of transformers
     """The same kind in small: as many queries share a key as before."""
     values: dict[str, Any] = config.to_dict()
-    values.pop("layer_types", None)  # one for each layer; made anew from the rest
+    values.pop("layer_types", None)  # one for each layer; made again from the rest
     heads = config.num_attention_heads // config.num_key_value_heads
     hidden = math.ceil(_HIDDEN / heads) * heads  # transformers wants a multiple
     return values | {

@@ -62,7 +62,7 @@ class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
 
 
 def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
-    """Train, or go on with a training, and return its figures (also in `out`/figures.json).
+    """Train, or resume a training, and return its figures (also in `out`/figures.json).
 
     `figures["finished"]` is false where the time was over first: call it again. The adapter is in
     `out`/adapter once it is true; a finished training isn't done again.
@@ -106,7 +106,7 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
 
 
 def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figures:
-    """Train, or go on with a training, and return its figures (also in `out`/figures.json).
+    """Train, or resume a training, and return its figures (also in `out`/figures.json).
 
     As `train_sft`; with `held_out` the figures have `held_out_accuracy` and `held_out_margin`.
     """

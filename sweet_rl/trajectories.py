@@ -105,11 +105,11 @@ class Ranked(Candidates):
 
 
 class Pair(Record):
-    """Two ways to go on from one prompt, in TRL's conversational form."""
+    """Two ways to continue one prompt, in TRL's conversational form."""
 
     task: str  # the example's id
     hidden: str  # the reference code
-    prompt: Messages  # what both go on from
+    prompt: Messages  # what both continue
     chosen: Messages  # the better one: all messages that follow, the user's among them, or one of the agent
     rejected: Messages  # the worse one
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -38,116 +38,122 @@ SHOWN_FIGURES = (
 
 commands = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
+StageName = Annotated[
+    str,
+    typer.Argument(
+        help="A stage; all; list: what is done; report: tables and pictures; estimate: of the memory that trainings "
+        "take; dry-run: a step of each on a tiny random model; export: what was collected, as ColBench publishes it."
+    ),
+]
+RecipeFile = Annotated[
+    Path,
+    typer.Option(
+        *("--recipe", "-r"),
+        help="A YAML file, or the name of one of ours: smoke, tiny, tiny-tuning, paper-8b.",
+    ),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="The run's folder; one that is there is resumed.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change the recipe: actor.rate=2e-4; repeatable."),
+]
+Begin = Annotated[str | None, typer.Option("--from", help="With all: from this stage on.")]
+Seeds = Annotated[
+    list[int] | None, typer.Option(help="Of the recipe's seeds this one alone; repeatable.")
+]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(help="What makes and plays this policy or variant alone; repeatable."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="This unit alone, as list names it: seed-1/critic; repeatable."),
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, help="Units at once, spread over the GPUs.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=1, help="End after so long, with status 3; the same command resumes."),
+]
+Redo = Annotated[bool, typer.Option("--redo", help="Do again what was done with other settings.")]
+Base = Annotated[
+    Path | None, typer.Option(help="The base model's folder, instead of the recipe's.")
+]
+SamplerOption = Annotated[
+    SamplerName, typer.Option(help="auto: vLLM where it is installed, else transformers.")
+]
+Vllm = Annotated[
+    str | None,
+    typer.Option(help="The command of vLLM's API server, if it has its own environment."),
+]
+Endpoints = Annotated[
+    list[str] | None,
+    typer.Option(help="A running endpoint that takes adapters (…/v1); repeatable."),
+]
+EndpointModel = Annotated[str, typer.Option(help="Their name of the base.")]
+Gpus = Annotated[int, typer.Option(min=1, help="GPUs that train together.")]
+Data = Annotated[
+    Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder of published tasks.")
+]
+HumanUrl = Annotated[
+    str | None, typer.Option(help="An endpoint whose model plays the human (…/v1).")
+]
+HumanKey = Annotated[str | None, typer.Option(envvar="MEMSERVER_HUMAN_API_KEY")]
+Disposable = Annotated[
+    bool,
+    typer.Option(
+        "--disposable",
+        help="This machine is thrown away: run code even where it can't be kept from files.",
+    ),
+]
+
 
 @commands.command()
 def train(  # noqa: PLR0913 - a command's parameters are its options
-    stage: Annotated[
-        str,
-        typer.Argument(
-            help="A stage; all; list: what is done; report: tables and pictures; estimate: of the "
-            "memory that trainings take; dry-run: a step of each on a tiny random model; export: what "
-            "was collected, as ColBench publishes it."
-        ),
-    ],
-    recipe: Annotated[
-        Path,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="A YAML file, or the name of one of ours: smoke, tiny, tiny-tuning, paper-8b.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; gone on with.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change the recipe: actor.rate=2e-4; repeatable."),
-    ] = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", help="With all: from this stage on.")
-    ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Of the recipe's seeds this one alone; repeatable.")
-    ] = None,
-    part: Annotated[
-        list[str] | None,
-        typer.Option(help="What makes and plays this policy or variant alone; repeatable."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="This unit alone, as list names it: seed-1/critic; repeatable."),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, help="Units at once, spread over the GPUs.")
-    ] = 1,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1, help="End after so long, with status 3; the same command goes on."),
-    ] = None,
-    redo: Annotated[
-        bool, typer.Option("--redo", help="Do anew what was done with other settings.")
-    ] = False,
-    base: Annotated[
-        Path | None, typer.Option(help="The base model's folder, instead of the recipe's.")
-    ] = None,
-    sampler: Annotated[
-        SamplerName, typer.Option(help="auto: vLLM where it is installed, else transformers.")
-    ] = SamplerName.AUTO,
-    vllm: Annotated[
-        str | None,
-        typer.Option(help="The command of vLLM's API server, if it has its own environment."),
-    ] = None,
-    endpoint: Annotated[
-        list[str] | None,
-        typer.Option(help="A running endpoint that takes adapters (…/v1); repeatable."),
-    ] = None,
-    endpoint_model: Annotated[str, typer.Option(help="Their name of the base.")] = "base",
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs that train together.")] = 1,
-    data: Annotated[
-        Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder of published tasks.")
-    ] = None,
-    human_url: Annotated[
-        str | None, typer.Option(help="An endpoint whose model plays the human (…/v1).")
-    ] = None,
-    human_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_HUMAN_API_KEY")] = None,
-    disposable: Annotated[
-        bool,
-        typer.Option(
-            "--disposable",
-            help="This machine is thrown away: run code even where it can't be kept from files.",
-        ),
-    ] = False,
+    stage: StageName,
+    recipe: RecipeFile,
+    out: Out,
+    set_: Changes = None,
+    begin: Begin = None,
+    seed: Seeds = None,
+    part: Parts = None,
+    only: Only = None,
+    jobs: Jobs = 1,
+    seconds: Seconds = None,
+    redo: Redo = False,
+    base: Base = None,
+    sampler: SamplerOption = SamplerName.AUTO,
+    vllm: Vllm = None,
+    endpoint: Endpoints = None,
+    endpoint_model: EndpointModel = "base",
+    gpus: Gpus = 1,
+    data: Data = None,
+    human_url: HumanUrl = None,
+    human_key: HumanKey = None,
+    disposable: Disposable = False,
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
-    deadline = Deadline.after(seconds)
-    path = find_recipe(recipe)
-    found = load_recipe(path, _pairs(set_ or ()))
-    units = units_of(found)
-    others: dict[str, Callable[[], None]] = {
-        "list": lambda: _list(found, units, out),
-        "report": lambda: report(found, out),
-        "export": lambda: console.print(f"{export(found, out, data)}"),
-        "estimate": lambda: _estimate(found, base),
-        "dry-run": lambda: _dry_run(found, base, out),
-    }
-    if stage in others:
-        others[stage]()
+    deadline, found = Deadline.after(seconds), load_recipe(find_recipe(recipe), _pairs(set_ or ()))
+    if stage in _WITHOUT_RUNNING:
+        _WITHOUT_RUNNING[stage](found, out, base, data)
         return
     if jobs > 1 and gpus > 1:
         raise InvalidInput(
             "--jobs and --gpus can't both be more than 1.",
             hint="Several units at once, or several GPUs for each training.",
         )
-    stages = () if stage == "all" else (_stage(stage),)
-    from_stage = _stage(begin) if begin and begin != "all" else None
-    wanted = Selection(stages, from_stage, tuple(seed or ()), tuple(part or ()), tuple(only or ()))
-    if unknown := set(wanted.seeds) - set(found.seeds):
-        raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
+    wanted = _select(
+        stage,
+        begin,
+        found,
+        Selection((), None, tuple(seed or ()), tuple(part or ()), tuple(only or ())),
+    )
     folder, place = _base(base, found).resolve(), out.resolve()
     shared = visible_gpus() if jobs > 1 else ()
-    human = None
-    if human_url:
-        human = Endpoint(human_url, human_key or "", title="simulated human's endpoint")
-    environment = Environment(data, human, disposable)
+    environment = Environment(data, _human(human_url, human_key), disposable)
     with ExitStack() as stack:
         sampling = SamplingOptions(sampler, vllm, endpoint or (), endpoint_model, shared)
         source = sampling.source(found, folder, place, deadline, stack)
@@ -155,23 +161,39 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             found, place, folder, source, environment, deadline, show_progress, gpus
         )
         note_call(out, found.model_dump(mode="json"), stage)
-        _quiet()
         options = [
-            *("-r", f"{path}", "-o", f"{place}", "--base", f"{folder}"),
+            *("-r", f"{find_recipe(recipe)}", "-o", f"{place}", "--base", f"{folder}"),
             *("--sampler", sampler.value, "--endpoint-model", endpoint_model),
             *(word for each in set_ or () for word in ("--set", each)),
         ]
-        launcher = UnitLauncher(options, context, shared, jobs)
-        parallel = ParallelRunner(context, launcher, _print_done, jobs, max(1, len(shared)))
-        run = parallel.run if jobs > 1 else partial(run_units, context=context, on_done=_print_done)
-        try:
-            done = run(units, wanted, redo=redo)
-        except OutOfTime as error:
-            console.print(f"{error.message}\n{error.hint}")
-            raise typer.Exit(EXIT_STATUS) from error
-        console.print(f"{out}: all done that was asked for ({len(done)} now).")
+        _run(context, wanted, UnitLauncher(options, context, shared, jobs), redo=redo)
     if stage == "all" and not only:
         report(found, out)
+
+
+def _run(context: RunContext, wanted: Selection, launcher: UnitLauncher, *, redo: bool) -> None:
+    _quiet()
+    units = units_of(context.recipe)
+    try:
+        if launcher.jobs > 1:
+            done = ParallelRunner(context, launcher, _print_done).run(units, wanted, redo=redo)
+        else:
+            done = run_units(units, wanted, context, _print_done, redo=redo)
+    except OutOfTime as error:
+        console.print(f"{error.message}\n{error.hint}")
+        raise typer.Exit(EXIT_STATUS) from error
+    console.print(f"{context.out}: all done that was asked for ({len(done)} now).")
+
+
+def _select(stage: str, begin: str | None, recipe: Recipe, others: Selection) -> Selection:
+    stages = () if stage == "all" else (_stage(stage),)
+    if unknown := set(others.seeds) - set(recipe.seeds):
+        raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
+    return replace(others, stages=stages, begin=_stage(begin) if begin and begin != "all" else None)
+
+
+def _human(url: str | None, key: str | None) -> Endpoint | None:
+    return Endpoint(url, key or "", title="simulated human's endpoint") if url else None
 
 
 def report(recipe: Recipe, out: Path) -> None:
@@ -183,11 +205,11 @@ def report(recipe: Recipe, out: Path) -> None:
     console.print(f"{path}")
 
 
-def _list(recipe: Recipe, units: Sequence[Unit], out: Path) -> None:
+def _list(recipe: Recipe, out: Path) -> None:
     state = RunState(out)
     print_table(
         ("unit", "state", "seconds", "figures"),
-        [_row(state, unit) for unit in units],
+        [_row(state, unit) for unit in units_of(recipe)],
         sentences=("figures",),
         title=recipe.name,
     )
@@ -289,3 +311,12 @@ def _pairs(given: Sequence[str]) -> dict[str, str]:
             raise InvalidInput(f"--set {each} must be NAME=VALUE.")
         found[name] = value
     return found
+
+
+_WITHOUT_RUNNING: dict[str, Callable[[Recipe, Path, Path | None, Path | None], None]] = {
+    "list": lambda recipe, out, _base, _data: _list(recipe, out),
+    "report": lambda recipe, out, _base, _data: report(recipe, out),
+    "export": lambda recipe, out, _base, data: console.print(f"{export(recipe, out, data)}"),
+    "estimate": lambda recipe, _out, base, _data: _estimate(recipe, base),
+    "dry-run": lambda recipe, out, base, _data: _dry_run(recipe, base, out),
+}

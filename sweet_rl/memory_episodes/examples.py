@@ -85,7 +85,7 @@ class _Growing:
     def branch(
         self, number: int, header: Sequence[int], ids: Sequence[int], weight: float, side: int
     ) -> None:
-        """A call behind the prompt so far; the prompt goes on as if it weren't there."""
+        """A call after the prompt so far; the prompt continues as if it weren't there."""
         self._write(header, number, self._trunk)
         self._write(ids, number, self._trunk + len(header), weight, side)
 
@@ -122,7 +122,7 @@ def examples_of_plays(
     plays: Plays,
     tokenizer: Tokenizer,
     *,
-    told: Mapping[str, Task] | None = None,
+    informed: Mapping[str, Task] | None = None,
     mean: bool = False,
 ) -> list[Example]:
     """One example for each task: its plays, each once, however many pairs it is in.
@@ -131,7 +131,7 @@ def examples_of_plays(
         pairs: of plays.
         plays: by task and sample.
         tokenizer: of the model.
-        told: tasks whose hidden information is put into every prompt.
+        informed: tasks whose hidden information is put into every prompt.
         mean: a call counts by the mean of its tokens (the critic), else by their sum (multi-turn DPO).
     """
     by_task: dict[str, list[Preferred]] = defaultdict(list)
@@ -140,7 +140,7 @@ def examples_of_plays(
     found = []
     for task, own in by_task.items():
         samples = sorted({one for each in own for one in (each.better, each.worse)})
-        hidden = (told or {}).get(task)
+        hidden = (informed or {}).get(task)
         rows, lengths = [], []
         for side, sample in enumerate(samples):
             played = plays[task, sample]
@@ -195,14 +195,14 @@ def row_of_calls(
 
 
 def _rows(
-    episode: Episode, side: int, told: Task | None, tokenizer: Tokenizer, *, mean: bool
+    episode: Episode, side: int, informed: Task | None, tokenizer: Tokenizer, *, mean: bool
 ) -> list[ScoredRow]:
     rows = []
     for stretch in episode.stretches:
         messages: Sequence[ChatMessage] = stretch.messages
-        if told is not None:
+        if informed is not None:
             begin = messages[: stretch.steps[0].shown]
-            messages = with_hidden(messages, hidden_of(told, begin))
+            messages = with_hidden(messages, hidden_of(informed, begin))
         calls = [Call(step.shown, step.action, side) for step in stretch.steps]
         rows.append(scored_row(messages, calls, tokenizer, mean=mean))
     return rows

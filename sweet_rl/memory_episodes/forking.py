@@ -59,7 +59,7 @@ async def _drawn(
     played: Play, place: int, sample: int, draws: Draws, chance: Random
 ) -> list[Executed]:
     player, first = played.player, len(played.player.steps)
-    saved = await copied(played.stage, played.agent) if draws.execute else b""
+    saved = await export_copy(played.stage, played.agent) if draws.execute else b""
     before, violations = len(played.outcomes), player.violations
     player.draw, player.states = draws.count, []
     await played.do(place)
@@ -85,7 +85,7 @@ async def _drawn(
 async def executed(
     played: Play, saved: bytes, place: int, states: list[State], draws: Draws
 ) -> tuple[tuple[float, ...], ...]:
-    """What episodes come to that go on by each reply of the last of these states."""
+    """What episodes come to that continue by each reply of the last of these states."""
     texts = [call_as_json(reply.call) for reply in states[-1].replies]
     different = dict(zip(texts, states[-1].replies, strict=True))
     begun = [state.replies[0] for state in states[:-1]]
@@ -112,7 +112,7 @@ async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], stat
         played,
         name=name,
         player=player,
-        agent=await taken_in(stage, saved, name),
+        agent=await import_copy(stage, saved, name),
         outcomes=list(played.outcomes),
     )
     try:
@@ -125,14 +125,14 @@ async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], stat
         await fork.end()
 
 
-async def copied(stage: Stage, agent: UUID) -> bytes:
+async def export_copy(stage: Stage, agent: UUID) -> bytes:
     export = await Export.begin(
         stage.services.database, TENANT, agent, Contents(history=True, vectors=True)
     )
     return b"".join([piece async for piece in export.pieces()])
 
 
-async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
+async def import_copy(stage: Stage, saved: bytes, name: str) -> UUID:
     services = stage.services
     source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
     state = source.agent.state.model_copy(update={"token_scale_model": name})

@@ -1,4 +1,4 @@
-"""Learning from preferences among ways to go on, in plain PyTorch: the steps that `fitting` takes.
+"""Learning from preferences among ways to continue, in plain PyTorch: the steps that `fitting` takes.
 
 A side is a way: the calls of a whole episode (multi-turn DPO, the critic), or one call (the actor). Its score is the
 sum of its tokens' log-probabilities, each with its weight, less what the reference gives it; a pair of sides costs

@@ -111,7 +111,7 @@ def _chat_message(message: dict[str, str]) -> ChatMessage:
 TENANT = "memory-episodes"
 MAX_OUTPUT_TOKENS = 256
 OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_answer_too_large")
-"""How a policy can spoil a turn. The episode goes on; any other failure of a turn ends the run."""
+"""How a policy can spoil a turn. The episode continues; any other failure of a turn ends the run."""
 
 
 @dataclass(frozen=True)

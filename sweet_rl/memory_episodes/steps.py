@@ -1,4 +1,4 @@
-"""The steps that play: which tasks, how often, and into which file. What is played is kept, and the rest goes on later."""
+"""The steps that play: which tasks, how often, and into which file. What is played is kept, and the rest resumes later."""
 
 import os
 from collections.abc import Sequence

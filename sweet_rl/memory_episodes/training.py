@@ -115,13 +115,13 @@ def _examples(
     pairs = run.read(file, Preferred)
     if arm == "mdpo":
         return examples_of_plays(pairs, plays, tokenizer), []
-    told = {task.id: task for task in run.tasks()} if arm == "critic" else {}
+    informed = {task.id: task for task in run.tasks()} if arm == "critic" else {}
     learnt, tried = (
         examples_of_plays(
             [each for each in pairs if is_held_out(each.task, HELD_OUT) == held_out],
             plays,
             tokenizer,
-            told=told,
+            informed=informed,
             mean=True,
         )
         for held_out in (False, True)
@@ -140,15 +140,15 @@ def _accuracy(model: adapters.Model, examples: Sequence[Example]) -> dict[str, A
     return {"held_out_pairs": len(right), "held_out_accuracy": sum(right) / len(right)}
 
 
-def _claim(out: Path, told: dict[str, Any]) -> None:
+def _claim(out: Path, identity: dict[str, Any]) -> None:
     """A folder is one training's: to resume another one's steps would mix two recipes."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / "recipe.json"
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != told:
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != identity:
         raise Conflict(
             f"{out} has a training with another recipe.", hint="Move it away, or give its recipe."
         )
-    file.write_text(json.dumps(told), encoding="utf-8")
+    file.write_text(json.dumps(identity), encoding="utf-8")
 
 
 def changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:

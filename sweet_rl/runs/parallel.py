@@ -73,8 +73,6 @@ class ParallelRunner:
     context: RunContext
     launcher: UnitLauncher
     on_done: OnDone
-    jobs: int  # units at once, at most
-    places: int = 1  # GPUs, over which they are spread
     pause: float = 0.1  # seconds between looks at the processes
     _running: dict[str, tuple[Unit, int, LoggedProcess]] = field(default_factory=dict, init=False)
 
@@ -133,12 +131,12 @@ class ParallelRunner:
         sampling = [unit for unit in ready if samples(unit, self.context.recipe)]
         endpoints = self.context.source.addresses() if sampling else ()
         for unit in ready:
-            if len(self._running) == self.jobs:
+            if len(self._running) == self.launcher.jobs:
                 return
             if unit in sampling and endpoints is None:
                 continue
             waiting.remove(unit)
             loads = Counter(place for _, place, _ in self._running.values())
-            place = min(range(self.places), key=lambda one: loads[one])
+            place = min(range(max(1, len(self.launcher.gpus))), key=lambda one: loads[one])
             named = (endpoints or ()) if unit in sampling else ()
             self._running[unit.path] = (unit, place, self.launcher.start(unit, place, named))

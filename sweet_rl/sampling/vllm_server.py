@@ -42,9 +42,9 @@ class ServerOptions:
     start_seconds: float = 600  # that loading may take
 
 
-def vllm_command(told: str | None) -> tuple[str, ...] | None:
-    if told:
-        return tuple(shlex.split(told))
+def vllm_command(named: str | None) -> tuple[str, ...] | None:
+    if named:
+        return tuple(shlex.split(named))
     if find_spec("vllm") is None:
         return None
     return (sys.executable, "-m", "vllm.entrypoints.openai.api_server")

@@ -77,7 +77,7 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
         for _ in range(each):
             gone = place is not None and random.random() < GONE
             known = None if gone else place
-            told = not_found(random) if gone else said
+            reply = not_found(random) if gone else said
             near = nearest(question, lines, random)
             if gone:
                 near = [one for one in near if not _holds(lines[one].text, question)]
@@ -86,7 +86,7 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
             chosen = [lines[one] for one in shown]
             if form is _evaluation and random.random() < 0.2 and not gone:
                 chosen = lines
-            yield form(chosen, question, told, later, random, prompts)
+            yield form(chosen, question, reply, later, random, prompts)
 
 
 def lessons_of_passages(
@@ -105,11 +105,11 @@ def lessons_of_passages(
                 gone = place is not None and random.random() < GONE
                 if gone:
                     near = [one for one in near if one != number]
-                told = not_found(random) if gone else said
+                reply = not_found(random) if gone else said
                 shown = _shown(near, None if gone else place, random, most=random.choice((1, 3, 5)))
                 chosen = [lines[one] for one in shown]
                 form = random.choices((_page, _evaluation), (3, 2))[0]
-                yield form(chosen, question, told, now + timedelta(days=2), random, prompts)
+                yield form(chosen, question, reply, now + timedelta(days=2), random, prompts)
 
 
 def turn_lines(talk: Written) -> list[Line]:

@@ -82,7 +82,7 @@ def load_replies(manner: "Manner | None" = None) -> list[SmallTalk]:
 async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 32) -> None:
     """Have the model answer every sentence that it was not asked before, whatever became of the answer.
 
-    The answers wait for `settle`. A run that broke off goes on.
+    The answers wait for `settle`. A run that broke off resumes.
     """
     known = {talk.text for path in (manner.kept, manner.asked) for talk in _read(path)}
     known.update(_lines(manner.dropped))

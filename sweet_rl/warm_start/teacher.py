@@ -162,9 +162,9 @@ def _tell(
     if then is not None:
         yield from _ask(then.fact, shown, random, known=then.known)
         return
-    told = random.choice(facts)
-    forms = _SAY["thanks_for_habit"] if told.kind.value == "habit" else _SAY["thanks"]
-    yield say(random.choice(forms if new else _SAY["knew"]).format(v=told.value))
+    fact = random.choice(facts)
+    forms = _SAY["thanks_for_habit"] if fact.kind.value == "habit" else _SAY["thanks"]
+    yield say(random.choice(forms if new else _SAY["knew"]).format(v=fact.value))
 
 
 def _archive(note: Note, random: Random, *, keep: bool) -> Steps:

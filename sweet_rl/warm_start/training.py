@@ -180,7 +180,7 @@ OPTIONS: dict[str, tuple[type, str]] = {
     "batch": (int, "chains in a step"),
     "rate": (float, "the highest learning rate"),
     "rank": (int, "of a new adapter"),
-    "adapter": (Path, "one to go on from, instead of a new one"),
+    "adapter": (Path, "one to start from, instead of a new one"),
 }
 
 

@@ -314,11 +314,11 @@ def _some_known(making: _Making) -> Fact | None:
     return making.choose(list(making.known.values())) if making.known else None
 
 
-def _joined(told: Sequence[str], random: Random) -> str:
+def _joined(texts: Sequence[str], random: Random) -> str:
     """Several things said at once, in sentences of their own or in one."""
-    if len(told) == 1 or random.random() < 0.4:
-        return " ".join(told)
-    first, second = told[0].rstrip(".:) "), told[1]
+    if len(texts) == 1 or random.random() < 0.4:
+        return " ".join(texts)
+    first, second = texts[0].rstrip(".:) "), texts[1]
     if second.split()[0] not in {"I", "I'm", "I've"}:
         second = second[:1].lower() + second[1:]
     return f"{first}, and {second}" if random.random() < 0.7 else f"{first} and {second}"

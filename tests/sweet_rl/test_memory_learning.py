@@ -134,7 +134,7 @@ def test_the_hidden_information_says_what_is_asked_where_it_lies_and_whether_it_
 def test_a_critic_is_told_the_hidden_information_and_an_actor_never(tokenizer: Any) -> None:
     plays = {(each.task, each.sample): each for each in (an_episode(0, 1), an_episode(1, 0))}
     pairs = [Preferred(task="t", better=0, worse=1)]
-    told = examples.examples_of_plays(pairs, plays, tokenizer, told={"t": a_task()}, mean=True)
+    told = examples.examples_of_plays(pairs, plays, tokenizer, informed={"t": a_task()}, mean=True)
     blind = examples.examples_of_plays(pairs, plays, tokenizer)
     state = Executed(
         task="t",

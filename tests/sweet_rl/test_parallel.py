@@ -79,6 +79,8 @@ class Processes:
     places: dict[str, int] = field(default_factory=dict)
     endpoints: dict[str, tuple[str, ...]] = field(default_factory=dict)
     most: int = 0
+    jobs: int = 1
+    gpus: Sequence[str] = ()
 
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> Process:
         for needed in unit.needs.values():
@@ -105,7 +107,8 @@ def bench(tmp_path: Path, deadline: Deadline | None = None) -> RunContext:
 def side_by_side(
     tools: RunContext, processes: Processes, jobs: int = 3, places: int = 2
 ) -> ParallelRunner:
-    return ParallelRunner(tools, processes, lambda *_: None, jobs, places, pause=0)
+    processes.jobs, processes.gpus = jobs, tuple(map(str, range(places)))
+    return ParallelRunner(tools, processes, lambda *_: None, pause=0)
 
 
 def test_all_units_are_done_each_behind_what_it_needs_and_several_at_once(tmp_path: Path) -> None:
