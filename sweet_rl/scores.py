@@ -19,18 +19,8 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from memserver.prompts import Prompts
 from memserver_evals.runs.run_folder import AppendOnly
-from sweet_rl import adapters
+from sweet_rl import adapters, losses
 from sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
-from sweet_rl.losses import (
-    add_head,
-    can_fork,
-    has_head,
-    load_head,
-    log_probs,
-    numbered,
-    token_values,
-    turn_means,
-)
 from sweet_rl.pairs import with_hidden
 from sweet_rl.plans import ScorePlan
 from sweet_rl.progress import Progress, unseen
@@ -69,17 +59,17 @@ class Critic:
         base = adapters.load_base(plan.base, plan.precision)
         add_fused_lm_head(base)
         model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
-        if has_head(plan.critic):
-            add_head(model)
-            load_head(model, plan.critic)
+        if losses.has_head(plan.critic):
+            losses.add_head(model)
+            losses.load_head(model, plan.critic)
         elif plan.reference is not None:
             model.load_adapter(str(adapters.checked(plan.reference)), "ref")
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
-        turns, shares = AgentTurns.of(tokenizer), can_fork(model.eval(), tokenizer)
+        turns, shares = AgentTurns.of(tokenizer), losses.can_fork(model.eval(), tokenizer)
         return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
-        if has_head(self.plan.critic):
+        if losses.has_head(self.plan.critic):
             return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
         steps = 2 * len(chats)
         own = self._of_turns(
@@ -143,13 +133,15 @@ class Critic:
         return Row(ids, scored)
 
     def _log_probs(self, batch: Batch) -> torch.Tensor:
-        turn = numbered(batch["completion_mask"])
+        turn = losses.numbered(batch["completion_mask"])
         each = torch.nn.functional.one_hot(turn)[..., 1:].float()
-        sums = torch.einsum("bl,blt->bt", log_probs(self.model, batch).float(), each)
+        sums = torch.einsum("bl,blt->bt", losses.log_probs(self.model, batch).float(), each)
         return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
 
     def _values(self, batch: Batch) -> torch.Tensor:
-        return turn_means(token_values(self.model, seen(batch)), numbered(batch["completion_mask"]))
+        return losses.turn_means(
+            losses.token_values(self.model, seen(batch)), losses.numbered(batch["completion_mask"])
+        )
 
 
 def score_turns(

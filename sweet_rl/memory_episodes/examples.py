@@ -54,55 +54,33 @@ class Example:
 def scored_row(
     messages: Sequence[ChatMessage], calls: Sequence[Call], tokenizer: Tokenizer, *, mean: bool
 ) -> ScoredRow:
-    """A row."""
-    made = _Growing()
-    header = _ids(tokenizer, _HEADER)
-    written = 0
+    """A row for calls in the order of what they answer; a call's score is the mean of its tokens', or their sum."""
+    tokens: list[tuple[int, int, int, int, float, int]] = []
+    header, prompt, written = _ids(tokenizer, _HEADER), 0, 0
+
+    def write(
+        ids: Sequence[int], branch: int, start: int, weight: float = 0.0, side: int = 0
+    ) -> None:
+        scored = int(weight > 0)
+        tokens.extend(
+            (token, scored, branch, position, weight, side)
+            for position, token in enumerate(ids, start)
+        )
+
     for number, call in enumerate(calls, 1):
         for message in messages[written : call.shown]:
-            made.add(_message(tokenizer, message))
+            ids = _message(tokenizer, message)
+            write(ids, 0, prompt)
+            prompt += len(ids)
         written = call.shown
-        tokens = [*_ids(tokenizer, call.text), *_ids(tokenizer, _END)]
-        weight = 1 / len(tokens) if mean else 1.0
-        made.branch(number, header, tokens, weight, call.side)
-    return made.row()
-
-
-class _Growing:
-    def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._scored: list[int] = []
-        self._branches: list[int] = []
-        self._positions: list[int] = []
-        self._weights: list[float] = []
-        self._sides: list[int] = []
-        self._trunk = 0
-
-    def add(self, ids: Sequence[int]) -> None:
-        self._write(ids, 0, self._trunk)
-        self._trunk += len(ids)
-
-    def branch(
-        self, number: int, header: Sequence[int], ids: Sequence[int], weight: float, side: int
-    ) -> None:
-        """A call after the prompt so far; the prompt continues as if it weren't there."""
-        self._write(header, number, self._trunk)
-        self._write(ids, number, self._trunk + len(header), weight, side)
-
-    def row(self) -> ScoredRow:
-        parents = (0,) * len(self._ids)
-        row = Row(self._ids, self._scored, tuple(self._branches), tuple(self._positions), parents)
-        return ScoredRow(row, tuple(self._weights), tuple(self._sides))
-
-    def _write(
-        self, ids: Sequence[int], branch: int, position: int, weight: float = 0.0, side: int = 0
-    ) -> None:
-        self._ids += ids
-        self._scored += [int(weight > 0)] * len(ids)
-        self._branches += [branch] * len(ids)
-        self._positions += range(position, position + len(ids))
-        self._weights += [weight] * len(ids)
-        self._sides += [side] * len(ids)
+        said = [*_ids(tokenizer, call.text), *_ids(tokenizer, _END)]
+        write(
+            header, number, prompt
+        )  # a call is a branch; the prompt continues as if it weren't there
+        write(said, number, prompt + len(header), 1 / len(said) if mean else 1.0, call.side)
+    row_ids, scored, branches, positions, weights, sides = zip(*tokens, strict=True)
+    row = Row(list(row_ids), list(scored), branches, positions, (0,) * len(tokens))
+    return ScoredRow(row, weights, sides)
 
 
 def _message(tokenizer: Tokenizer, message: ChatMessage) -> tuple[int, ...]:

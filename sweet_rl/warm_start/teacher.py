@@ -16,24 +16,8 @@ from memserver.llm.base import Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
 from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
 from sweet_rl.offline_models import OfflineModel
-from sweet_rl.warm_start import remembering
+from sweet_rl.warm_start import intents, remembering
 from sweet_rl.warm_start.facts import Fact
-from sweet_rl.warm_start.intents import (
-    Ask,
-    AskAll,
-    AskDay,
-    Change,
-    Chat,
-    Consult,
-    Follow,
-    Forget,
-    Intent,
-    Keep,
-    LookUp,
-    Note,
-    Remember,
-    Tell,
-)
 from sweet_rl.warm_start.remembering import SECTION, Steps, call, last_result, notes, say
 from sweet_rl.warm_start.wordings import read_data
 
@@ -65,10 +49,10 @@ class Teacher(OfflineModel):
     lasting: Sequence[tuple[str, str]] = ()  # what the user says that is worth a note, and the note
     taught: list[Taught] = field(default_factory=list)
     name: str = "teacher"
-    _intent: Intent | None = None
+    _intent: intents.Intent | None = None
     _steps: Steps | None = None
 
-    def expect(self, intent: Intent) -> None:
+    def expect(self, intent: intents.Intent) -> None:
         self._intent, self._steps = intent, None
 
     @override
@@ -107,24 +91,24 @@ class Teacher(OfflineModel):
         return Written(text, Usage())
 
 
-def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
+def right_steps(intent: intents.Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
     match intent:
-        case Chat(reply=reply):
+        case intents.Chat(reply=reply):
             yield say(reply)
-        case Tell(facts=facts, then=then):
+        case intents.Tell(facts=facts, then=then):
             yield from _tell(facts, then, prompt, random)
-        case Change(old=old, new=new):
+        case intents.Change(old=old, new=new):
             yield from _change(old, new, prompt, random)
-        case Forget(fact=fact):
+        case intents.Forget(fact=fact):
             yield from _forget(fact, prompt, random)
-        case Ask(fact=fact, known=known):
+        case intents.Ask(fact=fact, known=known):
             yield from _ask(fact, prompt, random, known=known)
-        case AskAll(facts=facts):
+        case intents.AskAll(facts=facts):
             yield say(_list_all([fact for fact in facts if fact.note in notes(prompt)]))
-        case AskDay(day=day, words=words):
+        case intents.AskDay(day=day, words=words):
             yield from _ask_day(day, words)
-        case Keep(note=note) | LookUp(note=note):
-            yield from _archive(note, random, keep=isinstance(intent, Keep))
+        case intents.Keep(note=note) | intents.LookUp(note=note):
+            yield from _archive(note, random, keep=isinstance(intent, intents.Keep))
         case _:
             yield from remembering.steps(intent, prompt, random)
 
@@ -151,7 +135,7 @@ _SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
 
 
 def _tell(
-    facts: Sequence[Fact], then: Ask | None, prompt: Sequence[PromptMessage], random: Random
+    facts: Sequence[Fact], then: intents.Ask | None, prompt: Sequence[PromptMessage], random: Random
 ) -> Steps:
     shown = prompt
     new = [fact for fact in facts if fact.note not in notes(prompt)]
@@ -167,7 +151,7 @@ def _tell(
     yield say(random.choice(forms if new else _SAY["knew"]).format(v=fact.value))
 
 
-def _archive(note: Note, random: Random, *, keep: bool) -> Steps:
+def _archive(note: intents.Note, random: Random, *, keep: bool) -> Steps:
     if keep:
         content = note.filled("{T} for {v}: {l}")
         yield call("archival_memory_insert", content=content, request_heartbeat=True)
@@ -250,20 +234,20 @@ _STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
 _TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
 
 
-def _goal(intent: Intent, call: ToolCall) -> str:
+def _goal(intent: intents.Intent, call: ToolCall) -> str:
     """What a right call must hold, word for word; empty where any words will do."""
     if call.name != "send_message":
         texts = [value for value in call.arguments.values() if isinstance(value, str)]
         return texts[-1] if texts[-1] else texts[-2]
     said = str(call.arguments["message"])
     match intent:
-        case Ask(fact=fact) | Tell(then=Ask(fact=fact)):
+        case intents.Ask(fact=fact) | intents.Tell(then=intents.Ask(fact=fact)):
             return fact.value if fact.value.lower() in said.lower() else "haven't"
-        case AskDay() | LookUp():
+        case intents.AskDay() | intents.LookUp():
             return said[-20:]
-        case AskAll(facts=facts):
+        case intents.AskAll(facts=facts):
             return next((fact.value for fact in facts if fact.value in said), "")
-        case Remember() | Consult() | Follow():
+        case intents.Remember() | intents.Consult() | intents.Follow():
             return said.split(". ")[0].split(", DOCUMENT")[0]
         case _:
             return ""

@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from sweet_rl.warm_start import intents
 from sweet_rl.warm_start.facts import (
     MONTHS,
     Fact,
@@ -21,23 +22,6 @@ from sweet_rl.warm_start.facts import (
     lasting,
     new_fact,
     passing,
-)
-from sweet_rl.warm_start.intents import (
-    Ask,
-    AskAll,
-    AskDay,
-    Change,
-    Chat,
-    Forget,
-    Holdout,
-    Intent,
-    Keep,
-    LookUp,
-    Note,
-    Past,
-    Saying,
-    Tell,
-    User,
 )
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
@@ -51,19 +35,19 @@ class _Making:
     """A conversation while it is made up."""
 
     random: Random
-    side: Holdout
+    side: intents.Holdout
     talk: list[SmallTalk]
     now: datetime
-    sayings: list[Saying] = field(default_factory=list)
+    sayings: list[intents.Saying] = field(default_factory=list)
     known: dict[str, Fact] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     unknown: dict[str, Fact] = field(default_factory=dict)
     told_before: list[Fact] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    past: list[Past] = field(default_factory=list)
+    notes: list[intents.Note] = field(default_factory=list)
+    past: list[intents.Past] = field(default_factory=list)
 
-    def say(self, text: str, intent: Intent) -> None:
-        self.sayings.append(Saying(text, intent))
+    def say(self, text: str, intent: intents.Intent) -> None:
+        self.sayings.append(intents.Saying(text, intent))
 
     def choose(self, forms: Sequence[T]) -> T:
         return self.random.choice(forms)
@@ -79,7 +63,9 @@ WINDOWS = (1280, 1280, 1536, 1536, 2048)
 """Tokens of the agents: small ones, so that conversations of this length are evicted."""
 
 
-def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetime) -> User:
+def make_user(
+    random: Random, side: intents.Holdout, talk: list[SmallTalk], now: datetime
+) -> intents.User:
     """Make up a conversation."""
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
@@ -90,7 +76,7 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
     for _ in range(random.randint(6, 26)):
         action = random.choices(list(_ACTIONS), weights=list(_ACTIONS.values()))[0]
         action(making)
-    return User(
+    return intents.User(
         past=tuple(making.past),
         sayings=tuple(making.sayings),
         window=random.choice(WINDOWS),
@@ -101,7 +87,7 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
 
 def _chat(making: _Making) -> None:
     talk = making.choose(making.talk)
-    making.say(talk.text, Chat(talk.reply))
+    making.say(talk.text, intents.Chat(talk.reply))
 
 
 def _introduce(making: _Making) -> None:
@@ -127,7 +113,7 @@ def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
             making.known[fact.kind.label] = fact
     if facts:
         text = _joined([_told(making, fact) for fact in facts], making.random)
-        making.say(text, Tell(tuple(facts)))
+        making.say(text, intents.Tell(tuple(facts)))
 
 
 def _tell_and_ask(making: _Making) -> None:
@@ -137,12 +123,12 @@ def _tell_and_ask(making: _Making) -> None:
     else:
         making.known[fact.kind.label] = fact
         text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
-        making.say(text, Tell((fact,), Ask(asked)))
+        making.say(text, intents.Tell((fact,), intents.Ask(asked)))
 
 
 def _tell_again(making: _Making) -> None:
     if (fact := _some_known(making)) is not None:
-        making.say(_told(making, fact), Tell((fact,)))
+        making.say(_told(making, fact), intents.Tell((fact,)))
 
 
 def _change(making: _Making) -> None:
@@ -155,9 +141,9 @@ def _change(making: _Making) -> None:
         return _chat(making)
     making.known[new.kind.label] = new
     opening = making.choose(_SAY["changed"])
-    making.say(opening + new.filled(_form(making, new.kind)), Change(old, new))
+    making.say(opening + new.filled(_form(making, new.kind)), intents.Change(old, new))
     if making.random.random() < ASK_AFTER_A_CHANGE:
-        making.say(_question(making, new), Ask(new))
+        making.say(_question(making, new), intents.Ask(new))
     return None
 
 
@@ -168,21 +154,21 @@ def _forget(making: _Making) -> None:
         del making.known[fact.kind.label]
         making.gone.add(fact.kind.label)
         form = making.choose(_SAY["forget"])
-        making.say(form.format(label=fact.kind.label.lower()), Forget(fact))
+        making.say(form.format(label=fact.kind.label.lower()), intents.Forget(fact))
 
 
 def _ask(making: _Making) -> None:
     if (fact := _some_known(making)) is None:
         _ask_unknown(making)
     else:
-        making.say(_question(making, fact), Ask(fact))
+        making.say(_question(making, fact), intents.Ask(fact))
 
 
 def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
     fact = _fresh(making, kinds or lasting())
     if fact is not None:
         making.unknown[fact.kind.label] = fact
-        making.say(_question(making, fact), Ask(fact, known=False))
+        making.say(_question(making, fact), intents.Ask(fact, known=False))
 
 
 def _tell_what_was_asked(making: _Making) -> None:
@@ -191,7 +177,7 @@ def _tell_what_was_asked(making: _Making) -> None:
     else:
         label = making.choose(list(making.unknown))
         fact = making.known[label] = making.unknown.pop(label)
-        making.say(_told(making, fact), Tell((fact,)))
+        making.say(_told(making, fact), intents.Tell((fact,)))
 
 
 def _ask_past(making: _Making) -> None:
@@ -199,13 +185,13 @@ def _ask_past(making: _Making) -> None:
         _tell(making)
     else:
         fact = making.choose(making.told_before)
-        making.say(_question(making, fact), Ask(fact))
+        making.say(_question(making, fact), intents.Ask(fact))
 
 
 def _ask_all(making: _Making) -> None:
     forms = _SAY["everything"]
     form = making.choose(forms[-1:] if making.side.wording else forms[:-1])
-    making.say(form, AskAll(tuple(making.known.values())))
+    making.say(form, intents.AskAll(tuple(making.known.values())))
 
 
 def _keep(making: _Making) -> None:
@@ -213,9 +199,9 @@ def _keep(making: _Making) -> None:
     topic = making.choose(texts["held_out"] if making.side.kinds else texts["topics"])
     things = making.random.sample(texts["things"], making.random.randint(3, 6))
     title = draw("town", "", making.side.values, making.random)
-    note = Note(topic, title, ", ".join(things))
+    note = intents.Note(topic, title, ", ".join(things))
     making.notes.append(note)
-    making.say(note.filled(making.pick(texts["tell"])), Keep(note))
+    making.say(note.filled(making.pick(texts["tell"])), intents.Keep(note))
 
 
 def _look_up(making: _Making) -> None:
@@ -223,7 +209,7 @@ def _look_up(making: _Making) -> None:
         _keep(making)
     else:
         note = making.choose(making.notes)
-        making.say(note.filled(making.pick(read_data("notes")["ask"])), LookUp(note))
+        making.say(note.filled(making.pick(read_data("notes")["ask"])), intents.LookUp(note))
 
 
 def _ask_day(making: _Making) -> None:
@@ -240,7 +226,7 @@ def _ask_day(making: _Making) -> None:
         )
         words = f"on {making.choose(forms)}"
     form = making.pick(_SAY["days"])
-    return making.say(form.format(day=words), AskDay(day.isoformat(), words))
+    return making.say(form.format(day=words), intents.AskDay(day.isoformat(), words))
 
 
 _ACTIONS: dict[Callable[[_Making], None], float] = {
@@ -269,8 +255,8 @@ def _make_past(making: _Making) -> None:
     at = making.now - timedelta(days=random.randint(3, 60), minutes=random.randint(0, 900))
     for _ in range(random.randint(4, 30)):
         text, answer, fact = _past_saying(making)
-        making.past.append(Past("user", text, at, fact))
-        making.past.append(Past("assistant", answer, at + timedelta(seconds=20)))
+        making.past.append(intents.Past("user", text, at, fact))
+        making.past.append(intents.Past("assistant", answer, at + timedelta(seconds=20)))
         at = min(at + _pause(random), making.now - timedelta(hours=20))
 
 
