@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from sweet_rl.plans import PreferencePlan, SftPlan
 from sweet_rl.progress import Progress, unseen
 
 Plan = SftPlan | PreferencePlan
-Train = Callable[[Plan, Progress], JsonObject]
 FIGURES = "figures.json"
 
 

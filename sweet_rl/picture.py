@@ -31,7 +31,7 @@ def as_png(figure: Any) -> bytes:  # noqa: ANN401
     return content.getvalue()
 
 
-def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: str = "") -> bytes:
+def draw(played: Trajectory, scores: Mapping[str, Sequence[float]]) -> bytes:
     """A PNG of a collaboration with what each turn of the agent was worth, by one or several names."""
     if any(len(values) != played.turns for values in scores.values()):
         raise ValueError(f"{played.turns} turns, and another number of scores.")
@@ -50,7 +50,7 @@ def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: st
     texts.set(xlim=(0, 1), ylim=(place, 0))
     texts.axis("off")
     _finish(bars, scores)
-    picture.suptitle(title or _title(played), fontsize=10)
+    picture.suptitle(_title(played), fontsize=10)
     return as_png(picture)
 
 

@@ -63,7 +63,6 @@ class PreferencePlan:
     hidden: bool = False  # put the hidden information into the prompt of policy and reference
     # a file of Pair records to measure the accuracy on, before and after
     held_out: Path | None = None
-    prompts: Path | None = None  # a folder of one's own prompts
     base_name: str = ""  # as in SftPlan
     schedule: Schedule = field(default_factory=Schedule)
 
@@ -83,4 +82,3 @@ class ScorePlan:
     batch_tokens: int = 32_768  # padded tokens that go through the model at once
     # of the base model. A difference of log-probabilities is small beside each.
     precision: Precision = "float32"
-    prompts: Path | None = None  # a folder of one's own prompts

@@ -17,7 +17,6 @@ from peft import PeftModel
 from transformers import AutoTokenizer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from memserver.prompts import Prompts
 from memserver_evals.runs.run_folder import AppendOnly
 from sweet_rl import adapters, losses
 from sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
@@ -50,7 +49,6 @@ class Critic:
     model: adapters.Model
     tokenizer: Tokenizer
     turns: AgentTurns
-    prompts: Prompts
     shares: bool = False
 
     @classmethod
@@ -66,7 +64,7 @@ class Critic:
             model.load_adapter(str(adapters.checked(plan.reference)), "ref")
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
         turns, shares = AgentTurns.of(tokenizer), losses.can_fork(model.eval(), tokenizer)
-        return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
+        return cls(plan, model, tokenizer, turns, shares)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
         if losses.has_head(self.plan.critic):
@@ -113,7 +111,7 @@ class Critic:
         return merged
 
     def _rows(self, chat: Chat, hidden: bool) -> list[Row]:
-        start = with_hidden(chat.messages, chat.hidden, self.prompts) if hidden else chat.messages
+        start = with_hidden(chat.messages, chat.hidden) if hidden else chat.messages
         if not chat.texts:
             ids = rendered(self.tokenizer, cleaned(start))
             return [self._row(ids, chat.first)]

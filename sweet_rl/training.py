@@ -18,7 +18,6 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from typing_extensions import override
 
 from memserver.errors import InvalidInput
-from memserver.prompts import Prompts
 from sweet_rl import adapters, training_run
 from sweet_rl.agent_turns import AgentTurns, cleaned
 from sweet_rl.losses import PreferenceTrainer, RegressionTrainer, add_head, can_fork, save_head
@@ -158,12 +157,11 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
 
 
 def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:
-    prompts = Prompts(plan.prompts)
     return Dataset.from_list(
         [
             {
                 "prompt": cleaned(
-                    with_hidden(pair.prompt, pair.hidden, prompts) if plan.hidden else pair.prompt
+                    with_hidden(pair.prompt, pair.hidden) if plan.hidden else pair.prompt
                 ),
                 "chosen": cleaned(pair.chosen),
                 "rejected": cleaned(pair.rejected),

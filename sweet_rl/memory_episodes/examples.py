@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from sweet_rl.memory_episodes.records import Episode, Kept, Ordered, Preferred, Task
-from sweet_rl.memory_episodes.tasks import hidden_of, with_hidden
+from sweet_rl.memory_episodes.tasks import hidden_of
+from sweet_rl.pairs import with_prefix
 from sweet_rl.rows import Row
 from sweet_rl.trajectories import Candidates, ChatMessage
 
@@ -159,7 +160,7 @@ def examples_to_score(
 ) -> list[Example]:
     found = []
     for state in states:
-        messages = with_hidden(state.messages, state.hidden) if hidden else state.messages
+        messages = with_prefix(state.messages, state.hidden) if hidden else state.messages
         row = row_of_calls(messages, state.candidates, tokenizer, mean=True)
         found.append(Example((row,), (), (1,) * len(state.candidates)))
     return found
@@ -180,7 +181,7 @@ def _rows(
         messages: Sequence[ChatMessage] = stretch.messages
         if informed is not None:
             begin = messages[: stretch.steps[0].shown]
-            messages = with_hidden(messages, hidden_of(informed, begin))
+            messages = with_prefix(messages, hidden_of(informed, begin))
         calls = [Call(step.shown, step.action, side) for step in stretch.steps]
         rows.append(scored_row(messages, calls, tokenizer, mean=mean))
     return rows

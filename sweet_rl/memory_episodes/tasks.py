@@ -128,12 +128,6 @@ def hidden_of(task: Task, prompt: Sequence[ChatMessage]) -> str:
     return "\n".join([_HEAD, *rows])
 
 
-def with_hidden(messages: Sequence[ChatMessage], hidden: str) -> list[ChatMessage]:
-    """The messages with the hidden information at the start of the system message."""
-    first, *rest = messages
-    return [{"role": first["role"], "content": f"{hidden}\n\n{first['content']}"}, *rest]
-
-
 def _queue_begins(task: Task, prompt: Sequence[ChatMessage]) -> int:
     """The number of the first line that the queue still holds; the questions follow the lines."""
     texts = [line.text for line in task.lines] + [asked.text for asked in task.asked]

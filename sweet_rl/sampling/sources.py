@@ -45,7 +45,6 @@ class EndpointSource:
     running: Sequence[str]  # the addresses of one or more of them (…/v1) with the same base
     model: str = BASE  # their name of the base
     seeded: bool = True  # see `EndpointSampler`
-    api_key: str = ""  # empty where none is wanted
 
     def prepare(self) -> None: ...
 
@@ -58,9 +57,7 @@ class EndpointSource:
         async with AsyncExitStack() as stack:
             samplers = []
             for address in self.running:
-                endpoint = Endpoint(
-                    address, self.api_key, timeout=PATIENCE, max_retries=5, connections=0
-                )
+                endpoint = Endpoint(address, "", timeout=PATIENCE, max_retries=5, connections=0)
                 client = EndpointClient(endpoint)
                 stack.push_async_callback(client.aclose)
                 name = self.model if adapter is None else await _load(endpoint, adapter)

@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 
-from memserver.prompts import Prompts
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import Loss, PreferencePlan, Schedule
@@ -136,10 +135,9 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
     tiny_base: Path, tmp_path: Path
 ) -> None:
     trainer = trainer_of(tiny_base, tmp_path, "turn_mean", hidden=True)
-    prompts = Prompts()
 
     def prompt(pair: Pair) -> Messages:
-        messages = tuple(with_hidden(pair.prompt, pair.hidden, prompts))
+        messages = tuple(with_hidden(pair.prompt, pair.hidden))
         assert pair.hidden in messages[0]["content"]
         assert messages[0]["content"].endswith(pair.prompt[0]["content"])
         return messages

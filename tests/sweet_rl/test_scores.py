@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput
-from memserver.prompts import Prompts
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
@@ -72,7 +71,7 @@ def log_probs(
     tokenizer = transformers.AutoTokenizer.from_pretrained(plan.base)
     messages = played.messages
     if hidden:
-        messages = with_hidden(messages, played.hidden, Prompts())
+        messages = with_hidden(messages, played.hidden)
     ids = rendered(tokenizer, cleaned(messages))
     with torch.no_grad():
         found = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
@@ -232,7 +231,7 @@ def test_a_critic_that_is_not_there_is_named(plan: ScorePlan, tmp_path: Path) ->
 
 def test_hidden_information_is_put_before_the_instructions_and_nowhere_else() -> None:
     talk = chat("I want f.", "Which limit?")
-    told = with_hidden(talk, "def f(x): return x > 7", Prompts())
+    told = with_hidden(talk, "def f(x): return x > 7")
     assert "def f(x): return x > 7" in told[0]["content"]
     assert told[0]["content"].endswith("\n\n" + talk[0]["content"])
     assert told[1:] == list(talk[1:])
