@@ -8,9 +8,9 @@ Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.document
 import asyncio
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
@@ -29,8 +29,8 @@ from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import Document, NewDocument, Text
-from memserver.storage.ids import new_id, nth_id
+from memserver.storage.documents import Document, Text, Upload
+from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
 from memserver.text import Span, clean_json
@@ -39,17 +39,6 @@ JOB = "ingest_document"
 BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A file as it came in; tags and metadata are for all its passages."""
-
-    content: bytes = field(repr=False)
-    name: str
-    content_type: str = ""
-    tags: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +78,13 @@ class Documents:
         """
         kind = await asyncio.to_thread(detect, upload.content, upload.name, upload.content_type)
         digest = hashlib.sha256(upload.content).digest()
-        new = NewDocument(
-            new_id(), upload.name, kind, upload.content, digest, upload.tags, upload.metadata
-        )
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
             self._embedder_of(collection.embedding_model, collection.dimension)
             known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
-            document = await documents.create(tx, tenant, collection_id, new)
+            document = await documents.create(tx, collection, upload, kind, digest)
             await queue(tx, document)
         return document, True
 

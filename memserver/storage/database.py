@@ -5,6 +5,7 @@ hides everybody else's rows, even from a query that forgot to.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +31,8 @@ from memserver.storage.failures import (
     translate_errors,
 )
 from memserver.storage.watched import Pulse, WatchedConnection
+
+logger = logging.getLogger(__name__)
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -78,6 +81,8 @@ class Database:
 
     async def open(self) -> None:
         route = await find_route(self.url, self._limits, self._prepared)
+        if described := route.describe():
+            logger.info("The database is reached %s.", described)
         if route.scope:
             self._scope = f"{self._scope}, {route.scope}"
             self._scope_across = f"SELECT {route.scope}"

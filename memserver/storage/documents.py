@@ -16,8 +16,9 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, MemserverError, NotFound
 from memserver.storage import collections, passages
+from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.ids import nth_id
+from memserver.storage.ids import new_id, nth_id
 from memserver.storage.rows import (
     PageQuery,
     Table,
@@ -56,14 +57,12 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class NewDocument:
-    """What a document is created from; `sha256` is its file's."""
+class Upload:
+    """A file as it came in; tags and metadata are for all its passages."""
 
-    id: UUID
-    name: str
-    kind: str
     content: bytes = field(repr=False)
-    sha256: bytes
+    name: str
+    content_type: str = ""
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -93,7 +92,9 @@ _TABLE = Table(Document, "documents", _COLUMNS, _no_document)
 get = _TABLE.get
 
 
-async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
+async def create(
+    tx: Transaction, collection: Collection, upload: Upload, kind: str, sha256: bytes
+) -> Document:
     return await fetch_one(
         tx,
         Document,
@@ -108,12 +109,15 @@ async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocu
             )
             SELECT {_COLUMNS} FROM created""",
         {
-            **asdict(new),
-            "tenant": tenant,
-            "collection_id": collection_id,
-            "bytes": len(new.content),
-            "tags": list(new.tags),
-            "metadata": Jsonb(dict(new.metadata)),
+            **asdict(upload),
+            "id": new_id(),
+            "tenant": collection.tenant,
+            "collection_id": collection.id,
+            "kind": kind,
+            "bytes": len(upload.content),
+            "sha256": sha256,
+            "tags": list(upload.tags),
+            "metadata": Jsonb(dict(upload.metadata)),
         },
     )
 

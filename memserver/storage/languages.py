@@ -20,7 +20,9 @@ SIMPLE = "simple"
 
 
 @dataclass(frozen=True, slots=True)
-class StalePassage:
+class PendingPassage:
+    """A passage that is to be worked on again, as it was read."""
+
     id: UUID
     number: int
     text: str
@@ -78,15 +80,17 @@ async def queue(tx: Transaction, collection: Collection) -> None:
     await jobs.defer(tx, Job(JOB, collection.tenant, arguments, key=str(collection.id)))
 
 
-async def next_to_relex(tx: Transaction, collection: Collection) -> list[StalePassage]:
+async def next_to_relex(tx: Transaction, collection: Collection) -> list[PendingPassage]:
     """The next passages that may be lexed in another language than their collection's; none when all are done."""
     query = """SELECT id, number, content AS text, updated_at FROM passages
                WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s"""
-    return await fetch_all(tx, StalePassage, query, [collection.id, collection.relexed_to, AT_ONCE])
+    return await fetch_all(
+        tx, PendingPassage, query, [collection.id, collection.relexed_to, AT_ONCE]
+    )
 
 
 async def relex(
-    tx: Transaction, seen: Collection, passages: Sequence[StalePassage], detected: Sequence[str]
+    tx: Transaction, seen: Collection, passages: Sequence[PendingPassage], detected: Sequence[str]
 ) -> None:
     """Lex passages in the languages that they are in, if the collection stands where it was seen."""
     collection = await collections.lock(tx, seen.id)

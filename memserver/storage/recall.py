@@ -1,4 +1,4 @@
-"""Recall storage: reading the history. Writing it belongs to `inbox` and `leases`."""
+"""Recall storage: reading the history. Writing it belongs to `inbox` and `turn_writes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from uuid import UUID
 
 from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import CONTEXT_COLUMNS
+from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.rows import PageQuery, fetch_values, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
@@ -86,18 +85,11 @@ async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list
     """
     query = f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
                 WHERE m.agent_id = %(agent_id)s
-                  AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}"""
+                  AND m.position < ({FIRST_WAITING}) * {PLACES_PER_TURN}"""
     rows: list[dict[str, Any]] = await paginate(
         tx, dict, page, query, {"agent_id": agent_id}, by="m.position"
     )
     return [message_from_row(row) for row in rows]
-
-
-# The running turn is the one after done_turn; by its state it is found by an index (see leases).
-_FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
-                                AND t.state IN ('waiting', 'running'))
-    THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
 MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
@@ -190,21 +182,6 @@ def search_parameters(agent_id: UUID, query: RecallQuery, window: SearchWindow) 
         "take": window.limit,
         "count_to": window.count_to,
     }
-
-
-async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
-    """The agent, its state, working context and summary, outside of a turn; None if unknown.
-
-    Also `queue_end`: the position after what the agent has taken up, and `done_end`: after its turns
-    that have ended.
-    """
-    cursor = await tx.execute(
-        f"""SELECT {CONTEXT_COLUMNS}, ({_FIRST_WAITING}) * {PLACES_PER_TURN} AS queue_end,
-                (s.done_turn + 1) * {PLACES_PER_TURN} AS done_end
-            FROM agent_state s JOIN agents a ON a.id = s.agent_id WHERE s.agent_id = %s""",
-        [agent_id],
-    )
-    return await cursor.fetchone()
 
 
 def message_from_row(row: dict[str, Any]) -> Message:

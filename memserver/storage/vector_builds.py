@@ -8,7 +8,7 @@ do no harm. Deleting or changing a passage takes its vector from the build, too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from psycopg import sql
 from memserver.storage import collections, jobs, passages
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.languages import PendingPassage
 from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
 
 State = Literal["filling", "indexing", "catching_up"]
@@ -40,13 +41,6 @@ class Build:
     state: State
     filled_to: UUID | None
     stored: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unembedded:
-    id: UUID
-    text: str
-    updated_at: datetime
 
 
 _COLUMNS = ", ".join(Build.__dataclass_fields__)
@@ -86,12 +80,12 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     return await fetch_one(tx, Build, query, values)
 
 
-async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembedded]:
+async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[PendingPassage]:
     """Passages to embed next: in order while it is being filled, later those that are missing."""
     return await fetch_all(
         tx,
-        Unembedded,
-        f"""SELECT p.id, p.content AS text, p.updated_at FROM passages p
+        PendingPassage,
+        f"""SELECT p.id, p.number, p.content AS text, p.updated_at FROM passages p
             WHERE p.collection_id = %(collection)s AND {_missing(build)}
             ORDER BY p.id LIMIT %(at_most)s""",
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
@@ -101,7 +95,7 @@ async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembe
 async def store(
     tx: Transaction,
     build: Build,
-    texts: Sequence[Unembedded],
+    texts: Sequence[PendingPassage],
     vectors: Sequence[Sequence[float]],
 ) -> None:
     """Store the vectors of texts, and that they are done; none of a passage that was changed meanwhile."""

@@ -10,11 +10,12 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
-from memserver.agent.dependencies import Clock, Limits, ModelSource, TurnDependencies, utc_now
+from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
+from memserver.agent.options import Limits
+from memserver.agent.run_tool import CallLimits
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
