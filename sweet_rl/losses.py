@@ -24,6 +24,19 @@ from sweet_rl.plans import Loss
 from sweet_rl.rows import Batch, Row, batch_of, by_side, forked, placed, seen
 from sweet_rl.trajectories import ChatMessage
 
+HEAD = "value_head.safetensors"
+_NAME = "value_head"
+_START: tuple[ChatMessage, ...] = (
+    {"role": "system", "content": "Ask."},
+    {"role": "user", "content": "I want a function of x."},
+)
+_NEXT = ("What is x?", "I don't know.", "x")
+_CLOSE, _ROUNDINGS = 0.02, 16
+"""How far a token's log-probability may be off: always, and for each rounding error of the model's numbers.
+
+In bf16 that makes 0.15: SmolLM2 is off by 0.04, and by 0.7 where the branches see each other.
+"""
+
 
 def numbered(mask: torch.Tensor) -> torch.Tensor:
     """For each token the number of its turn, from 1; 0 outside of turns. Turns never touch."""
@@ -135,10 +148,6 @@ def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
     return torch.nn.functional.pad(found, (1, 0))  # nothing says how likely the first is
 
 
-HEAD = "value_head.safetensors"
-_NAME = "value_head"
-
-
 def add_head(model: Model) -> None:
     """Put a head on a model, one that says 0 to everything. It is trained with the adapter."""
     embeddings = model.get_input_embeddings().weight
@@ -179,18 +188,6 @@ def turn_means(values: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
     """
     each = torch.nn.functional.one_hot(turn, int(turn.max()) + 1)[..., 1:].to(values.dtype)
     return torch.einsum("bl,blt->bt", values, each) / each.sum(1).clamp(min=1)
-
-
-_START: tuple[ChatMessage, ...] = (
-    {"role": "system", "content": "Ask."},
-    {"role": "user", "content": "I want a function of x."},
-)
-_NEXT = ("What is x?", "I don't know.", "x")
-_CLOSE, _ROUNDINGS = 0.02, 16
-"""How far a token's log-probability may be off: always, and for each rounding error of the model's numbers.
-
-In bf16 that makes 0.15: SmolLM2 is off by 0.04, and by 0.7 where the branches see each other.
-"""
 
 
 def can_fork(model: Model, tokenizer: Tokenizer) -> bool:

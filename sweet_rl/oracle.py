@@ -24,6 +24,15 @@ DISCOUNT = 0.95
 """For each further message of the agent: asking what is known already, or idly, is worth less."""
 PARTLY = 0.5
 """What an answer is worth at most that isn't right as a whole."""
+Kind = Literal["question", "repeated", "idle", "right", "early", "wrong", "other code", "no answer"]
+"""Of a message: asks what isn't known, what is, or nothing that the human knows; an answer with the right
+constants, one before all are known, one with a wrong constant though all are known, code of another shape;
+or the last message without an answer."""
+ENDS = ("solved", "early", "guessed", "wrong", "other code", "no answer")
+"""Of a collaboration: all tests passed, or the kind of its answer. An early answer in the last message that
+there was is `guessed`."""
+Slots = Mapping[str, SlotTask]
+_Known = set[str]
 
 
 def values_of(
@@ -119,18 +128,6 @@ def agreement(ranked: Iterable[Ranked]) -> JsonObject:
         "best": best / states if states else None,
         "chance_of_best": drawn / states if states else None,
     }
-
-
-Kind = Literal["question", "repeated", "idle", "right", "early", "wrong", "other code", "no answer"]
-"""Of a message: asks what isn't known, what is, or nothing that the human knows; an answer with the right
-constants, one before all are known, one with a wrong constant though all are known, code of another shape;
-or the last message without an answer."""
-ENDS = ("solved", "early", "guessed", "wrong", "other code", "no answer")
-"""Of a collaboration: all tests passed, or the kind of its answer. An early answer in the last message that
-there was is `guessed`."""
-Slots = Mapping[str, SlotTask]
-
-_Known = set[str]
 
 
 def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:

@@ -19,6 +19,8 @@ from sweet_rl.trajectories import Record, write_file
 
 EXIT_STATUS = 3
 """Of a process whose time was over before all was done."""
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Record)
 
 
 class OutOfTime(MemserverError):
@@ -49,10 +51,6 @@ class Deadline:
             raise OutOfTime(
                 f"The time is over: {what}.", hint="What is done is kept; the same command resumes."
             )
-
-
-K = TypeVar("K", bound=Hashable)
-R = TypeVar("R", bound=Record)
 
 
 class ResumableJsonl(Generic[K, R]):

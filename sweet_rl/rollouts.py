@@ -18,6 +18,9 @@ from sweet_rl.resumable import Deadline, ResumableJsonl
 from sweet_rl.sampling.samplers import Sampled, Sampler, Sampling, seed_of
 from sweet_rl.trajectories import Candidates, ChatMessage, Trajectory
 
+Player = Callable[[int], System]
+"""The system that plays for the n-th time, from 0: the same policy with another chance."""
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -54,10 +57,6 @@ class PolicyTalk:
         [answer] = cleaned([ChatMessage(role="assistant", content=drawn.text)])
         self.messages.append(answer)
         return Reply(answer["content"], drawn.read, drawn.tokens)
-
-
-Player = Callable[[int], System]
-"""The system that plays for the n-th time, from 0: the same policy with another chance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ from sweet_rl.adapters import Model
 Batch = dict[str, Any]
 _ALIGNED = 16
 """Numbers in a row of a mask; with others, a kernel on a GPU makes a copy of it in every layer."""
+ROOMS = (512, 768, 1024)
+"""Tokens that a row may have; one pair alone may have more. Each is tried, and the cheapest is taken."""
+_ATTENDED = 2048
+"""Tokens that are attended to for what all else of a token costs: about 4 for each number of a hidden state,
+so it is that of a small model; for a larger one long rows cost less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,6 @@ def _mask(branches: torch.Tensor, parents: torch.Tensor, dtype: torch.dtype) -> 
     width = -(-length // _ALIGNED) * _ALIGNED
     mask = torch.zeros(len(branches), 1, length, width, dtype=dtype, device=branches.device)
     return mask[..., :length].masked_fill_(hidden[:, None], torch.finfo(dtype).min)
-
-
-ROOMS = (512, 768, 1024)
-"""Tokens that a row may have; one pair alone may have more. Each is tried, and the cheapest is taken."""
-_ATTENDED = 2048
-"""Tokens that are attended to for what all else of a token costs: about 4 for each number of a hidden state,
-so it is that of a small model; for a larger one long rows cost less."""
 
 
 @dataclass(frozen=True, slots=True)

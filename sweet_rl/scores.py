@@ -27,6 +27,8 @@ from sweet_rl.rows import Batch, Row, batch_of, batches, forked, placed, seen
 from sweet_rl.trajectories import Candidates, ChatMessage, Ranked, Trajectory, read_file
 
 Advantages = tuple[float, ...]
+AT_ONCE = 64
+"""States that are scored and written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +164,6 @@ def _chat(record: Trajectory | Candidates) -> Chat:
 
 def _said(messages: Sequence[ChatMessage]) -> int:
     return sum(message["role"] == "assistant" for message in messages)
-
-
-AT_ONCE = 64
-"""States that are scored and written at once."""
 
 
 def rank(

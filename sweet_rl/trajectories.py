@@ -19,6 +19,7 @@ from memserver_evals.colbench.records import read_records
 from memserver_evals.runs.run_folder import write_whole
 
 Role = Literal["system", "user", "assistant"]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ChatMessage(TypedDict):
@@ -27,7 +28,6 @@ class ChatMessage(TypedDict):
 
 
 Messages = tuple[ChatMessage, ...]
-_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Record(BaseModel):

@@ -21,6 +21,7 @@ Tokenizer = Any
 """Hugging Face's."""
 _HEADER = "<|im_start|>assistant\n"
 _END = "<|im_end|>"
+Plays = Mapping[tuple[str, int], Episode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,6 @@ def _message(tokenizer: Tokenizer, message: ChatMessage) -> tuple[int, ...]:
 @lru_cache(maxsize=50_000)
 def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
-
-
-Plays = Mapping[tuple[str, int], Episode]
 
 
 def examples_of_plays(

@@ -35,6 +35,10 @@ from sweet_rl.trajectories import ChatMessage, Messages
 
 PolicyOf = Callable[[Task], ChatModel]
 """The model that plays a task. A real one is the same for all; a scripted one knows the task."""
+TENANT = "memory-episodes"
+MAX_OUTPUT_TOKENS = 256
+OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_answer_too_large")
+"""How a policy can spoil a turn. The episode continues; any other failure of a turn ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,6 @@ class Player(ModelDecorator):
 
 def _chat_message(message: dict[str, str]) -> ChatMessage:
     return {"role": message["role"], "content": message["content"]}  # type: ignore[typeddict-item]
-
-
-TENANT = "memory-episodes"
-MAX_OUTPUT_TOKENS = 256
-OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_answer_too_large")
-"""How a policy can spoil a turn. The episode continues; any other failure of a turn ends the run."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,19 @@ from sweet_rl.runs.report import markdown
 
 Rewards = Mapping[str, float]
 """By task."""
+MANNERS = ("greedy", "drawn")
+_KINDS = ("right", "gave up", "no answer", "wrong")
+COMPARED = (
+    ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
+    ("what the hidden information is worth", "sweet", "sweet-blind"),
+    ("SWEET-RL less rejection fine-tuning", "sweet", "rft"),
+    ("SWEET-RL less where all started", "sweet", "start"),
+)
+START = "start"
+"""How the policy is called that all arms start from; it has no seed, and is compared with every one."""
+_OF_SEED = re.compile(r"seed-(\d+)/(.+)")
+Played = Mapping[str, Mapping[str, Sequence[Episode]]]
+"""By policy, and greedy or drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +69,6 @@ def difference(
     by_task = [fmean(one[seed][task] - other[seed][task] for seed in seeds) for task in tasks]
     clusters = [topics[task] for task in tasks]
     return Difference(tuple(by_seed), t_interval(by_seed), estimate(by_task, clusters))
-
-
-MANNERS = ("greedy", "drawn")
-_KINDS = ("right", "gave up", "no answer", "wrong")
-COMPARED = (
-    ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
-    ("what the hidden information is worth", "sweet", "sweet-blind"),
-    ("SWEET-RL less rejection fine-tuning", "sweet", "rft"),
-    ("SWEET-RL less where all started", "sweet", "start"),
-)
-START = "start"
-"""How the policy is called that all arms start from; it has no seed, and is compared with every one."""
-_OF_SEED = re.compile(r"seed-(\d+)/(.+)")
-Played = Mapping[str, Mapping[str, Sequence[Episode]]]
-"""By policy, and greedy or drawn."""
 
 
 def written(run: Run) -> str:

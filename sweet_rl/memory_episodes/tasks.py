@@ -24,6 +24,13 @@ UNANSWERABLE = 1 / 3
 """Share of the tasks with a question about what was never said."""
 ASKED_KINDS = ("fact", "update")
 """The answer is a span of a sentence, so that a rule can say whether it was given."""
+_ADMITS = re.compile(
+    r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
+    r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
+    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
+    r"|\bno (idea|mention|record|memory)\b|\bnothing\b"
+)
+_HEAD = "What will be asked at the end:"
 
 
 def tasks_of(talks: Sequence[Written], *, each: int, seed: int) -> Iterator[Task]:
@@ -78,14 +85,6 @@ def _later(at: datetime, random: Random) -> datetime:
     return at.astimezone(UTC) + timedelta(days=random.randint(2, 30), minutes=random.randint(0, 99))
 
 
-_ADMITS = re.compile(
-    r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
-    r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
-    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
-    r"|\bno (idea|mention|record|memory)\b|\bnothing\b"
-)
-
-
 def outcome(asked: Asked, answer: str) -> Outcome:
     return Outcome(answer=answer, right=_is_right(asked, answer))
 
@@ -104,9 +103,6 @@ def _is_right(asked: Asked, answer: str) -> bool:
         return admits(answer)
     most = max(ANSWER_WORDS, count_words(asked.answer))
     return contains(first_words(answer, most), [asked.answer])
-
-
-_HEAD = "What will be asked at the end:"
 
 
 def hidden_of(task: Task, prompt: Sequence[ChatMessage]) -> str:

@@ -31,6 +31,11 @@ from sweet_rl.warm_start.remembering import NOTHING_TO_SAVE, call, notes, say, s
 
 LONGEST_NOTE = 180
 _AFTER_NOTES = "Recall storage:"
+SEPARATORS = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
+"""As json.dumps writes them, and as the warm start has learnt them."""
+AT_ENDPOINT = 256
+"""Requests in flight: candidates of many episodes are drawn at the same time."""
+_NOBODYS = Task(id="none", topic="", side="train", window=8192, lines=(), asked=())
 
 
 @dataclass
@@ -93,12 +98,6 @@ def _is_shown(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
 
 def _question(asked: Asked) -> Question:
     return Question(asked.text, asked.answer, asked.evidence, asked.kind)
-
-
-SEPARATORS = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
-"""As json.dumps writes them, and as the warm start has learnt them."""
-AT_ENDPOINT = 256
-"""Requests in flight: candidates of many episodes are drawn at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +194,3 @@ class RememberingEmbedder(Embedder):
     @override
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-_NOBODYS = Task(id="none", topic="", side="train", window=8192, lines=(), asked=())

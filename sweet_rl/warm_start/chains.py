@@ -12,6 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+IGNORED = -100
+"""The label of a token without a loss."""
+TALK = "chat"
+"""The kind of turn that answers small talk."""
+TALK_LEARNT_WHOLE = 4
+_SAID = '"message": "'
+
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
@@ -46,14 +53,6 @@ def read_chains(path: Path) -> Iterator[Chain]:
 def _chain(line: dict[str, Any]) -> Chain:
     lessons = tuple(Lesson(**lesson) for lesson in line["lessons"])
     return Chain(tuple(line["messages"]), lessons)
-
-
-IGNORED = -100
-"""The label of a token without a loss."""
-TALK = "chat"
-"""The kind of turn that answers small talk."""
-TALK_LEARNT_WHOLE = 4
-_SAID = '"message": "'
 
 
 class Tokenizer(Protocol):

@@ -22,6 +22,7 @@ MONTHS = (
 )
 TEST_SHARE = 5
 """Every fifth value, by its checksum, is for tests."""
+_FIELD = re.compile(r"(\{\w+\})")
 
 
 def split_of(value: str) -> Split:
@@ -89,9 +90,6 @@ def _title(random: Random) -> str:
 def _ordinal(day: int) -> str:
     ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     return f"{day}{ending}"
-
-
-_FIELD = re.compile(r"(\{\w+\})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,10 @@ LONGEST_QUOTE = 120
 MOST_LISTED = 5
 NOTHING = "(none)"
 ONLY_TALK = "Small talk only."
+_SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
+_STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
+_TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
+_NO_NOTE = "I find no {t} for {v}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +135,6 @@ def right_summary(request: str, memorable: Collection[str], *, most_words: int) 
     return "\n".join(lines) or ONLY_TALK
 
 
-_SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
-
-
 def _tell(
     facts: Sequence[Fact], then: intents.Ask | None, prompt: Sequence[PromptMessage], random: Random
 ) -> Steps:
@@ -230,10 +231,6 @@ def _tells(line: str, fact: Fact) -> bool:
     return fact.kind.value in _TELLING_VALUES or fact.kind.key.split()[-1].lower() in text.lower()
 
 
-_STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
-_TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
-
-
 def _goal(intent: intents.Intent, call: ToolCall) -> str:
     """What a right call must hold, word for word; empty where any words will do."""
     if call.name != "send_message":
@@ -261,6 +258,3 @@ def _replace(old: str, new: str) -> ToolCall:
         new_content=new,
         request_heartbeat=True,
     )
-
-
-_NO_NOTE = "I find no {t} for {v}."

@@ -37,6 +37,24 @@ TransformersModel = Any
 TransformersTokenizer = Any
 BATCH = 96
 LONGEST_TURN = 120
+TESTS = ("values", "wordings", "kinds", "people", "reading")
+PLAIN_CHATS = {
+    "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
+    "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
+}
+"""Files of the untrained model's answers, with their system messages; the first one is the template's."""
+SEED = 1
+LONGEST_CHAIN = 3584
+"""Tokens; longer ones are left out."""
+OPTIONS: dict[str, tuple[type, str]] = {
+    "seconds": (float, "that training may take; else as long as the epochs do"),
+    "epochs": (float, "at most"),
+    "steps": (int, "at most"),
+    "batch": (int, "chains in a step"),
+    "rate": (float, "the highest learning rate"),
+    "rank": (int, "of a new adapter"),
+    "adapter": (Path, "one to start from, instead of a new one"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +165,7 @@ def _share(found: Sequence[bool]) -> float:
     return round(sum(found) / len(found), 4) if found else 0.0
 
 
-TESTS = ("values", "wordings", "kinds", "people", "reading")
-PLAIN_CHATS = {
-    "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
-    "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
-}
-"""Files of the untrained model's answers, with their system messages; the first one is the template's."""
 DATA = Path(__file__).parent / "data"
-SEED = 1
-LONGEST_CHAIN = 3584
-"""Tokens; longer ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +180,6 @@ class Recipe:
     rank: int = 16
     adapter: Path | None = None
     plain_share: float = 0.25  # plain chats for each chain, so that ordinary chat stays
-
-
-OPTIONS: dict[str, tuple[type, str]] = {
-    "seconds": (float, "that training may take; else as long as the epochs do"),
-    "epochs": (float, "at most"),
-    "steps": (int, "at most"),
-    "batch": (int, "chains in a step"),
-    "rate": (float, "the highest learning rate"),
-    "rank": (int, "of a new adapter"),
-    "adapter": (Path, "one to start from, instead of a new one"),
-}
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:

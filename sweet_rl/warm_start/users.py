@@ -28,6 +28,10 @@ from sweet_rl.warm_start.wordings import read_data
 
 T = TypeVar("T")
 _SAY = read_data("wordings")["users"]
+ASK_AFTER_A_CHANGE = 0.4
+"""While the old value is still in sight among the messages, and wrong."""
+WINDOWS = (1280, 1280, 1536, 1536, 2048)
+"""Tokens of the agents: small ones, so that conversations of this length are evicted."""
 
 
 @dataclass
@@ -55,12 +59,6 @@ class _Making:
     def pick(self, forms: Sequence[str]) -> str:
         """A wording; the last one is for tests."""
         return forms[-1] if self.side.wording else self.random.choice(forms[:-1])
-
-
-ASK_AFTER_A_CHANGE = 0.4
-"""While the old value is still in sight among the messages, and wrong."""
-WINDOWS = (1280, 1280, 1536, 1536, 2048)
-"""Tokens of the agents: small ones, so that conversations of this length are evicted."""
 
 
 def make_user(
