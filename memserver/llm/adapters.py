@@ -18,7 +18,7 @@ from memserver.llm.model_info import parent_of, window_of
 from memserver.messages import JsonObject, JsonValue
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 from memserver.openai_http.streams import json_bytes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -202,8 +202,8 @@ def _served(card: JsonObject, cards: Sequence[JsonObject]) -> Served:
 
 def _explained(what: str, error: ModelError) -> MemserverError:
     """What a refusal of loading or unloading means; an endpoint that isn't reached stays that."""
-    cause = error.__cause__
-    if not isinstance(cause, StatusError) or cause.status in {None, 401, 408, 429}:
+    cause = refusal_of(error)
+    if cause is None or cause.status in {None, 401, 408, 429}:
         return error
     about_it = _ABOUT_THE_ADAPTER.search(cause.words) is not None
     if "LoRA is not enabled" in cause.words or (cause.status in _NO_ROUTE and not about_it):
