@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from memserver.errors import ModelError
 from memserver.llm.adjusting import adjust, words_of
 from memserver.llm.modes import IN_WORDS, DetectedMode
-from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
+from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport
 from memserver.llm.requests import Request
 
 _LOG = logging.getLogger("memserver.llm")
@@ -84,7 +84,8 @@ class ProfileKeeper:
 
     def first_to_try(self) -> EndpointProfile:
         """What a probe begins with: as given, but for what a probe can't show."""
-        return kept(self._given, self.profile, OF_MESSAGES - self.fixed)
+        learned = {name: getattr(self.profile, name) for name in OF_MESSAGES - self.fixed}
+        return replace(self._given, **learned)
 
     def adopt(
         self, detected: DetectedMode, profile: EndpointProfile, changes: list[Change]
@@ -92,8 +93,7 @@ class ProfileKeeper:
         first = self.is_open
         self.is_open = False
         self.profile = replace(profile, mode=detected.mode)
-        about_messages = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
-        self._changes = about_messages
+        self._changes = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
         for change in changes:
             self._note(change)
         now = self._clock()
