@@ -33,7 +33,7 @@ from benchmarks.retrieval_report import draw, table
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.local.postgres.embedded import EmbeddedPostgres
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, PassageText, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
@@ -41,6 +41,7 @@ from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.passages import NewPassage
 from memserver_evals.tasks.retrieval import AT, DATA_SETS, Asked, Corpus
 from tests.support.servers import temporary_folder
 
@@ -168,7 +169,7 @@ async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
     ids = {}
     for start in range(0, len(corpus.documents), AT_ONCE):
         documents = corpus.documents[start : start + AT_ONCE]
-        texts = [PassageText(document.shown) for document in documents]
+        texts = [NewPassage(document.shown) for document in documents]
         async with LazyTransaction(on.database, TENANT) as transaction:
             stored = await on.archival.insert(transaction, place, texts)
         ids.update({new.id: document.id for new, document in zip(stored, documents, strict=True)})

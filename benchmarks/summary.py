@@ -47,6 +47,7 @@ from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
+from memserver.storage.snapshots import read_snapshot
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
 from memserver.tokenizer_file import TokenizerFile
@@ -190,9 +191,9 @@ async def play(services: Services, talk: Dialogue, number: int, window: int) -> 
         at += pause
     took = time.monotonic() - start
     async with services.database.tenant(TENANT) as tx:
-        row = await recall.context_row(tx, agent)
-        assert row is not None
-        evicted = await recall.queue(tx, agent, 0, row["queue_start"])
+        found = await read_snapshot(tx, agent)
+        assert found is not None
+        evicted = await recall.queue(tx, agent, 0, found[0].state.queue_start)
         kept = await tx.execute(
             """SELECT text, tokens, failure IS NOT NULL AS failed FROM summaries
                WHERE agent_id = %s ORDER BY until""",

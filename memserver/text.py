@@ -2,26 +2,30 @@
 
 import re
 import sys
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
 MOST_NESTED = 100
 """Levels of objects and lists in JSON that somebody else sent; a schema of arguments can have some."""
-MOST_TEXT = 1_500_000
-"""Characters of one text in it."""
-MOST_METADATA = 64_000
-"""Characters of a thing's metadata, written as JSON."""
-MOST_MEMBERS = 20_000
-"""Of one list."""
-MOST_NAMES = 2_000
-"""Of one object."""
+MOST_TEXT = 1_500_000  # characters of one text in it
+MOST_METADATA = 64_000  # characters of a thing's metadata, written as JSON
+MOST_MEMBERS = 20_000  # of one list
+MOST_NAMES = 2_000  # of one object
 _LARGEST = int(sys.float_info.max)
 """Most readers of JSON take a larger number as infinite, and arithmetic with a float fails on it."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_PIECE = 100_000
-"""Characters that are cleaned at once: no other thread runs meanwhile."""
+_PIECE = 100_000  # characters that are cleaned at once: no other thread runs meanwhile
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of a text, in characters; `end` is after its last one."""
+
+    start: int
+    end: int
 
 
 def clean(text: str) -> str:

@@ -5,18 +5,19 @@ nor against the rules of its tools. What the queue still shows is not looked for
 is left out: where nothing is left there is no call.
 """
 
-from dataclasses import dataclass, replace
-from datetime import tzinfo
-from uuid import UUID
+from dataclasses import replace
 
+from memserver.agent.pressure import MemoryPressure
+from memserver.agent.turn_record import TurnRecord
+from memserver.agent.turn_state import TurnState
 from memserver.llm.call_ids import new_call_id
 from memserver.memory.excerpt import Query
 from memserver.memory.extract import PLAIN
 from memserver.memory.folding import Folded
 from memserver.memory.paging import Page
-from memserver.memory.recall import RecallHit, RecallStorage
+from memserver.memory.recall import RecallHit
 from memserver.memory.results import Reader
-from memserver.messages import CallRecord, ToolCall
+from memserver.messages import CallRecord, Message, ToolCall
 from memserver.storage.calls import AUTOMATIC
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
@@ -30,66 +31,53 @@ PATIENCE = 5.0
 """Seconds that the embedder may take; then words alone decide."""
 
 
-@dataclass(frozen=True, slots=True)
-class AutoRecall:
-    """What is looked for, of which agent.
+async def recall_first(state: TurnState, record: TurnRecord, pressure: MemoryPressure) -> None:
+    """Search for the turn's message, where the agent wants that and nothing has come of the message yet."""
+    floor = state.deps.limits.recall_floor(state.view.options)
+    asked = state.queue[-1] if state.queue else None
+    if floor is None or asked is None or asked.position != state.first or asked.role != "user":
+        return
+    prompt = await pressure.make_room()
+    if not state.queue_start or state.tools.toolset.get(SEARCH) is None:
+        return
+    text = asked.text.strip()[:QUERY_CHARACTERS]
+    made = CallRecord(ToolCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running")
+    call = Message(asked.position + 1, "assistant", "", state.clock.now(), 0, call=made)
+    reader = state.counting.reader(call, prompt.budget, can_read_on=state.can_read_on)
+    async with state.deadline.cutting():
+        result = await _search(state, text, floor, reader)
+    if result is not None:
+        await record.add_unasked(await state.close(call, "done", result))
 
-    Attributes:
-        agent_id: whose history.
-        text: the message.
-        before: the position at which the queue begins.
-        floor: cosine similarity from which on a message is worth showing.
-    """
 
-    agent_id: UUID
-    text: str
-    before: int
-    floor: float
-
-    @property
-    def query(self) -> str:
-        """The beginning of the message."""
-        return self.text.strip()[:QUERY_CHARACTERS]
-
-    def call(self) -> ToolCall:
-        """The call, as an agent would make it."""
-        return ToolCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": self.query})
-
-    async def result(
-        self, storage: RecallStorage, transaction: LazyTransaction, zone: tzinfo, reader: Reader
-    ) -> str | None:
-        """What the search found, as the model reads it; None where nothing is worth showing."""
-        wanted = Query(self.query)
-        if not (wanted.grams or _distinctive(wanted)):
-            return None
-        query = RecallQuery(text=self.query, before=self.before)
-        looked_at = Page(1, LOOKED_AT)
-        found = await storage.search(
-            transaction, self.agent_id, query, looked_at, patience=PATIENCE
+async def _search(state: TurnState, text: str, floor: float, reader: Reader) -> str | None:
+    """What the search found, as the model reads it; None where nothing is worth showing."""
+    query = Query(text)
+    distinctive: set[int | None] = {term for word, term in query.words.items() if word not in PLAIN}
+    if not (query.grams or distinctive):
+        return None
+    async with LazyTransaction(state.deps.database, state.lease.tenant) as transaction:
+        found = await state.deps.recall.search(
+            transaction,
+            state.turn.agent_id,
+            RecallQuery(text=text, before=state.queue_start),
+            Page(1, LOOKED_AT),
+            patience=PATIENCE,
         )
-        await transaction.roll_back()  # nothing stays open while tokens are counted
-        page = Page(1, min(MOST_SHOWN, reader.page(1).size))
-        hits = [hit for hit in found.hits if self._is_near(hit, wanted)][: page.size]
-        if not hits:
-            return None
-        shown = replace(found, hits=tuple(hits), total=len(hits), exact=True, next=None, page=page)
-        return await shown.describe(zone, reader)
-
-    def _is_near(self, hit: RecallHit, wanted: Query) -> bool:
-        if "exact" in hit.found_by or (hit.score or 0) >= self.floor:
-            return True
-        distinctive = _distinctive(wanted)
-        folded = Folded(hit.message.text)
-        words = (folded.text[start:end] for start, end in folded.words())
-        shared = {wanted.term_of(word) for word in words} & distinctive
-        return bool(distinctive) and len(shared) >= min(SHARED_WORDS, len(distinctive))
+    page = Page(1, min(MOST_SHOWN, reader.page(1).size))
+    near = [hit for hit in found.hits if _is_near(hit, query, distinctive, floor)]
+    hits = tuple(near[: page.size])
+    if not hits:
+        return None
+    shown = replace(found, hits=hits, total=len(hits), exact=True, next=None, page=page)
+    return await shown.describe(state.view.zone, reader)
 
 
-def is_automatic(record: CallRecord) -> bool:
-    """Whether the server made this call, and not the model."""
-    return record.call.id.startswith(AUTOMATIC)
-
-
-def _distinctive(wanted: Query) -> set[int | None]:
-    """The words of a query that are no everyday ones."""
-    return {term for word, term in wanted.words.items() if word not in PLAIN}
+def _is_near(hit: RecallHit, query: Query, distinctive: set[int | None], floor: float) -> bool:
+    """Whether a hit is worth showing: it has the query's text, its meaning, or its less usual words."""
+    if "exact" in hit.found_by or (hit.score or 0) >= floor:
+        return True
+    folded = Folded(hit.message.text)
+    words = (folded.text[start:end] for start, end in folded.words())
+    shared = {query.term_of(word) for word in words} & distinctive
+    return bool(distinctive) and len(shared) >= min(SHARED_WORDS, len(distinctive))

@@ -6,22 +6,23 @@ starts where it did. A turn whose prompt would not fit evicts first, itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from uuid import UUID
 
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import Compacted
-from memserver.agent.inspect_context import read_context
+from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
-from memserver.storage import leases
+from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
-from memserver.storage.leases import Eviction, Lease
+from memserver.storage.leases import Lease
+from memserver.storage.snapshots import AgentSnapshot
+from memserver.storage.turn_writes import Eviction
 
 COMPACT = "compact"
 """The job's name."""
@@ -30,17 +31,6 @@ SUMMARY_SHARE = 6
 MOST_SUMMARY_TOKENS = 1024
 LEAST_ROOM = 128
 """Tokens that the queue needs, so that one message can be shown at least in part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A queue as it was read, its entries and the summary of what lies before it."""
-
-    agent_id: UUID
-    queue_start: int
-    queue: Sequence[Message]
-    summary: str
-    budget: Budget
 
 
 class Compactor:
@@ -66,23 +56,29 @@ class Compactor:
         self._writer = model if self._own else deps.models.get(deps.summary_model, tenant)
 
     async def evict(
-        self, snapshot: Snapshot, deadline: Deadline, lease: Lease | None = None
+        self,
+        snapshot: AgentSnapshot,
+        queue: Sequence[Message],
+        budget: Budget,
+        deadline: Deadline,
+        lease: Lease | None = None,
     ) -> Compacted | None:
         """Evict once, at the point where the queue first overflowed.
 
         Args:
-            snapshot: at least two entries.
+            snapshot: where the queue starts, and the summary of what lies before it.
+            queue: at least two entries.
+            budget: of the prompt.
             deadline: when the summary has to be there.
             lease: the turn's that evicts, if one does.
 
         Returns:
-            What to tell of it; None if nothing was changed, since the queue starts elsewhere by now.
+            The event; None if nothing was changed, since the queue starts elsewhere by now.
 
         Raises:
             LeaseLost: another worker serves the agent; nothing was changed.
             TurnTimeout: the summary took too long; nothing was changed.
         """
-        budget, queue = snapshot.budget, snapshot.queue
         count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
         scale = budget.scale if self._own else None
         summarizer = Summarizer(
@@ -91,7 +87,7 @@ class Compactor:
         async with deadline.cutting():
             summary = await summarizer.fold(snapshot.summary, queue[:count], summary_limit(budget))
         eviction = Eviction(
-            old_start=snapshot.queue_start,
+            old_start=snapshot.state.queue_start,
             new_start=queue[count].position,
             summary=summary.text,
             tokens=summary.tokens,
@@ -100,7 +96,7 @@ class Compactor:
             failure=summary.failure,
         )
         async with self._database.tenant(self._tenant) as tx:
-            done = await leases.evict(tx, snapshot.agent_id, eviction, lease)
+            done = await turn_writes.evict(tx, snapshot.agent.id, eviction, lease)
         return Compacted(count, summary.method, summary.failure) if done else None
 
 
@@ -122,21 +118,15 @@ class CompactionJob:
     async def _evict(self, tenant: str, agent_id: UUID) -> bool:
         """Evict once, if that is asked for; whether it was."""
         # What a turn that runs has in hand is left to that turn.
-        seen = await read_context(self._deps, tenant, agent_id, done_only=True)
+        seen = await inspect_context(self._deps, tenant, agent_id, done_only=True)
         budget = seen.prompt.budget
         if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
             return False
-        model = self._deps.models.get(seen.snapshot.agent.model, tenant)
-        compactor = Compactor(self._deps, model, tenant, seen.snapshot.zone)
-        snapshot = Snapshot(
-            agent_id=agent_id,
-            queue_start=seen.snapshot.state.queue_start,
-            queue=seen.queue,
-            summary=seen.snapshot.summary,
-            budget=budget,
-        )
+        snapshot = seen.agent.snapshot
+        model = self._deps.models.get(snapshot.agent.model, tenant)
+        compactor = Compactor(self._deps, model, tenant, seen.agent.zone)
         deadline = Deadline(self._deps.limits.turn_timeout)
-        return await compactor.evict(snapshot, deadline) is not None
+        return await compactor.evict(snapshot, seen.queue, budget, deadline) is not None
 
 
 def compaction_job(tenant: str, agent_id: UUID) -> Job:

@@ -5,47 +5,56 @@ summary, then the queue (MemGPT, figure 3). In the other order the working conte
 so that an edit of it leaves all before it in the cache.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from memserver.agent.brief_tools import is_brief, shorter
-from memserver.agent.options import AgentProtocol, PromptOrder
-from memserver.agent.rendering import EntryForm, prompt_messages
-from memserver.agent.reply_modes import prompt_file
+from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.options import AgentOptions, EntryForm, Limits, PromptOrder
+from memserver.agent.rendering import prompt_messages
+from memserver.agent.reply_modes import prompt_file, tool_specs
 from memserver.llm.base import ChatModel
-from memserver.memory.queue import Budget, scaled
+from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.shortening import shorten
-from memserver.messages import Message, PromptMessage, ProviderFields, Section, ToolSpec
+from memserver.messages import Message, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
-from memserver.storage.agents import Agent
-from memserver.storage.leases import State
+from memserver.storage.snapshots import AgentSnapshot
 from memserver.text import stamp
+from memserver.tools.registry import Toolset
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
-"""By agent, hash of the text and how to read it, and limit: the same entry has other texts in another protocol or time zone."""
+"""By agent, hash of the text and how to read it, and limit: the same entry has other texts in another mode or time zone."""
 _MOST_SHORTENED = 256
 TIGHT = 256
 """Tokens of the queue's room. Where it has less, and before the output gives way, tools are described in fewer words."""
-SHORT_TEXT = 16
-"""Bytes of a text that counts as so many tokens: an "OK" needs no asking, while a section is locked."""
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSnapshot:
-    """An agent's memories at one moment, apart from the queue."""
+class AgentView:
+    """An agent as its prompts show it, the queue apart: its memories, the tools that are described, and how all looks."""
 
-    agent: Agent
-    state: State
-    sections: tuple[Section, ...]
-    summary: str
+    snapshot: AgentSnapshot
+    options: AgentOptions
     tools: tuple[ToolSpec, ...]
-    zone: tzinfo = UTC
-    protocol: AgentProtocol = "tools"
-    form: EntryForm = "calls"
+    form: EntryForm
+    zone: tzinfo
+
+    @classmethod
+    def of(cls, snapshot: AgentSnapshot, toolset: Toolset, limits: Limits) -> "AgentView":
+        """The view that an agent's own options, before the server's limits, give."""
+        options = AgentOptions.model_validate(snapshot.agent.options)
+        tools = tool_specs(toolset, snapshot.sections, options.protocol)
+        zone = ZoneInfo(options.timezone)
+        return cls(snapshot, options, tools, limits.form(options), zone)
+
+    def renewed(self, snapshot: AgentSnapshot, toolset: Toolset) -> "AgentView":
+        """The same agent by what was read of it later; options hold for the whole turn."""
+        tools = tool_specs(toolset, snapshot.sections, self.options.protocol)
+        return replace(self, snapshot=snapshot, tools=tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class PromptParts:
     """The prompt without the queue: its parts, and what room they leave.
 
     The last part, the tools, reaches the model beside the messages, not in them. `counted` is the tokens
-    of all parts together as we count them, `tools` what the last part tells of.
+    of all parts together as we count them, `tools` what the last part describes.
     """
 
     tools: tuple[ToolSpec, ...]
@@ -74,114 +83,105 @@ class PromptParts:
 
     def messages(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
         """The whole prompt with this queue."""
-        behind = {"working_context"} if self.order == "working_context_last" else set()
+        after = {"working_context"} if self.order == "working_context_last" else set()
         texts = [part for part in self.parts[:-1] if part.text]
-        head = "\n\n".join(part.text for part in texts if part.name not in behind)
-        tail = [PromptMessage("system", part.text) for part in texts if part.name in behind]
+        head = "\n\n".join(part.text for part in texts if part.name not in after)
+        tail = [PromptMessage("system", part.text) for part in texts if part.name in after]
         return [PromptMessage("system", head), *queue, *tail]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How much an agent's prompt may hold, and in which order.
-
-    Attributes:
-        window: tokens of prompt and output in all.
-        reserved: those of them that are wanted for the output.
-        order: where the working context stands.
-    """
-
-    window: int
-    reserved: int
-    order: PromptOrder
-
-
 async def build_prompt(
-    snapshot: AgentSnapshot, model: ChatModel, prompts: Prompts, layout: Layout, scale: float | None
+    view: AgentView, model: ChatModel, deps: TurnDependencies, scale: float | None
 ) -> PromptParts:
-    """Render and count everything but the queue; tools that leave it no room are told briefly.
+    """Render and count everything but the queue; tools that leave it no room are described briefly.
 
     Args:
-        snapshot: what there is to show.
+        view: what there is to show.
         model: counts.
-        prompts: render.
-        layout: how much the prompt may hold.
+        deps: have the prompts' texts, and the server's limits.
         scale: the model's tokens for each one that we count; None where that was not learnt yet.
     """
-    protocol = snapshot.protocol
-    texts = {
-        "instructions": snapshot.agent.system_prompt
-        or prompts.render(prompt_file("system.md", protocol), brief=is_brief(snapshot.tools)),
-        "working_context": prompts.render(
-            prompt_file("working_context.md", protocol),
-            sections=snapshot.sections,
-            messages=snapshot.state.stats_messages,
-            passages=snapshot.state.stats_passages,
-            edited_at=stamp(snapshot.state.stats_edited_at, snapshot.zone),
-        ),
-        "summary": prompts.render(
-            prompt_file("summary_in_context.md", protocol), summary=snapshot.summary
-        )
-        if snapshot.summary
-        else "",
-        "tools": _tools_text(model, snapshot.tools),
-    }
+    texts = _texts(view, model, deps.prompts)
     counts = await model.count_tokens(list(texts.values()))
+    layout = deps.limits.layout(view.options, await model.context_window())
     factor = scale or 1.0
     parts = tuple(
-        Part(name, text, count, scaled(count, factor))
+        Part(name, text, count, scale_up(count, factor))
         for (name, text), count in zip(texts.items(), counts, strict=True)
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
-    fixed = sum(part.tokens for part in parts) + scaled(around, factor)
+    fixed = sum(part.tokens for part in parts) + scale_up(around, factor)
     budget = Budget(layout.window, layout.reserved, fixed, factor)
-    tight = budget.room < TIGHT or (
-        budget.reserved < layout.reserved and not is_brief(snapshot.tools)
+    tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(view.tools))
+    if tight and counts[-1] and (fewer := shorter(view.tools)):
+        return await build_prompt(replace(view, tools=fewer), model, deps, scale)
+    return PromptParts(view.tools, parts, sum(counts) + around, budget, layout.order)
+
+
+def _texts(view: AgentView, model: ChatModel, prompts: Prompts) -> dict[str, str]:
+    snapshot, mode = view.snapshot, view.options.protocol
+    state = snapshot.state
+    instructions = snapshot.agent.system_prompt or prompts.render(
+        prompt_file("system.md", mode), brief=is_brief(view.tools)
     )
-    if tight and counts[-1] and (fewer := shorter(snapshot.tools)):
-        return await build_prompt(replace(snapshot, tools=fewer), model, prompts, layout, scale)
-    return PromptParts(snapshot.tools, parts, sum(counts) + around, budget, layout.order)
+    working_context = prompts.render(
+        prompt_file("working_context.md", mode),
+        sections=snapshot.sections,
+        messages=state.stats_messages,
+        passages=state.stats_passages,
+        edited_at=stamp(state.stats_edited_at, view.zone),
+    )
+    summary = snapshot.summary and prompts.render(
+        prompt_file("summary_in_context.md", mode), summary=snapshot.summary
+    )
+    return {
+        "instructions": instructions,
+        "working_context": working_context,
+        "summary": summary,
+        "tools": tools_text(model, view.tools),
+    }
 
 
-async def count_prompt(
-    prompt: PromptParts, queue: Sequence[Message], model: ChatModel, tools: Sequence[ToolSpec]
-) -> int:
-    """Our own count of a prompt as it was sent, to compare with what the endpoint says of it.
-
-    The tools are counted anew where others were sent than the frame has, or in another way.
-    """
-    counted = prompt.counted
-    told = _tools_text(model, tools)
-    if told != prompt.parts[-1].text:
-        [count] = await model.count_tokens([told])
-        counted += count - prompt.parts[-1].counted
-    largest = prompt.budget.largest_counted
-    return counted + sum(min(message.tokens, largest) for message in queue)
+def tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
+    """What these tools add to a prompt."""
+    return model.tools_text(tools) if tools else ""
 
 
 async def render_queue(
-    snapshot: AgentSnapshot, queue: Sequence[Message], largest: int, model: ChatModel
+    view: AgentView, queue: Sequence[Message], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
-    can_read = any(tool.name == READ_TOOL for tool in snapshot.tools)
-    for each in queue:
-        message = without_fields(each) if _field_tokens(each) > largest // 2 else each
-        more = f"; {READ_TOOL} {message_label(message.position)}" if can_read else ""
-        parts = prompt_messages(message, snapshot.zone, snapshot.form)
-        for part in parts:
-            if message.tokens > largest and part.text:
-                room = (largest - _field_tokens(message)) // len(parts)
-                limit = max(1, room - model.message_overhead)
-                text = await _shortened_text(snapshot.agent.id, part.text, limit, model, more)
-                rendered.append(replace(part, text=text))
-            else:
-                rendered.append(part)
+    zone, form = view.zone, view.form
+    for message in queue:
+        if message.tokens <= largest and (
+            message.fields is None or message.fields.tokens <= largest // 2
+        ):
+            rendered += prompt_messages(message, zone, form)
+        else:
+            rendered += await _render_long(view, message, largest, model)
     return rendered
 
 
-def _field_tokens(message: Message) -> int:
-    return 0 if message.fields is None else message.fields.tokens
+async def _render_long(
+    view: AgentView, entry: Message, largest: int, model: ChatModel
+) -> list[PromptMessage]:
+    fields = 0 if entry.fields is None else entry.fields.tokens
+    if fields > largest // 2:
+        entry, fields = without_fields(entry), 0
+    parts = prompt_messages(entry, view.zone, view.form)
+    if entry.tokens <= largest:
+        return parts
+    can_read = any(tool.name == READ_TOOL for tool in view.tools)
+    more = f"; {READ_TOOL} {message_label(entry.position)}" if can_read else ""
+    limit = max(1, (largest - fields) // max(1, len(parts)) - model.message_overhead)
+    agent_id = view.snapshot.agent.id
+    return [
+        replace(part, text=await _shorten(agent_id, part.text, limit, model, more))
+        if part.text
+        else part
+        for part in parts
+    ]
 
 
 def without_fields(message: Message) -> Message:
@@ -190,11 +190,6 @@ def without_fields(message: Message) -> Message:
         return message
     tokens = max(0, message.tokens - message.fields.tokens)
     return replace(message, fields=None, tokens=tokens)
-
-
-def fields_text(fields: ProviderFields) -> str:
-    """Provider fields as text, for counting."""
-    return json.dumps([dict(fields.message), dict(fields.call)], ensure_ascii=False)
 
 
 def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
@@ -208,42 +203,7 @@ def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
     ]
 
 
-async def count_entry(
-    shown: Sequence[PromptMessage], model: ChatModel, *, written: int = 0, scale: float = 1.0
-) -> int:
-    """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count.
-
-    Args:
-        shown: the entry, a call's result included; nothing has no tokens.
-        model: counts.
-        written: tokens that the endpoint says the model wrote for this call, if it said so; they save
-            asking for a count, unless they are more than the call can have (then it was thinking).
-        scale: the model's tokens for each one that we count.
-    """
-    texts = [_counted_text(part) for part in shown]
-    around = model.message_overhead * len(shown)
-    if shown and shown[0].call is not None and 0 < written <= len(texts[0].encode()):
-        texts, around = texts[1:], around + scaled(written, 1 / scale)
-    text = "\n".join(texts)
-    if (length := len(text.encode())) <= SHORT_TEXT:
-        return length + around
-    [count] = await model.count_tokens([text])
-    return count + around
-
-
-def _tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
-    return model.tools_text(tools) if tools else ""
-
-
-def _counted_text(part: PromptMessage) -> str:
-    if part.role != "assistant" or part.call is None:
-        return part.text
-    return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
-
-
-async def _shortened_text(
-    agent_id: UUID, text: str, limit: int, model: ChatModel, more: str
-) -> str:
+async def _shorten(agent_id: UUID, text: str, limit: int, model: ChatModel, more: str) -> str:
     """A text in so many tokens at most, with how there is more to read."""
     key = (agent_id, hash(text + more), limit)
     if key not in _shortened:

@@ -1,15 +1,20 @@
 """What entries of the history cost in the prompts of one turn: as we count tokens, and the model's for each of ours."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memserver.agent.context import SHORT_TEXT, PromptParts, count_entry, count_prompt, fields_text
-from memserver.agent.rendering import EntryForm, prompt_messages
+from memserver.agent.context import PromptParts, tools_text
+from memserver.agent.options import EntryForm
+from memserver.agent.rendering import prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
-from memserver.memory.queue import Budget
+from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import Reader
-from memserver.messages import Message, ToolSpec, Usage
+from memserver.messages import Message, PromptMessage, ToolSpec, Usage
+
+SHORT_TEXT = 16
+"""Bytes of a text that counts as so many tokens: an "OK" needs no counting, while a section is locked."""
 
 
 class Counting:
@@ -39,7 +44,8 @@ class Counting:
         if fields is None:
             return replace(message, tokens=tokens, fields=None)
         if not fields.tokens:
-            [count] = await self._model.count_tokens([fields_text(fields)])
+            text = json.dumps([dict(fields.message), dict(fields.call)], ensure_ascii=False)
+            [count] = await self._model.count_tokens([text])
             fields = replace(fields, tokens=count)
         return replace(message, tokens=tokens + fields.tokens, fields=fields)
 
@@ -48,15 +54,15 @@ class Counting:
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
-        counted = await count_prompt(prompt, queue, self._model, tools)
+        counted = await self._count_prompt(prompt, queue, tools)
         exact = self._model.counts_exactly
-        self.scale = scale.learnt(self.scale, counted, usage.prompt_tokens, exact=exact)
+        self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
         self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> None:
         """The endpoint says that this prompt is too long: from now on more is counted."""
-        counted = await count_prompt(prompt, queue, self._model, tools)
+        counted = await self._count_prompt(prompt, queue, tools)
         self.scale = scale.after_overflow(prompt.budget.scale, counted, prompt.budget.capacity)
 
     def reader(self, message: Message, budget: Budget, *, can_read_on: bool) -> Reader:
@@ -67,3 +73,44 @@ class Counting:
             return budget.largest_counted - call.tokens - SHORT_TEXT
 
         return Reader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)
+
+    async def _count_prompt(
+        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> int:
+        """Our own count of a prompt as it was sent; the tools may have been others than its parts', or sent otherwise."""
+        counted = prompt.counted
+        sent, described = tools_text(self._model, tools), prompt.parts[-1]
+        if sent != described.text:
+            [count] = await self._model.count_tokens([sent])
+            counted += count - described.counted
+        largest = prompt.budget.largest_counted
+        return counted + sum(min(message.tokens, largest) for message in queue)
+
+
+async def count_entry(
+    shown: Sequence[PromptMessage], model: ChatModel, *, written: int = 0, scale: float = 1.0
+) -> int:
+    """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count.
+
+    Args:
+        shown: the entry, a call's result included; nothing has no tokens.
+        model: counts.
+        written: tokens that the endpoint says the model wrote for this call, if it said so; they save a
+            count, unless they are more than the call can have (then it was thinking).
+        scale: the model's tokens for each one that we count.
+    """
+    texts = [_counted_text(part) for part in shown]
+    around = model.message_overhead * len(shown)
+    if shown and shown[0].call is not None and 0 < written <= len(texts[0].encode()):
+        texts, around = texts[1:], around + scale_up(written, 1 / scale)
+    text = "\n".join(texts)
+    if (length := len(text.encode())) <= SHORT_TEXT:
+        return length + around
+    [count] = await model.count_tokens([text])
+    return count + around
+
+
+def _counted_text(part: PromptMessage) -> str:
+    if part.role != "assistant" or part.call is None:
+        return part.text
+    return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"

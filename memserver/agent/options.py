@@ -1,58 +1,35 @@
-"""An agent's own settings, with the server's as defaults."""
+"""An agent's own settings, and the server's for what it leaves out."""
 
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
-AgentClock = Literal["server", "messages"]
-"""What an agent takes for the time: the server's clock, or the times of its own messages."""
-AgentProtocol = Literal["tools", "chat"]
-"""How the model is spoken with: it acts by calls of tools, or it writes what the person reads."""
-PromptOrder = Literal["working_context_first", "working_context_last"]
-"""Where the working context stands: before the queue, as in the MemGPT paper, or behind it."""
-HistoryForm = Literal["calls", "compact"]
-"""How the agent's own messages stand in a prompt: as the calls that they were, or as their texts."""
+from memserver.agent.run_tool import CallLimits
+from memserver.wire.agents import AgentClock as AgentClock
+from memserver.wire.agents import AgentOptions as AgentOptions
+from memserver.wire.agents import HistoryForm as HistoryForm
+from memserver.wire.agents import PromptOrder as PromptOrder
+from memserver.wire.agents import ReplyMode as ReplyMode
+
+EntryForm = HistoryForm | Literal["chat"]
+"""How entries of the history look: in plain chat there is no choice."""
 
 MOST_TOKENS = 100_000_000
 """More than any model has, and a number that arithmetic stays exact with."""
 
 
-class AgentOptions(BaseModel):
+class AgentOptionsIn(AgentOptions):
     """What an agent may set for itself; what it leaves out is the server's setting."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
-    protocol: AgentProtocol = "tools"
-    """chat: the model is asked in plain chat, without tools, times and memory statistics, and what it writes
-    is the message to the person; for models that were trained on chats and call no tools."""
     context_window: int | None = Field(default=None, ge=512, le=MOST_TOKENS, examples=[8192])
-    """Tokens of prompt and output; never more than the model has."""
     max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
-    """Tokens kept free for one step's output."""
     max_steps: int | None = Field(default=None, ge=1, le=100)
-    """Model steps in one turn."""
-    must_reply: bool = True
-    """A message is answered with send_message before the turn ends. Off: as in the MemGPT paper, a
-    step that asks for no heartbeat ends the turn, answered or not."""
-    prompt_order: PromptOrder | None = None
-    """Whether the working context comes before the messages or behind them; in plain chat it comes before
-    unless the agent itself says otherwise."""
-    history: HistoryForm | None = None
-    """compact: what the agent said stands in its prompts as the text alone, which takes half as much room;
-    calls: as the call of send_message and its result."""
-    auto_recall: bool | None = None
-    """Before each message is answered the server searches the history for it, in the agent's name, where
-    something of it is out of sight."""
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
-    """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
-    pressure_alert: bool | None = None
-    """Whether it gets an alert when memory is short, and steps to save what it will need."""
-    clock: AgentClock = "server"
-    """messages: a message may say when it is said (`at`), and that is the time while it is answered, for
-    histories that are replayed."""
-    timezone: str = "UTC"
-    """Of dates without a zone, an IANA name."""
 
     @field_validator("timezone")
     @classmethod
@@ -62,3 +39,59 @@ class AgentOptions(BaseModel):
         except (KeyError, ValueError, OSError) as error:
             raise ValueError(f"{name!r} is no IANA time zone, such as Europe/Berlin") from error
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much an agent's prompt may hold, and in which order.
+
+    Attributes:
+        window: tokens of prompt and output in all.
+        reserved: those of them that are wanted for the output.
+        order: where the working context stands.
+    """
+
+    window: int
+    reserved: int
+    order: PromptOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The server's defaults for what an agent may set itself.
+
+    Two no agent sets: `turn_timeout` in seconds, and for how many a waiting call waits for an answer.
+    """
+
+    max_steps: int = 10
+    max_output_tokens: int = 512
+    prompt_order: PromptOrder = "working_context_first"
+    history: HistoryForm = "calls"
+    pressure_alert: bool = True
+    auto_recall: bool = False
+    auto_recall_floor: float = 0.3
+    turn_timeout: float = 600
+    waiting_call_seconds: float = 604_800
+    calls: CallLimits = field(default_factory=CallLimits)
+
+    def expiry(self, since: datetime) -> datetime:
+        """Until when a call waits for an answer."""
+        return since + timedelta(seconds=self.waiting_call_seconds)
+
+    def layout(self, options: AgentOptions, window: int) -> Layout:
+        """What an agent's prompt may hold, of a model that sees so many tokens."""
+        if options.context_window is not None:
+            window = min(window, options.context_window)
+        reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
+        order = self.prompt_order if options.protocol == "tools" else "working_context_first"
+        return Layout(window, reserved, options.prompt_order or order)
+
+    def form(self, options: AgentOptions) -> EntryForm:
+        """How an agent's history looks in its prompts."""
+        return "chat" if options.protocol == "chat" else options.history or self.history
+
+    def recall_floor(self, options: AgentOptions) -> float | None:
+        """The similarity from which on automatic recall shows a message; None: the agent has no such recall."""
+        wanted = self.auto_recall if options.auto_recall is None else options.auto_recall
+        own = options.auto_recall_floor
+        return (self.auto_recall_floor if own is None else own) if wanted else None

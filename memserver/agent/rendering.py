@@ -8,17 +8,14 @@ just their texts: a model that was trained on chats sees what it knows.
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
-from typing import Literal
 
-from memserver.agent.options import HistoryForm
+from memserver.agent.options import EntryForm
 from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
 from memserver.text import stamp
 from memserver.tools.memory_tools import SEND_MESSAGE
 
 EVENT_MARK = "[event] "
 """How what happened without anybody's saying it begins, in the history as in prompts."""
-EntryForm = HistoryForm | Literal["chat"]
-"""How entries look: in plain chat there is no choice."""
 
 
 def prompt_messages(

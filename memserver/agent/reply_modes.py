@@ -1,12 +1,12 @@
-"""How a step is asked for in each protocol: by a call of a tool, or by plain text that is the message.
+"""How a step is asked for in each reply mode: by a call of a tool, or by plain text that is the message.
 
-Whatever the protocol, a step is one call: plain text is a call of send_message. So all that follows, from
+Whatever the mode, a step is one call: plain text is a call of send_message. So all that follows, from
 recall storage to streams, is the same. How the history looks is in `rendering`.
 """
 
 from collections.abc import Sequence
 
-from memserver.agent.options import AgentProtocol
+from memserver.agent.options import ReplyMode
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
@@ -19,7 +19,7 @@ from memserver.tools.registry import Toolset
 
 async def ask_for_step(
     model: ChatModel,
-    protocol: AgentProtocol,
+    mode: ReplyMode,
     asked: tuple[Sequence[PromptMessage], Sequence[ToolSpec]],
     *,
     max_tokens: int,
@@ -27,7 +27,7 @@ async def ask_for_step(
 ) -> Reply:
     """The model's next step, from a prompt and the tools of which one may be called. Raises a ModelError."""
     prompt, tools = asked
-    if protocol == "tools":
+    if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
     call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
@@ -35,23 +35,23 @@ async def ask_for_step(
 
 
 def tool_specs(
-    toolset: Toolset, sections: Sequence[Section], protocol: AgentProtocol
+    toolset: Toolset, sections: Sequence[Section], mode: ReplyMode
 ) -> tuple[ToolSpec, ...]:
     """The tools that the model is told of.
 
     Args:
         toolset: what the agent has.
         sections: of its working context, which memory tools name.
-        protocol: in plain chat there are none.
+        mode: in plain chat there are none.
     """
-    if protocol == "chat":
+    if mode == "chat":
         return ()
     return toolset.specs({"section": [section.name for section in sections]})
 
 
-def prompt_file(name: str, protocol: AgentProtocol) -> str:
+def prompt_file(name: str, mode: ReplyMode) -> str:
     """Where a text for the model lies in the prompts' folder: plain chat has its own."""
-    return name if protocol == "tools" else f"{protocol}/{name}"
+    return name if mode == "tools" else f"{mode}/{name}"
 
 
 def said(reply: Reply) -> str:
@@ -91,7 +91,7 @@ class InvalidReplies:
         call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
 
-    def add(self, error: ProtocolViolation, protocol: AgentProtocol) -> None:
+    def add(self, error: ProtocolViolation, mode: ReplyMode) -> None:
         """Count one.
 
         Raises:
@@ -101,7 +101,7 @@ class InvalidReplies:
         self._had_words = self._had_words or bool(error.words)
         if self._count < MOST_INVALID:
             return
-        kind = "no valid tool call" if protocol == "tools" else "empty"
+        kind = "no valid tool call" if mode == "tools" else "empty"
         raise ProtocolViolation(
             f"The model doesn't follow the protocol: {self._count} of its replies were {kind}. "
             f"The last one: {excerpt(error.raw)}",
@@ -112,6 +112,6 @@ class InvalidReplies:
         ) from error
 
 
-def complaint(prompts: Prompts, error: ProtocolViolation, protocol: AgentProtocol) -> str:
+def complaint(prompts: Prompts, error: ProtocolViolation, mode: ReplyMode) -> str:
     """What the model is told after a reply that was none."""
-    return prompts.render(prompt_file("invalid_reply.md", protocol), reason=error.complaint)
+    return prompts.render(prompt_file("invalid_reply.md", mode), reason=error.complaint)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from memserver.agent.context import AgentSnapshot
+from memserver.agent.context import AgentView
 from memserver.agent.dependencies import Clock
 from memserver.agent.options import AgentClock
 from memserver.messages import Message
@@ -22,8 +22,9 @@ class TurnClock:
         """The time of what the agent does."""
         return self._told or self._clock()
 
-    def shown(self, snapshot: AgentSnapshot) -> AgentSnapshot:
-        """The memories as the prompt shows them: an agent in another time sees no date of ours."""
+    def shown(self, view: AgentView) -> AgentView:
+        """The agent as the prompt shows it: one in another time sees no date of ours."""
         if self._told is None:
-            return snapshot
-        return replace(snapshot, state=replace(snapshot.state, stats_edited_at=self._told))
+            return view
+        state = replace(view.snapshot.state, stats_edited_at=self._told)
+        return replace(view, snapshot=replace(view.snapshot, state=state))

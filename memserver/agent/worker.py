@@ -22,11 +22,12 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.storage import calls, inbox, leases, recall
+from memserver.storage import calls, inbox, leases, recall, turn_writes
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn, StepCommit
+from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
 from memserver.storage.repeating import repeat
+from memserver.storage.turn_writes import StepCommit
 from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class Worker:
                 work = await self._take(tx, agent_id)
                 if work is None:
                     return
-                start, first = work.state.queue_start, work.turn.first_position
+                start, first = work.snapshot.state.queue_start, work.turn.first_position
                 queue = await recall.queue(tx, agent_id, start, first + PLACES_PER_TURN)
                 if start > first:  # evicted in this turn, in a try that was cut off
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
@@ -180,19 +181,19 @@ class Worker:
         stop = turn.stop_reason or "error"
         change = StepCommit(
             turn=turn,
-            model=work.agent.model,
+            model=work.snapshot.agent.model,
             messages=(),
             steps=turn.steps,
             usage=turn.usage,
-            queue_start=work.state.queue_start,
-            pressure_warned=work.state.pressure_warned,
-            token_scale=work.state.token_scale,
+            queue_start=work.snapshot.state.queue_start,
+            pressure_warned=work.snapshot.state.pressure_warned,
+            token_scale=work.snapshot.state.token_scale,
             ended=True,
             stop_reason=stop,
             error=error,
         )
         async with self._deps.database.tenant(work.lease.tenant) as tx:
-            released = await leases.commit_step(tx, work.lease, change)
+            released = await turn_writes.commit_step(tx, work.lease, change)
         ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, error)
         self._deps.events.publish(turn.agent_id, turn.turn, ended)
         return released

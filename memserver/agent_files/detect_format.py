@@ -3,7 +3,7 @@
 import asyncio
 from typing import IO
 
-from memserver.agent.context import count_entry
+from memserver.agent.counting import count_entry
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.rendering import prompt_messages
 from memserver.agent_files.archive import ArchiveReader, parse_json

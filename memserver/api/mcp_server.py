@@ -24,11 +24,11 @@ from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import Reader
-from memserver.storage import agents, leases
+from memserver.storage import agents
 from memserver.storage.agents import Agent
 from memserver.storage.database import Database
-from memserver.storage.recall import context_row
 from memserver.storage.rows import PageQuery
+from memserver.storage.snapshots import read_snapshot
 from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
 
@@ -211,8 +211,8 @@ class Memories:
         agent = await self._meant(tenant, name)
         memory = AgentMemory(agent.id, tenant, self.database, self.archival, self.recall)
         async with self.database.tenant(tenant) as tx:
-            row = await context_row(tx, agent.id)
-        scale = None if row is None else leases.state_from_row(row).token_scale
+            found = await read_snapshot(tx, agent.id)
+        scale = None if found is None else found[0].state.token_scale
         return memory, await self._reader(agent, scale)
 
     async def _reader(self, agent: Agent, scale: float | None) -> Reader:

@@ -1,5 +1,6 @@
 """What is wrong with an installation, and how to fix it. Asks every part for real; changes nothing."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -10,7 +11,7 @@ from memserver.errors import DatabaseError, MemserverError
 from memserver.llm.base import ChatModel
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
-from memserver.storage.connecting import Prepared, find_route_now
+from memserver.storage.connecting import Limits, Prepared, find_route
 from memserver.storage.inspect import inspect
 from memserver.storage.migrate import newest_revision
 
@@ -58,7 +59,7 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
     with suppress(
         DatabaseError
     ):  # before the first migration the role of the application may be missing
-        route = find_route_now(app_url, prepared).describe()
+        route = asyncio.run(find_route(app_url, Limits(), prepared)).describe()
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
     newest = newest_revision()

@@ -2,28 +2,27 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
-from typing import Any, Literal, Protocol
+from datetime import tzinfo
+from typing import Literal, Protocol
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.chunking import Span, cut_long, embed_whole
-from memserver.memory.fusion import Order, fuse
+from memserver.memory.chunking import cut_long, embed_whole
+from memserver.memory.fusion import fuse
 from memserver.memory.language import detect_aside
 from memserver.memory.paging import Page, header
 from memserver.memory.results import Reader, describe, passage_label, passage_result
-from memserver.messages import FoundPassage, Passage
+from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.passage_search import EVERYTHING, PassageFilter
+from memserver.storage.passage_search import EVERYTHING, PassageFilter, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
+from memserver.text import Span
 
-MOST_REACHABLE = 200
-"""Results of a search that can be paged; each retriever finds as many at most."""
-MOST_COUNTED = 10_000
-"""Passages of a filter that are counted."""
+MOST_REACHABLE = 200  # results of a search that can be paged; each retriever finds as many at most
+MOST_COUNTED = 10_000  # passages of a filter that are counted
 
 SearchMode = Literal["hybrid", "vector", "text"]
 """What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""
@@ -36,16 +35,6 @@ class Embedders(Protocol):
     def get(self, model: str, dimension: int = 0) -> Embedder:
         """The embedder of this model, of vectors this long; 0: as long as the model's are. Raises EmbeddingError."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PassageText:
-    """A passage before it has a vector."""
-
-    text: str
-    tags: Sequence[str] = ()
-    metadata: Mapping[str, Any] | None = None
-    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +98,7 @@ class ArchivalStorage:
         self,
         transaction: LazyTransaction,
         place: Callable[[Transaction], Awaitable[Collection]],
-        texts: Sequence[PassageText],
+        texts: Sequence[NewPassage],
     ) -> list[Passage]:
         """Store passages in a collection, all or none; a text that an embedder would not read to its end is cut.
 
@@ -143,19 +132,14 @@ class ArchivalStorage:
                 embedder = self.embedder_of(model, models[model])
                 vectors[model] = await embedder.embed([text.text for text in texts])
             spoken = await detect_aside([text.text for text in texts])
-        new = [
-            NewPassage(
-                text.text,
-                vectors[collection.embedding_model][number],
-                text.tags,
-                text.metadata,
-                text.created_at,
-                next_embedding=vectors[next_model][number] if next_model else None,
-                language=spoken[number],
-            )
-            for number, text in enumerate(texts)
-        ]
         model = collection.embedding_model
+        following = vectors[next_model] if next_model else [None] * len(texts)
+        new = [
+            replace(text, embedding=vector, next_embedding=next_vector, language=language)
+            for text, vector, next_vector, language in zip(
+                texts, vectors[model], following, spoken, strict=True
+            )
+        ]
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
 
     async def search(
@@ -181,7 +165,7 @@ class ArchivalStorage:
             }
             missing = models.keys() - vectors.keys()
             if not missing:
-                return await _find(tx, found_in, (query, mode), vectors, page)
+                return await _find(tx, found_in, query, mode, vectors, page)
             await transaction.roll_back()
             for model in missing:
                 embedder = self.embedder_of(model, models[model])
@@ -227,8 +211,8 @@ class ArchivalStorage:
         )
 
     async def _fitting(
-        self, texts: Sequence[PassageText], models: Mapping[str, int]
-    ) -> Sequence[PassageText]:
+        self, texts: Sequence[NewPassage], models: Mapping[str, int]
+    ) -> Sequence[NewPassage]:
         """The texts, those cut into several that the embedder of a model would not read to their end."""
         for model, dimension in models.items():
             embedder = self.embedder_of(model, dimension)
@@ -244,24 +228,24 @@ class ArchivalStorage:
 async def _find(
     tx: Transaction,
     searched: Sequence[Collection],
-    asked: tuple[ArchivalQuery, SearchMode],
+    query: ArchivalQuery,
+    mode: SearchMode,
     vectors: Mapping[str, Vector],
     page: Page,
 ) -> ArchivalPage:
-    query, mode = asked
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
         return ArchivalPage((), total, page, mode, query.text)
     depth = min(page.offset + page.size, MOST_REACHABLE) if mode == "vector" else MOST_REACHABLE
-    orders = []
+    orders: list[tuple[Retriever, Sequence[Ranked]]] = []
     for model, vector in vectors.items():
         theirs = [c for c in searched if c.passage_count and c.embedding_model == model]
         if theirs:
             nearest = await passage_search.nearest(tx, theirs, vector, query.wanted, at_most=depth)
-            orders.append(Order("vector", nearest))
+            orders.append(("vector", nearest))
     if mode != "vector":
         words = await passage_search.by_text(tx, searched, query.text, query.wanted, at_most=depth)
-        orders.append(Order("text", words))
+        orders.append(("text", words))
     fused = fuse(orders)[:MOST_REACHABLE]
     if mode == "text":
         total = len(fused)
@@ -296,7 +280,7 @@ def _check_texts(texts: Sequence[str]) -> None:
         raise InvalidInput("An empty text can't be stored or searched.")
 
 
-def _parts(whole: PassageText, spans: Sequence[Span]) -> list[PassageText]:
+def _parts(whole: NewPassage, spans: Sequence[Span]) -> list[NewPassage]:
     """A text that was cut, each part with the whole one's tags and metadata and its place in it."""
     return [
         replace(

@@ -14,8 +14,7 @@ from memserver.storage.agent_sections import Link
 from memserver.storage.database import Transaction
 from memserver.storage.sections import Editor, StoredSection
 
-MOST_SECTIONS = 50
-"""Sections of one agent."""
+MOST_SECTIONS = 50  # sections of one agent
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,11 @@ from itertools import pairwise
 from memserver.embeddings.base import LONGEST, Embedder, Vector
 from memserver.errors import EmbeddingRejected
 from memserver.memory.parsing.sentences import sentences
+from memserver.text import Span
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
-_MOST_ACCENTS = 32
-"""On one letter, that a cut goes back over."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """A stretch of a text, in characters; `end` is after its last one."""
-
-    start: int
-    end: int
+_MOST_ACCENTS = 32  # on one letter, that a cut goes back over
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +58,9 @@ class Chunker:
         room = max(1, min(self._tokens or window, window) - frame)
         units = await self._units(text, await asyncio.to_thread(_spans, text, cuts), room)
         chunks: list[Span] = []
-        for stretch in _stretches(units, borders):
-            chunks += _packed(stretch, room, min(self._overlap, room // 2))
-        return await self._fitting(text, chunks, room)
+        for stretch in _split(units, borders):
+            chunks += _pack(stretch, room, min(self._overlap, room // 2))
+        return await self._fit(text, chunks, room)
 
     async def _units(self, text: str, spans: list[Span], room: int) -> list[_Unit]:
         """The spans with their tokens; what is too long is halved until it fits."""
@@ -76,17 +68,17 @@ class Chunker:
         while spans:
             shorter: list[Span] = []
             for span in [span for span in spans if span.end - span.start > LONGEST]:
-                shorter += _halves(text, span)
+                shorter += _halve(text, span)
             spans = [span for span in spans if span.end - span.start <= LONGEST]
             for span, tokens in zip(spans, await self._count(text, spans), strict=True):
                 if tokens <= room:
                     done.append(_Unit(span, tokens))
                 else:
-                    shorter += _halves(text, span)
+                    shorter += _halve(text, span)
             spans = shorter
         return sorted(done, key=lambda unit: (unit.span.start, unit.span.end))
 
-    async def _fitting(self, text: str, chunks: list[Span], room: int) -> list[Span]:
+    async def _fit(self, text: str, chunks: list[Span], room: int) -> list[Span]:
         """The chunks, halved where the whole has more tokens than its sentences had one by one."""
         return [unit.span for unit in await self._units(text, chunks, room)]
 
@@ -148,7 +140,7 @@ def _mean(vectors: Sequence[Vector]) -> Vector:
     return [value / length for value in summed]
 
 
-def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
+def _split(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
     starts = [unit.span.start for unit in units]
     stretches = [
         units[bisect_left(starts, low) : bisect_left(starts, high)]
@@ -157,7 +149,7 @@ def _stretches(units: list[_Unit], borders: list[int]) -> list[list[_Unit]]:
     return [stretch for stretch in stretches if stretch]
 
 
-def _packed(units: list[_Unit], room: int, overlap: int) -> list[Span]:
+def _pack(units: list[_Unit], room: int, overlap: int) -> list[Span]:
     """As many units in each chunk as fit, the last ones of a chunk again at the start of the next."""
     chunks = []
     first = 0
@@ -169,11 +161,11 @@ def _packed(units: list[_Unit], room: int, overlap: int) -> list[Span]:
         chunks.append(Span(units[first].span.start, units[last].span.end))
         if last + 1 == len(units):
             break
-        first = _again(units, first, last, room, overlap)
+        first = _next_start(units, first, last, room, overlap)
     return chunks
 
 
-def _again(units: list[_Unit], first: int, last: int, room: int, overlap: int) -> int:
+def _next_start(units: list[_Unit], first: int, last: int, room: int, overlap: int) -> int:
     """Where the chunk after `last` begins."""
     begin, repeated = last + 1, 0
     while (
@@ -186,7 +178,7 @@ def _again(units: list[_Unit], first: int, last: int, room: int, overlap: int) -
     return begin
 
 
-def _halves(text: str, span: Span) -> list[Span]:
+def _halve(text: str, span: Span) -> list[Span]:
     """Two spans, cut at the space that is nearest to the middle, or between two characters."""
     middle = (span.start + span.end) // 2
     quarter = max(1, (span.end - span.start) // 4)
@@ -196,17 +188,17 @@ def _halves(text: str, span: Span) -> list[Span]:
     else:
         before = range(middle, max(span.start, middle - _MOST_ACCENTS), -1)
         cut = next((at for at in before if not unicodedata.combining(text[at])), middle)
-    halves = [_trimmed(text, Span(span.start, cut)), _trimmed(text, Span(cut, span.end))]
+    halves = [_trim(text, Span(span.start, cut)), _trim(text, Span(cut, span.end))]
     return [half for half in halves if half.start < half.end]
 
 
 def _spans(text: str, cuts: Sequence[int]) -> list[Span]:
     """What lies between the cuts, without white space around it. For a thread: there may be many."""
-    spans = (_trimmed(text, Span(*pair)) for pair in pairwise(cuts))
+    spans = (_trim(text, Span(*pair)) for pair in pairwise(cuts))
     return [span for span in spans if span.start < span.end]
 
 
-def _trimmed(text: str, span: Span) -> Span:
+def _trim(text: str, span: Span) -> Span:
     """Without the space around it."""
     inner = text[span.start : span.end]
     start = span.start + len(inner) - len(inner.lstrip())

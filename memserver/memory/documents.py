@@ -8,9 +8,9 @@ Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.document
 import asyncio
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
@@ -21,7 +21,7 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.memory.chunking import Chunker, Span, embed_each
+from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, Section
 from memserver.memory.parsing.detect import detect
@@ -29,28 +29,16 @@ from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import Document, NewDocument, Text
-from memserver.storage.ids import new_id, nth_id
+from memserver.storage.documents import Document, Text, Upload
+from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
-from memserver.text import clean_json
+from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
-BATCH = 128
-"""Chunks that are embedded, and stored in one transaction."""
+BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A file as it came in; tags and metadata are for all its passages."""
-
-    content: bytes = field(repr=False)
-    name: str
-    content_type: str = ""
-    tags: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +78,13 @@ class Documents:
         """
         kind = await asyncio.to_thread(detect, upload.content, upload.name, upload.content_type)
         digest = hashlib.sha256(upload.content).digest()
-        new = NewDocument(
-            new_id(), upload.name, kind, upload.content, digest, upload.tags, upload.metadata
-        )
         async with self._database.tenant(tenant) as tx:
             collection = await collections.lock(tx, collection_id)
             self._embedder_of(collection.embedding_model, collection.dimension)
-            known = await documents.with_content(tx, collection_id, digest) if unique else None
+            known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
-            document = await documents.create(tx, tenant, collection_id, new)
+            document = await documents.create(tx, collection, upload, kind, digest)
             await queue(tx, document)
         return document, True
 
@@ -233,7 +218,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
 
 
 async def queue(tx: Transaction, document: Document) -> None:
-    """Have a document worked on, once, however often this is asked for."""
+    """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
 

@@ -15,13 +15,12 @@ from math import ceil, sqrt
 
 from memserver.memory.extract import PLAIN
 from memserver.memory.folding import Folded, fold, is_blankless
+from memserver.text import Span
 
 MARK, GAP = "**", "…"
 MOST_TERMS = 32
-MOST_PLACES = 1_000
-"""Of one term that are looked at."""
-MOST_PHRASES = 8
-"""Places of the whole query that count apart, each less than the one before."""
+MOST_PLACES = 1_000  # of one term that are looked at
+MOST_PHRASES = 8  # places of the whole query that count apart, each less than the one before
 MOST_WINDOWS = 3
 SHORTEST_WINDOW = 120
 WORTH_A_WINDOW = 1.05
@@ -43,12 +42,6 @@ class Hit:
     start: int
     end: int
     term: int
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Window:
-    start: int
-    end: int
 
 
 class Query:
@@ -112,9 +105,9 @@ class Matched:
         self._query = query
         self._hits, self._weights = _hits(text, query)
         if part is not None:
-            self._add(Window(*part.indices(len(text))[:2]), by_part=by_part)
+            self._add(Span(*part.indices(len(text))[:2]), by_part=by_part)
 
-    def _add(self, part: Window, *, by_part: bool) -> None:
+    def _add(self, part: Span, *, by_part: bool) -> None:
         """The part as one more term, which stands where most words of the query do in it."""
         inside = [hit for hit in self._hits if part.start <= hit.start and hit.end <= part.end]
         if inside:
@@ -136,14 +129,14 @@ class Matched:
     def excerpt(self, characters: int) -> str:
         """The text in about so many characters, marks not counted: whole, or what matched of it."""
         if len(self.text) <= characters:
-            return self._shown([Window(0, len(self.text))])
-        cores = self._best_cores(characters) or [Window(0, 0)]
+            return self._render([Span(0, len(self.text))])
+        cores = self._best_cores(characters) or [Span(0, 0)]
         room = max(0, characters // len(cores) - 2)
-        return self._shown(_merged(_widened(self.text, core, room) for core in cores))
+        return self._render(_merge(_widen(self.text, core, room) for core in cores))
 
-    def _best_cores(self, characters: int) -> list[Window]:
+    def _best_cores(self, characters: int) -> list[Span]:
         """As few windows as show most of the query."""
-        best: list[Window] = []
+        best: list[Span] = []
         most = 0.0
         for number in range(1, MOST_WINDOWS + 1):
             width = characters // number - 2
@@ -156,9 +149,9 @@ class Matched:
                 best, most = cores, worth
         return best
 
-    def _cores(self, width: int, number: int) -> list[Window]:
+    def _cores(self, width: int, number: int) -> list[Span]:
         """So many windows at most that hold most of what matched, each of other terms."""
-        cores: list[Window] = []
+        cores: list[Span] = []
         hits = self._hits
         while len(cores) < number and hits:
             core = _densest(hits, self._weights, width)
@@ -167,11 +160,11 @@ class Matched:
             hits = [hit for hit in hits if hit.term not in shown]
         return sorted(cores)
 
-    def _shown(self, windows: Sequence[Window]) -> str:
+    def _render(self, windows: Sequence[Span]) -> str:
         shown = "" if windows[0].start == 0 else GAP
         for number, window in enumerate(windows):
             shown += f" {GAP} " if number else ""
-            shown += one_line(_marked(self.text[window.start : window.end], self._query))
+            shown += one_line(_mark(self.text[window.start : window.end], self._query))
         return shown if windows[-1].end == len(self.text) else shown + GAP
 
 
@@ -179,7 +172,7 @@ def _hits(text: str, query: Query) -> tuple[list[Hit], dict[int, float]]:
     """Where a query stands in a text, in order, and what each of its terms weighs.
 
     The phrase itself, where it is there: its first places are terms of their own, each less than the one
-    before. Else its words, and pairs of characters: rare and long ones tell most.
+    before. Else its words, and pairs of characters: rare and long ones weigh most.
     """
     if not query.phrase:
         return [], {}
@@ -222,11 +215,11 @@ def _places(text: str, wanted: str) -> list[tuple[int, int]]:
     return found
 
 
-def _densest(hits: Sequence[Hit], weights: dict[int, float], width: int) -> Window:
+def _densest(hits: Sequence[Hit], weights: dict[int, float], width: int) -> Span:
     """The shortest window of the width that holds the terms of most weight, the first of such."""
     inside: Counter[int] = Counter()
     worth, first = 0.0, 0
-    best, best_key = Window(hits[0].start, hits[0].end), (-1.0, 0)
+    best, best_key = Span(hits[0].start, hits[0].end), (-1.0, 0)
     for hit in hits:
         worth += weights[hit.term] if not inside[hit.term] else 0
         inside[hit.term] += 1
@@ -240,15 +233,15 @@ def _densest(hits: Sequence[Hit], weights: dict[int, float], width: int) -> Wind
         start = hits[first].start
         key = (round(worth, 6), start - hit.end)
         if key > best_key:
-            best, best_key = Window(start, hit.end), key
-    return Window(best.start, min(best.end, best.start + max(width, 1)))
+            best, best_key = Span(start, hit.end), key
+    return Span(best.start, min(best.end, best.start + max(width, 1)))
 
 
-def _within(hit: Hit, window: Window) -> bool:
+def _within(hit: Hit, window: Span) -> bool:
     return window.start <= hit.start < window.end
 
 
-def _widened(text: str, core: Window, width: int) -> Window:
+def _widen(text: str, core: Span, width: int) -> Span:
     """The window with what stands around it, cut between words where there are any."""
     spare = max(0, width - (core.end - core.start))
     start = max(0, min(core.start - spare // 2, len(text) - width))
@@ -256,14 +249,14 @@ def _widened(text: str, core: Window, width: int) -> Window:
     if 0 < start < core.start:
         blank = _BLANKS.search(text, start - 1, min(core.start, start + width // 5))
         start = blank.end() if blank else start
-    while 0 < start < core.start and _joined(text, start):
+    while 0 < start < core.start and _joins_previous(text, start):
         start += 1
     if core.end < end < len(text):
         blanks = list(_BLANKS.finditer(text, max(core.end, end - width // 5), end + 1))
         end = blanks[-1].start() if blanks else end
-    while core.end < end < len(text) and _joined(text, end):
+    while core.end < end < len(text) and _joins_previous(text, end):
         end -= 1
-    return Window(start, end)
+    return Span(start, end)
 
 
 def cut_after(text: str, start: int, end: int) -> int:
@@ -274,41 +267,41 @@ def cut_after(text: str, start: int, end: int) -> int:
     blanks = list(_BLANKS.finditer(text, max(start + 1, end - (end - start) // 5), end + 1))
     if blanks:
         return min(blanks[-1].end(), end)
-    while end > start + 1 and _joined(text, end):
+    while end > start + 1 and _joins_previous(text, end):
         end -= 1
     return end
 
 
-def _joined(text: str, at: int) -> bool:
+def _joins_previous(text: str, at: int) -> bool:
     """Whether a character belongs to the one before it, as an accent or a part of an emoji does."""
     return unicodedata.combining(text[at]) > 0 or text[at - 1] == "\u200d" or text[at] in _JOINING
 
 
-def _merged(windows: Iterable[Window]) -> list[Window]:
+def _merge(windows: Iterable[Span]) -> list[Span]:
     """The windows in order, those that meet as one."""
-    merged: list[Window] = []
+    merged: list[Span] = []
     for window in sorted(windows):
         if merged and window.start <= merged[-1].end + len(GAP) + 2:
-            merged[-1] = Window(merged[-1].start, max(merged[-1].end, window.end))
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, window.end))
         else:
             merged.append(window)
     return merged
 
 
-def _marked(text: str, query: Query) -> str:
+def _mark(text: str, query: Query) -> str:
     """The text with what matched between marks; words that stand side by side share them."""
     hits, _ = _hits(text, query)
     if not hits:
         return text
-    spans: list[Window] = []
+    spans: list[Span] = []
     for hit in hits:
         last = spans[-1] if spans else None
         if last and (hit.start <= last.end or text[last.end : hit.start].isspace()):
-            spans[-1] = Window(last.start, max(last.end, hit.end))
+            spans[-1] = Span(last.start, max(last.end, hit.end))
         else:
-            spans.append(Window(hit.start, hit.end))
+            spans.append(Span(hit.start, hit.end))
     shown = [text[: spans[0].start]]
-    for span, following in pairwise([*spans, Window(len(text), len(text))]):
+    for span, following in pairwise([*spans, Span(len(text), len(text))]):
         shown.append(f"{MARK}{text[span.start : span.end]}{MARK}")
         shown.append(text[span.end : following.start])
     return "".join(shown)

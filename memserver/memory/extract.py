@@ -1,11 +1,11 @@
-"""A summary without a model: the sentences that tell most, in the words in which they were said.
+"""A summary without a model: the sentences that say most, in the words in which they were said.
 
 Which sentences: those that cover the most informative words for their tokens, chosen greedily (Lin and
 Bilmes, 2011: submodular coverage under a budget). Names and numbers weigh more, what is said in the first
 person too, questions less. The old notes' sentences take part, so a fact stays until clearly better ones need
 its room. The weights were found by `benchmarks.summary`; coverage itself does most.
 
-Words that tell nothing, and the first person, are known in English alone. In other languages coverage,
+Words that say nothing, and the first person, are known in English alone. In other languages coverage,
 capitals and numbers decide.
 """
 
@@ -14,13 +14,10 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-Count = Callable[[Sequence[str]], Awaitable[list[int]]]
-"""Tokens of each text."""
+Count = Callable[[Sequence[str]], Awaitable[list[int]]]  # tokens of each text
 
-LONGEST_SENTENCE = 240
-"""Characters of one sentence; a longer one is cut."""
-NAMED = 1.5
-"""Weight of a name or a number, where a word has 1."""
+LONGEST_SENTENCE = 240  # characters of one sentence; a longer one is cut
+NAMED = 1.5  # weight of a name or a number, where a word has 1
 FIRST_PERSON = 2.0
 QUESTION = 0.5
 USER = 1.1
@@ -55,7 +52,7 @@ class Sentence:
 
 
 async def extract(old: str, lines: Sequence[str], limit: int, count: Count) -> str:
-    """The most telling sentences of the old notes and of new lines ("[day] speaker: text"), in their order."""
+    """The most informative sentences of the old notes and of new lines ("[day] speaker: text"), in their order."""
     kept = _sentences(old.splitlines())
     sentences = [*kept, *_sentences(lines)]
     values = [_value(sentence, old=index < len(kept)) for index, sentence in enumerate(sentences)]
@@ -116,7 +113,7 @@ def _choose(
 
 
 def _value(sentence: Sentence, *, old: bool) -> dict[str, float]:
-    """The words that tell something, each with what it is worth in this sentence."""
+    """The words that say something, each with what it is worth in this sentence."""
     factor = KEPT if old else 1.0
     if _FIRST_PERSON.search(sentence.text):
         factor *= FIRST_PERSON

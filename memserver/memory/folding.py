@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Literal
 
-_SLICE = 50_000
-"""Characters that are folded at once: no other thread runs meanwhile."""
-LONGEST_FORM = 4
-"""Characters that one may become; there are such that would become eighteen."""
+_SLICE = 50_000  # characters that are folded at once: no other thread runs meanwhile
+LONGEST_FORM = 4  # characters that one may become; there are such that would become eighteen
 _MARK = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 """Accents, Hebrew and Arabic points. The marks of kana and the vowels of Indic scripts and Thai stay."""
 _LETTERS = str.maketrans(
@@ -39,7 +37,7 @@ _GRAM = re.compile(f"[{_BLANKLESS}]")
 
 
 class _Pieces(dict[str, str]):
-    """Each piece's folded form, made when it is first asked for."""
+    """Each piece's folded form, made when it is first needed."""
 
     def __missing__(self, piece: str) -> str:
         form: Literal["NFKC", "NFKD"] = (

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage.passages import NewPassage
 
 if TYPE_CHECKING:
@@ -14,42 +15,16 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 400
 """Characters of a text's beginning: enough to know, and accents out of order take time by the square."""
-SURE = 0.5
-"""How likely a language must be."""
-SURE_OF_OTHERS = 0.8
-"""How likely it must be that it is none of these."""
+SURE = 0.5  # how likely a language must be
+SURE_OF_OTHERS = 0.8  # how likely it must be that it is none of these
 UNSURE = "english"
 OTHER = "simple"
 CONFIGURATIONS = {
-    **dict.fromkeys(("ar", "arz", "ary"), "arabic"),
-    "hy": "armenian",
-    "eu": "basque",
-    "ca": "catalan",
-    "da": "danish",
-    "nl": "dutch",
-    "en": "english",
-    "et": "estonian",
-    "fi": "finnish",
-    "fr": "french",
-    "de": "german",
-    "el": "greek",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "id": "indonesian",
-    "ga": "irish",
-    "it": "italian",
-    "lt": "lithuanian",
-    "ne": "nepali",
-    **dict.fromkeys(("no", "nn"), "norwegian"),
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sr": "serbian",
-    "es": "spanish",
-    "sv": "swedish",
-    "ta": "tamil",
-    "tr": "turkish",
+    **{code: name for name, code in LANGUAGES.items()},
+    **dict.fromkeys(("arz", "ary"), "arabic"),
+    "nn": "norwegian",
 }
+"""Text search configurations by the codes of the identifier."""
 
 
 def detect(texts: Sequence[str]) -> list[str]:

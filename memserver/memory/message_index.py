@@ -21,20 +21,14 @@ from memserver.storage.message_vectors import PartVector
 
 logger = logging.getLogger(__name__)
 
-AT_LATEST = 60.0
-"""Seconds after which messages are indexed though their tenant isn't quiet."""
-WORDS_AT_ONCE = 256
-"""Messages whose words are indexed together."""
-BATCH = 64
-"""Messages that are embedded and stored together."""
-LARGE_AT_ONCE = 256
-"""Vectors that are put into the index together."""
-BATCHES_OF_A_JOB = 20
-"""Then the next job goes on, after what else waits."""
+AT_LATEST = 60.0  # seconds after which messages are indexed though their tenant isn't quiet
+WORDS_AT_ONCE = 256  # messages whose words are indexed together
+BATCH = 64  # messages that are embedded and stored together
+LARGE_AT_ONCE = 256  # vectors that are put into the index together
+BATCHES_OF_A_JOB = 20  # then the next job goes on, after what else waits
 PART_BYTES = 700
 """Of UTF-8. What an embedder of 256 tokens sees whole, in most scripts; longer messages have several vectors."""
-MOST_PARTS = 150
-"""Of a message: the first hundred kilobytes."""
+MOST_PARTS = 150  # of a message: the first hundred kilobytes
 
 
 class MessageIndexing:

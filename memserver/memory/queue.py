@@ -25,7 +25,7 @@ class Mark:
 
 WARN_AT = Mark(0.7, 0.5)
 COMPACT_AT = Mark(0.9, 0.8)
-"""From here on a queue is made shorter behind the user's back, so that the next message finds room."""
+"""From here on a queue is made shorter in the background, so that the next message finds room."""
 EVICT_SHARE = 0.5
 LEAST_OUTPUT, LEAST_QUEUE = 256, 384
 """Tokens that output and queue have, where a small window has hardly room for both."""
@@ -73,7 +73,7 @@ class Budget:
         return min(self._tokens(message), self.largest)
 
     def used(self, queue: Sequence[Message]) -> int:
-        # Each once, and no call for each message: this is asked several times in each step.
+        # Each once, and no call for each message: this is computed several times in each step.
         largest, scale, of_long = self.largest, self.scale, max(self.scale, LEAST_OF_LONG)
         return self.fixed + sum(
             min(math.ceil(each.tokens * (scale if each.tokens <= LONG else of_long)), largest)
@@ -91,12 +91,12 @@ class Budget:
         """Whether the next message may find no room."""
         return self._reaches(COMPACT_AT, queue)
 
-    def rescaled(self, scale: float) -> "Budget":
-        return replace(self, fixed=scaled(self.fixed, scale / self.scale), scale=scale)
+    def with_scale(self, scale: float) -> "Budget":
+        return replace(self, fixed=scale_up(self.fixed, scale / self.scale), scale=scale)
 
     def _tokens(self, message: Message) -> int:
         scale = self.scale if message.tokens <= LONG else max(self.scale, LEAST_OF_LONG)
-        return scaled(message.tokens, scale)
+        return scale_up(message.tokens, scale)
 
     def _reaches(self, mark: Mark, queue: Sequence[Message]) -> bool:
         used = self.used(queue)
@@ -105,7 +105,7 @@ class Budget:
         )
 
 
-def scaled(counted: int, scale: float) -> int:
+def scale_up(counted: int, scale: float) -> int:
     """The model's tokens for a number that we counted, rounded up."""
     return math.ceil(counted * scale)
 

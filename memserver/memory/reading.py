@@ -16,11 +16,11 @@ from memserver.memory.results import (
     MOST_CHARACTERS,
     READ_TOOL,
     Reader,
-    less,
     message_label,
     message_result,
     passage_label,
     passage_result,
+    shrink,
 )
 from memserver.messages import Message, Passage
 from memserver.storage import collections, passages, recall
@@ -32,7 +32,7 @@ _LABEL = re.compile(r"\[?\s*([mp])(\d{1,18})(?:@(.+?))?\s*\]?", re.IGNORECASE | 
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LabelledItem:
     """A message or passage with the labels of those before and after it, where there are such."""
 
     label: str
@@ -63,7 +63,7 @@ class Found:
             around, tokens = await reader.count([head + tail, text[at:end]])
             if around + tokens <= limit:
                 return head + text[at:end] + tail
-            end = at + less(end - at, tokens, limit - around, careful)
+            end = at + shrink(end - at, tokens, limit - around, careful)
         end = cut_after(text, at, end)
         return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
 
@@ -88,7 +88,9 @@ class Found:
         return f"\n({' '.join(parts)})" if parts else ""
 
 
-async def find(tx: Transaction, agent_id: UUID, label: str, *, until: int | None = None) -> Found:
+async def find(
+    tx: Transaction, agent_id: UUID, label: str, *, until: int | None = None
+) -> LabelledItem:
     """What an agent's label names, before the position `until`. Raises InvalidInput: it is no label."""
     parts = _LABEL.fullmatch(label.strip())
     if parts is None:
@@ -109,7 +111,9 @@ async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
     return found[0]
 
 
-async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | None) -> Found:
+async def _message(
+    tx: Transaction, agent_id: UUID, position: int, until: int | None
+) -> LabelledItem:
     label = message_label(position)
     if until is not None and position >= until:
         raise NotFound(f"There is no message {label} yet.")
@@ -118,13 +122,13 @@ async def _message(tx: Transaction, agent_id: UUID, position: int, until: int | 
     after = await recall.history_page(tx, agent_id, PageQuery(1, position))
     after = [each for each in after if until is None or each.position < until]
     labels = [message_label(each[0].position) if each else None for each in (before, after)]
-    return Found(label, message, labels[0], labels[1])
+    return LabelledItem(label, message, labels[0], labels[1])
 
 
 async def _passage(
     tx: Transaction, place: Collection, number: int, searched: Sequence[Collection]
-) -> Found:
-    found = await passages.around(tx, place.id, number)
+) -> LabelledItem:
+    found = await passages.get_with_neighbours(tx, place.id, number)
     label = passage_label(number, None if place is searched[0] else place.name)
     here = next((each for each in found if each.number == number), None)
     if here is None:
@@ -132,7 +136,7 @@ async def _passage(
     before = [each.number for each in found if each.number < number]
     after = [each.number for each in found if each.number > number]
     name = None if place is searched[0] else place.name
-    return Found(
+    return LabelledItem(
         label,
         here,
         passage_label(before[0], name) if before else None,

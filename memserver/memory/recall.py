@@ -12,7 +12,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.fusion import fused_order
+from memserver.memory.fusion import fuse_orders
 from memserver.memory.message_index import parts_of
 from memserver.memory.paging import Page, header
 from memserver.memory.results import Reader, describe, message_result
@@ -20,18 +20,16 @@ from memserver.messages import Message
 from memserver.storage import message_index, message_vectors, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.nearest_messages import nearest
-from memserver.storage.recall import Found, Place, RecallQuery, Span
+from memserver.storage.recall import RecallQuery, SearchCursor, SearchPage, SearchWindow
 
 logger = logging.getLogger(__name__)
 
 COUNTED_TO = 10_000
 """Results of a search by the very text that are counted; of a word in every message nobody needs to know more."""
-HYBRID_COUNTED_TO = 300
-"""Of a hybrid search, which an agent waits for."""
+HYBRID_COUNTED_TO = 300  # of a hybrid search, which an agent waits for
 ENOUGH_EXACT = 100
 """With so many messages that hold the very text nothing is looked for by words and meaning."""
-MOST_RANKED = 100
-"""Messages that words and meaning together find."""
+MOST_RANKED = 100  # messages that words and meaning together find
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 FoundBy = Literal["exact", "words", "meaning"]
@@ -51,44 +49,28 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that was found.
-
-    Attributes:
-        message: it.
-        found_by: what found it; empty where only dates and roles were asked for.
-        part: of its text, what means most nearly what was looked for; None if it wasn't found by meaning.
-        score: of the meaning: cosine similarity.
-    """
+    """A message that was found."""
 
     message: Message
-    found_by: tuple[FoundBy, ...] = ()
+    found_by: tuple[FoundBy, ...] = ()  # what found it; empty where only dates and roles were given
+    # Of its text, what means most nearly what was looked for; None if it wasn't found by meaning
     part: slice | None = None
-    score: float | None = None
+    score: float | None = None  # of the meaning: cosine similarity
 
 
 @dataclass(frozen=True, slots=True)
 class RecallPage:
-    """What a search found on one page.
+    """What a search found on one page."""
 
-    Attributes:
-        hits: in order: those that hold the very text first, newest first; then by words and meaning, best first.
-        total: of all pages; `exact`: whether that is all, or there are more.
-        exact: see `total`.
-        next: the cursor of what follows, for a search by text, date or role alone.
-        page: which page it is.
-        coverage: how much can be found by meaning, where that was looked for.
-        failed: whether it could not be looked for by meaning.
-        query: what was looked for.
-    """
-
+    # In order: those that hold the very text first, newest first; then by words and meaning, best first
     hits: tuple[RecallHit, ...]
-    total: int
+    total: int  # of all pages; `exact`: whether that is all, or there are more
     exact: bool
-    next: str | None
-    page: Page
-    coverage: Coverage | None = None
-    failed: bool = False
-    query: str = ""
+    next: str | None  # the cursor of what follows, for a search by text, date or role alone
+    page: Page  # which page it is
+    coverage: Coverage | None = None  # how much can be found by meaning, where that was looked for
+    failed: bool = False  # whether it could not be looked for by meaning
+    query: str = ""  # what was looked for
 
     async def describe(self, zone: tzinfo, reader: Reader) -> str:
         """The answer of a search tool, its times in this zone, for who reads it."""
@@ -134,8 +116,8 @@ class RecallStorage:
         tx = await transaction.get()
         exact: list[int] = []
         if mode == "hybrid":
-            span = Span(ENOUGH_EXACT, count_to=HYBRID_COUNTED_TO)
-            total, counted, exact = await recall.count_and_positions(tx, agent_id, query, span)
+            window = SearchWindow(ENOUGH_EXACT, count_to=HYBRID_COUNTED_TO)
+            total, counted, exact = await recall.count_and_positions(tx, agent_id, query, window)
             if total >= ENOUGH_EXACT:
                 return await self._exact_page(tx, agent_id, query, page, (total, counted, exact))
         ranked, coverage = await self._ranked(tx, agent_id, query, mode, vector)
@@ -165,7 +147,7 @@ class RecallStorage:
         messages = await recall.at_positions(tx, agent_id, shown)
         hits = tuple(RecallHit(message, ("exact",)) for message in messages)
         last = messages[-1]
-        cursor = write_cursor(Place(last.created_at, last.position))
+        cursor = write_cursor(SearchCursor(last.created_at, last.position))
         return RecallPage(hits, total, counted, cursor, page, query=query.text or "")
 
     async def _vector(
@@ -201,7 +183,7 @@ class RecallStorage:
     ) -> tuple[dict[int, "_Ranked"], Coverage | None]:
         """What words and meaning find, best first; and how much can be found by meaning."""
         orders: dict[FoundBy, list[int]] = {}
-        near: dict[int, message_vectors.Near] = {}
+        near: dict[int, message_vectors.VectorHit] = {}
         coverage = None
         if mode != "meaning":
             orders["words"] = await recall.by_words(tx, agent_id, query, at_most=MOST_RANKED)
@@ -212,7 +194,7 @@ class RecallStorage:
                 near = {each.position: each for each in best}
             orders["meaning"] = list(near)
         ranked = {}
-        for position in fused_order(list(orders.values())):
+        for position in fuse_orders(list(orders.values())):
             by = tuple(name for name, found in orders.items() if position in found)
             part = near.get(position)
             ranked[position] = _Ranked(by) if part is None else _Ranked(by, part.part, part.score)
@@ -235,10 +217,10 @@ def _hit(message: Message, ranked: _Ranked, exact: bool) -> RecallHit:
 
 async def _state(
     tx: Transaction, agent_id: UUID, model: str, dimension: int
-) -> tuple[message_vectors.Embedded | None, Coverage]:
-    """How far an agent's vectors go; what lacks is asked for, as after a change of the embedding model."""
-    state = await message_vectors.embedded(tx, agent_id, model, dimension)
-    messages, settled = await message_vectors.said(tx, agent_id)
+) -> tuple[message_vectors.EmbeddedHistory | None, Coverage]:
+    """How far an agent's vectors go; what lacks is requested, as after a change of the embedding model."""
+    state = await message_vectors.find_embedded(tx, agent_id, model, dimension)
+    messages, settled = await message_vectors.count_spoken(tx, agent_id)
     complete = settled <= (state.embedded_to if state else 0)
     if not complete:
         await message_index.request(tx, agent_id)
@@ -252,7 +234,7 @@ async def search(
     # A bigint offset: a page number may be anything.
     offset = min(max(page.offset, 0), 2**61)
     limit = page.size if page.number >= 1 else 0
-    found = await recall.search(tx, agent_id, query, Span(limit, offset, count_to=count_to))
+    found = await recall.search(tx, agent_id, query, SearchWindow(limit, offset, count_to=count_to))
     by: tuple[FoundBy, ...] = () if query.text is None else ("exact",)
     hits = tuple(RecallHit(message, by) for message in found.messages)
     text = query.text or ""
@@ -262,35 +244,35 @@ async def search(
 async def search_after(
     tx: Transaction, agent_id: UUID, query: RecallQuery, cursor: str, limit: int
 ) -> tuple[tuple[Message, ...], str | None]:
-    """The results behind a cursor, whatever has arrived since it was given; and the next cursor.
+    """The results after a cursor, whatever has arrived since it was given; and the next cursor.
 
     Raises:
         InvalidInput: it is no cursor.
     """
-    found = await recall.search(tx, agent_id, query, Span(limit, after=read_cursor(cursor)))
+    found = await recall.search(tx, agent_id, query, SearchWindow(limit, after=read_cursor(cursor)))
     return found.messages, _next(found)
 
 
-def write_cursor(place: Place) -> str:
+def write_cursor(place: SearchCursor) -> str:
     """A place as an opaque text."""
     micros = (place.created_at - _EPOCH) // timedelta(microseconds=1)
     return base64.urlsafe_b64encode(f"{micros}.{place.position}".encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str) -> Place:
+def read_cursor(text: str) -> SearchCursor:
     """The place that a cursor names. Raises InvalidInput."""
     try:
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
         micros, position = (int(part) for part in plain.split("."))
-        return Place(_EPOCH + timedelta(microseconds=micros), min(position, 2**62))
+        return SearchCursor(_EPOCH + timedelta(microseconds=micros), min(position, 2**62))
     except (binascii.Error, ValueError, OverflowError) as error:
         raise InvalidInput(
             f"after: {text!r} is no cursor.", hint="Take the `next` of the page before."
         ) from error
 
 
-def _next(found: Found) -> str | None:
+def _next(found: SearchPage) -> str | None:
     if not found.further or not found.messages:
         return None
     last = found.messages[-1]
-    return write_cursor(Place(last.created_at, last.position))
+    return write_cursor(SearchCursor(last.created_at, last.position))

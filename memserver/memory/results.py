@@ -18,19 +18,14 @@ from memserver.text import snippet, stamp
 T = TypeVar("T")
 
 READ_TOOL = "memory_read"
-SHARE = 4
-"""A page has the window's tokens divided by this."""
+SHARE = 4  # a page has the window's tokens divided by this
 TOKENS_OF_A_RESULT = 128
 """What is worth reading, its label and time included: a small window has fewer results on a page."""
 LEAST_ROOM = 64
-MOST_CHARACTERS = 40_000
-"""Of one result, whatever room there is: more than any passage."""
-DENSEST = 8
-"""Characters of a token: hardly a text has more."""
-WIDEST = 5
-"""Tokens of a character at most: its bytes, and its part of the marks."""
-CAREFUL = (0.95, 0.8, 0)
-"""Of the characters that should fit, how many are taken after each count."""
+MOST_CHARACTERS = 40_000  # of one result, whatever room there is: more than any passage
+DENSEST = 8  # characters of a token: hardly a text has more
+WIDEST = 5  # tokens of a character at most: its bytes, and its part of the marks
+CAREFUL = (0.95, 0.8, 0)  # of the characters that should fit, how many are taken after each count
 INLINE_CHARACTERS = 20_000
 """Up to here looking for what matched takes a few milliseconds; more goes to a thread."""
 EXCERPT_CHARACTERS = 500
@@ -180,7 +175,7 @@ async def describe(head: str, results: Sequence[Result], query: str, reader: Rea
     if not results:
         return head
     wanted = Query(query)
-    lines = await beside(
+    lines = await offload(
         lambda: [_line(result, wanted, reader) for result in results],
         sum(len(result.text) for result in results),
     )
@@ -205,10 +200,10 @@ async def excerpts(results: Sequence[Result], query: str) -> list[Excerpt]:
             for result, matched in zip(results, found, strict=True)
         ]
 
-    return await beside(find, sum(len(result.text) for result in results))
+    return await offload(find, sum(len(result.text) for result in results))
 
 
-async def beside(work: Callable[[], T], characters: int) -> T:
+async def offload(work: Callable[[], T], characters: int) -> T:
     """Work on so many characters, in a thread if that takes long."""
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
@@ -224,7 +219,7 @@ async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[st
     """The lines, so that they take no more tokens than the reader has for a page; counted once or twice."""
     limit = await reader.limit()
     sizes = [min(line.length, MOST_CHARACTERS) for line in lines]
-    characters = shares(sizes, limit * DENSEST)
+    characters = share_out(sizes, limit * DENSEST)
     around = "\n".join(f"{line.head}{line.tail}" for line in lines)
     for careful in CAREFUL:
         shown = await _show(lines, characters)
@@ -233,15 +228,15 @@ async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[st
         room = limit - counts[0] - len(lines)
         if sum(costs) <= room:
             return shown
-        fair = shares(costs, room)
+        fair = share_out(costs, room)
         characters = [
-            most if cost <= share else less(most, cost - fixed, share - fixed, careful)
+            most if cost <= share else shrink(most, cost - fixed, share - fixed, careful)
             for most, cost, share in zip(characters, costs, fair, strict=True)
         ]
     return await _show(lines, characters)
 
 
-def less(characters: int, tokens: float, share: float, careful: float) -> int:
+def shrink(characters: int, tokens: float, share: float, careful: float) -> int:
     """How many of the characters, which have so many tokens, have a share of them; 0 care: surely no more."""
     if not careful:
         return int(max(0, share) / WIDEST)
@@ -249,13 +244,13 @@ def less(characters: int, tokens: float, share: float, careful: float) -> int:
 
 
 async def _show(lines: Sequence[_Line], characters: Sequence[int]) -> list[str]:
-    return await beside(
+    return await offload(
         lambda: [line.show(most) for line, most in zip(lines, characters, strict=True)],
         sum(line.length for line in lines),
     )
 
 
-def shares(wanted: Sequence[int], total: int) -> list[int]:
+def share_out(wanted: Sequence[int], total: int) -> list[int]:
     """The total shared out equally, except that nobody gets more than wanted."""
     given: dict[int, int] = {}
     for place in sorted(range(len(wanted)), key=wanted.__getitem__):

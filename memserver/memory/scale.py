@@ -12,7 +12,7 @@ LEAST, MOST = 0.25, 4.0
 """No estimate is four times too high; usage below that leaves out what was cached."""
 
 
-def learnt(scale: float | None, counted: int, seen: int, *, exact: bool = False) -> float | None:
+def learn(scale: float | None, counted: int, seen: int, *, exact: bool = False) -> float | None:
     """The scale after a prompt of which we counted `counted` tokens and the endpoint `seen` (0: it didn't say).
 
     It grows at once and shrinks by half of the way, since the next message may be like an older one.

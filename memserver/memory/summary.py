@@ -14,7 +14,7 @@ from typing import Literal
 from memserver.errors import ContextOverflow, ModelError
 from memserver.llm.base import ChatModel
 from memserver.memory.extract import extract
-from memserver.memory.queue import scaled
+from memserver.memory.queue import scale_up
 from memserver.memory.shortening import shorten
 from memserver.messages import Message, PromptMessage
 from memserver.prompts import Prompts
@@ -27,8 +27,7 @@ SummaryMethod = Literal["model", "extract"]
 TRIES = 2
 WORDS_PER_TOKEN = 0.6
 """So that a summary of as many words as we ask for has fewer tokens than we allow."""
-PROMPT_SLACK = 64
-"""Tokens for what the templates add around the counted texts."""
+PROMPT_SLACK = 64  # tokens for what the templates add around the counted texts
 LEAST_SUMMARY_TOKENS = 32
 SUMMARISER_SHARE = 4
 """Of the summariser's window, which may be another one than the agent's, a summary takes a quarter."""
@@ -71,7 +70,7 @@ class Summarizer:
         try:
             window = await self._model.context_window()
         except ModelError as error:
-            failure: str | None = _told(error)
+            failure: str | None = _describe(error)
             text = await self._extract(old, lines, limit)
         else:
             limit = max(LEAST_SUMMARY_TOKENS, min(limit, window // SUMMARISER_SHARE))
@@ -84,8 +83,8 @@ class Summarizer:
 
     async def _pieces(self, lines: Sequence[str], limit: int, window: int) -> list[list[str]]:
         """The transcript in pieces that each fit the summariser's window beside the old summary."""
-        asked = "".join(message.text for message in self._prompt("", [], limit))
-        [fixed] = await self._count([asked])
+        fixed_text = "".join(message.text for message in self._prompt("", [], limit))
+        [fixed] = await self._count([fixed_text])
         room = max(64, window - 2 * limit - fixed - PROMPT_SLACK)
         pieces: list[list[str]] = [[]]
         used = 0
@@ -120,7 +119,7 @@ class Summarizer:
             except ModelError as error:
                 if isinstance(error, ContextOverflow) and len(lines) > 1:
                     raise
-                failure = _told(error)
+                failure = _describe(error)
                 continue
             if written.text.strip():
                 return written.text.strip(), None
@@ -139,7 +138,7 @@ class Summarizer:
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         counts = await self._model.count_tokens(texts)
-        return [scaled(count, self._scale) for count in counts]
+        return [scale_up(count, self._scale) for count in counts]
 
     async def _extract(self, old: str, lines: Sequence[str], limit: int) -> str:
         return await self._within(await extract(old, lines, limit, self._count), limit)
@@ -150,7 +149,7 @@ class Summarizer:
         return await shorten(text, counted, int(limit / self._scale), self._model)
 
 
-def _told(error: ModelError) -> str:
+def _describe(error: ModelError) -> str:
     return f"{error.code}: {error.message}"
 
 

@@ -10,10 +10,8 @@ from memserver.storage.jobs import Job
 from memserver.storage.timers import Timer
 from memserver.text import clean
 
-JOB = "timer"
-"""The job's name."""
-MOST = 1_000
-"""Timers that an agent may have."""
+JOB = "timer"  # the job's name
+MOST = 1_000  # timers that an agent may have
 FARTHEST = timedelta(days=3653)
 
 

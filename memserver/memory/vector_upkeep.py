@@ -14,18 +14,18 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingRejected, NotFound
 from memserver.memory.chunking import embed_whole
 from memserver.storage import collections, jobs, passages, vector_builds
-from memserver.storage.collections import Outdated
+from memserver.storage.collections import Collection, Outdated
 from memserver.storage.database import Database
 from memserver.storage.jobs import Handler, Job, JobRun
-from memserver.storage.vector_builds import Build, Unembedded
+from memserver.storage.languages import PendingPassage
+from memserver.storage.vector_builds import Build
 
 logger = logging.getLogger(__name__)
 
 REEMBED_JOB = "reembed_collection"
 EMBEDDED_AT_ONCE = 64
 COPIED_AT_ONCE = 5000
-JOB_SECONDS = 5.0
-"""How long a job goes on before it makes room for others and queues the rest."""
+JOB_SECONDS = 5.0  # how long a job goes on before it makes room for others and queues the rest
 _INDEX_BYTES = 1500
 """Memory for each vector of 384 dimensions while an index is built; others in proportion."""
 
@@ -133,7 +133,7 @@ class VectorUpkeep:
             return None
         if build.state == "indexing":
             await self._index(tenant, build, collection.passage_count)
-        elif not await self._add(tenant, build, copying=_same_model(collection, build)):
+        elif not await self._add(tenant, collection, build):
             async with self._database.tenant(tenant) as tx:
                 if build.state == "filling":
                     await vector_builds.end_filling(tx, build)
@@ -141,14 +141,15 @@ class VectorUpkeep:
                     logger.info("Collection %s has its new vectors.", collection_id)
         return Progress(build.stored, collection.passage_count, build.state)
 
-    async def _add(self, tenant: str, build: Build, *, copying: bool) -> bool:
+    async def _add(self, tenant: str, collection: Collection, build: Build) -> bool:
         """Store the next vectors; returns whether there may be as many more.
 
         A batch that is not full was the last one: waiting for an empty one would be waiting for the end
         of all insertions.
         """
+        serving = (collection.embedding_model, collection.dimension)
         async with self._database.tenant(tenant) as tx:
-            if copying:
+            if serving == (build.embedding_model, build.dimension):
                 return await vector_builds.copy(tx, build, COPIED_AT_ONCE) == COPIED_AT_ONCE
             texts = await vector_builds.next_texts(tx, build, EMBEDDED_AT_ONCE)
         if texts:
@@ -174,7 +175,7 @@ class VectorUpkeep:
                 return
 
 
-async def _embed(texts: Sequence[Unembedded], embedder: Embedder) -> list[Vector]:
+async def _embed(texts: Sequence[PendingPassage], embedder: Embedder) -> list[Vector]:
     """Vectors of the texts; where one is refused, the error names its passage."""
     try:
         return await embed_whole([text.text for text in texts], embedder)
@@ -189,10 +190,3 @@ async def _embed(texts: Sequence[Unembedded], embedder: Embedder) -> list[Vector
             message = f"Passage {text.id}: {error.message}"
             raise EmbeddingRejected(message, hint=error.hint) from error
     return vectors
-
-
-def _same_model(collection: collections.Collection, build: Build) -> bool:
-    return (collection.embedding_model, collection.dimension) == (
-        build.embedding_model,
-        build.dimension,
-    )

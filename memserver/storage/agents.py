@@ -16,7 +16,7 @@ from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, refuse_taken_name
-from memserver.storage.rows import PageQuery, fetch_one, fetch_value, fetch_values, paginate
+from memserver.storage.rows import Table, fetch_one, fetch_value, fetch_values
 from memserver.storage.watched import allow_long_statements
 
 
@@ -118,16 +118,8 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
     return replace(agent, language=new.language)
 
 
-async def get(tx: Transaction, agent_id: UUID) -> Agent:
-    query = f"SELECT {_COLUMNS} FROM agents WHERE id = %s"
-    return await fetch_one(tx, Agent, query, [agent_id], no_agent(agent_id))
-
-
-async def id_of(tx: Transaction, name: str) -> UUID:
-    found: UUID | None = await fetch_value(tx, "SELECT id FROM agents WHERE name = %s", [name])
-    if found is None:
-        raise no_agent(name)
-    return found
+_TABLE = Table(Agent, "agents", _COLUMNS, no_agent)
+get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
 async def find(tx: Transaction, named: str) -> Agent:
@@ -138,21 +130,10 @@ async def find(tx: Transaction, named: str) -> Agent:
     return await fetch_one(tx, Agent, query, [named], no_agent(named))
 
 
-async def list_page(tx: Transaction, page: PageQuery, *, name: str | None = None) -> list[Agent]:
-    query = f"SELECT {_COLUMNS} FROM agents WHERE (%(name)s::text IS NULL OR name = %(name)s)"
-    return await paginate(tx, Agent, page, query, {"name": name}, by="id")
-
-
 async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
     """Change name, model, system_prompt, options or metadata; absent keys stay."""
-    jsonb = {"options", "metadata"}
-    values = {key: Jsonb(value) if key in jsonb else value for key, value in changes.items()}
-    assignments = "".join(f"{key} = %({key})s, " for key in values)
-    query = f"""UPDATE agents SET {assignments} updated_at = now()
-                WHERE id = %(agent_id)s RETURNING {_COLUMNS}"""
     with refuse_taken_name("an agent", changes.get("name")):
-        parameters = {**values, "agent_id": agent_id}
-        return await fetch_one(tx, Agent, query, parameters, no_agent(agent_id))
+        return await _TABLE.update(tx, agent_id, changes)
 
 
 async def delete(tx: Transaction, agent_id: UUID) -> None:

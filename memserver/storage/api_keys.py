@@ -20,21 +20,19 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.rows import (
     PageQuery,
+    Table,
     fetch_all,
     fetch_one,
     fetch_optional,
     fetch_value,
-    paginate,
 )
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
-PREFIX = "msk_"
-"""What every secret begins with, so that people and secret scanners recognise one."""
+PREFIX = "msk_"  # what every secret begins with, so that people and secret scanners recognise one
 Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
-TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""Names that tenants may have."""
+TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # names that tenants may have
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_CHARACTERS = 43  # 62 ** 43 > 2 ** 256
@@ -44,25 +42,22 @@ _COLUMNS = "id, tenant, name, prefix, scopes, created_at, expires_at, revoked_at
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
-    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
-
-    id: UUID
-    tenant: str
-    name: str
-    prefix: str
-    scopes: list[Scope]
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class NewKey:
     name: str
     scopes: Sequence[Scope]
     expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(NewKey):
+    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
+
+    id: UUID
+    tenant: str
+    prefix: str
+    created_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ class Tenant:
 
 
 def new_secret() -> str:
-    """A fresh secret: a prefix, 256 random bits, and a checksum that tells a mistyped one from a wrong one."""
+    """A fresh secret: a prefix, 256 random bits, and a checksum that distinguishes a mistyped one from a wrong one."""
     body = _base62(int.from_bytes(secrets.token_bytes(32)), _RANDOM_CHARACTERS)
     return f"{PREFIX}{body}{_checksum(body)}"
 
@@ -108,16 +103,6 @@ async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str
         return await fetch_one(tx, ApiKey, query, values), secret
     except psycopg.errors.ForeignKeyViolation as error:
         raise no_tenant(tenant) from error
-
-
-async def get(tx: Transaction, key_id: UUID) -> ApiKey:
-    query = f"SELECT {_COLUMNS} FROM api_keys WHERE id = %s"
-    return await fetch_one(tx, ApiKey, query, [key_id], no_key(key_id))
-
-
-async def list_page(tx: Transaction, page: PageQuery) -> list[ApiKey]:
-    query = f"SELECT {_COLUMNS} FROM api_keys WHERE true"
-    return await paginate(tx, ApiKey, page, query, {}, by="id")
 
 
 async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
@@ -171,6 +156,10 @@ def no_tenant(tenant: str) -> NotFound:
 
 def no_key(key_id: UUID) -> NotFound:
     return NotFound(f"There is no key {key_id}.", hint="GET /v1/keys lists yours.")
+
+
+_TABLE = Table(ApiKey, "api_keys", _COLUMNS, no_key)
+get, list_page = _TABLE.get, _TABLE.list_page
 
 
 def _base62(number: int, length: int) -> str:

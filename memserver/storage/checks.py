@@ -1,4 +1,4 @@
-"""What a database server must be and have before memserver can use it; names the command that mends it."""
+"""What a database server must be and have before memserver can use it; names the command that fixes it."""
 
 import psycopg
 from psycopg import sql

@@ -5,7 +5,7 @@ whoever writes passages holds the collection's row, so that its counter and that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,35 +19,38 @@ from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, no_collection, refuse_taken_name
 from memserver.storage.rows import (
-    PageQuery,
+    Table,
     fetch_all,
     fetch_one,
-    fetch_value,
     fetch_values,
-    paginate,
 )
 from memserver.storage.sections import RENEW_STATISTICS
 from memserver.storage.watched import allow_long_statements
 
 OWN_TABLE_PREFIX = "vectors_own_"
-AUTO = "auto"
-"""The language of a collection each passage of which is lexed in its own."""
+AUTO = "auto"  # the language of a collection each passage of which is lexed in its own
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class NewCollection:
+    """What a shared collection is created from; `language` is a text search configuration, or AUTO."""
+
+    name: str
+    embedding_model: str
+    dimension: int
+    description: str = ""
+    metadata: JsonObject = field(default_factory=dict)
+    language: str = AUTO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(NewCollection):
     """A collection as it is stored; `own` is that of an agent."""
 
     id: UUID
     tenant: str
-    name: str
     own: bool
-    description: str
-    metadata: JsonObject
-    language: str  # a text search configuration, or AUTO
     languages: list[str]  # other ones that passages were lexed in
-    embedding_model: str
-    dimension: int
     vectors_table: str
     passage_count: int
     last_number: int  # how many passages were ever inserted
@@ -64,16 +67,6 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class NewCollection:
-    name: str
-    embedding_model: str
-    dimension: int
-    description: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    language: str = AUTO
-
-
-@dataclass(frozen=True, slots=True)
 class Outdated:
     """A collection, of whatever tenant, whose vectors are of another model than is wanted."""
 
@@ -87,6 +80,12 @@ _COLUMNS = ", ".join(_NAMES)
 _OF_C = ", ".join(f"c.{name}" for name in _NAMES)
 
 
+_TABLE = Table(
+    Collection, "collections", _COLUMNS, no_collection, listed="NOT own", changed="edited_at"
+)
+get, lock, id_of, list_page = _TABLE.get, _TABLE.lock, _TABLE.id_of, _TABLE.list_page
+
+
 async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection:
     """Create a shared collection. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
@@ -98,17 +97,14 @@ async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection
             f"""INSERT INTO collections (id, tenant, name, description, metadata, language,
                     embedding_model, dimension, vectors_table)
                 VALUES (%(id)s, %(tenant)s, %(name)s, %(description)s, %(metadata)s, %(language)s,
-                    %(model)s, %(dimension)s, vectors_table(%(model)s, %(dimension)s))
+                    %(embedding_model)s, %(dimension)s,
+                    vectors_table(%(embedding_model)s, %(dimension)s))
                 RETURNING {_COLUMNS}""",
             {
+                **asdict(new),
                 "id": new_id(),
                 "tenant": tenant,
-                "name": new.name,
-                "description": new.description,
                 "metadata": Jsonb(dict(new.metadata)),
-                "language": new.language,
-                "model": new.embedding_model,
-                "dimension": new.dimension,
             },
         )
 
@@ -124,37 +120,13 @@ async def check_language(tx: Transaction, language: str) -> None:
         )
 
 
-async def get(tx: Transaction, collection_id: UUID) -> Collection:
-    query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s"
-    return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
-
-
-async def id_of(tx: Transaction, name: str) -> UUID:
-    """The id of the shared collection of this name."""
-    query = "SELECT id FROM collections WHERE name = %s AND NOT own"
-    found: UUID | None = await fetch_value(tx, query, [name])
-    if found is None:
-        raise no_collection(name)
-    return found
-
-
-async def lock(tx: Transaction, collection_id: UUID) -> Collection:
-    """Fetch one collection for a write of its passages; others' writes wait until the transaction ends."""
-    query = f"SELECT {_COLUMNS} FROM collections WHERE id = %s FOR NO KEY UPDATE"
-    return await fetch_one(tx, Collection, query, [collection_id], no_collection(collection_id))
-
-
 async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> Collection:
     """Change name, description or metadata; absent keys stay."""
     collection = await lock(tx, collection_id)
     if collection.own and "name" in changes:
         raise Conflict("An agent's own collection has no name of its own.")
-    values = {key: Jsonb(value) if key == "metadata" else value for key, value in changes.items()}
-    assignments = "".join(f"{key} = %({key})s, " for key in values)
-    query = f"""UPDATE collections SET {assignments} edited_at = now()
-                WHERE id = %(id)s RETURNING {_COLUMNS}"""
     with refuse_taken_name("a collection", changes.get("name")):
-        return await fetch_one(tx, Collection, query, {**values, "id": collection_id})
+        return await _TABLE.update(tx, collection_id, changes)
 
 
 async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
@@ -167,15 +139,6 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
            WHERE a.id = %s FOR UPDATE OF c""",
         [agent_id],
     )
-
-
-async def list_page(
-    tx: Transaction, page: PageQuery, *, name: str | None = None
-) -> list[Collection]:
-    """A page of the shared collections."""
-    query = f"""SELECT {_COLUMNS} FROM collections
-                WHERE NOT own AND (%(name)s::text IS NULL OR name = %(name)s)"""
-    return await paginate(tx, Collection, page, query, {"name": name}, by="id")
 
 
 async def own_of(tx: Transaction, agent_id: UUID) -> Collection:

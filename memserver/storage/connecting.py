@@ -5,17 +5,13 @@ another connection to Postgres, where what was prepared on the one before isn't.
 own limits, and nothing is prepared unless the settings say that the pooler knows prepared statements.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import Literal
 
-import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from memserver.storage.failures import translated
-
-logger = logging.getLogger(__name__)
+from memserver.storage.failures import translate_errors
 
 Prepared = Literal["auto", "on", "off"]
 """Whether statements are prepared; auto: unless a pooler stands between."""
@@ -76,35 +72,15 @@ def with_timeouts(url: str) -> str:
 
 
 async def find_route(url: str, limits: Limits, prepared: Prepared = "auto") -> Route:
-    """Connect once, and see what stands between. Raises DatabaseError."""
+    """Connect once, and see what stands between. Raises DatabaseError.
+
+    A pooler makes up the process that a client is said to be connected to.
+    """
     url = with_timeouts(url)
-    with translated():
+    with translate_errors():
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
             cursor = await connection.execute("SELECT pg_backend_pid()")
-            route = _route(url, connection.info, await cursor.fetchone(), limits, prepared)
-    if said := route.describe():
-        logger.info("The database is reached %s.", said)
-    return route
-
-
-def find_route_now(url: str, prepared: Prepared = "auto") -> Route:
-    """The same for a command that examines the database. Raises DatabaseError."""
-    url = with_timeouts(url)
-    with translated(), psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute("SELECT pg_backend_pid()").fetchone()
-        return _route(url, connection.info, row, Limits(), prepared)
-
-
-def _route(
-    url: str,
-    info: psycopg.ConnectionInfo,
-    row: tuple[int] | None,
-    limits: Limits,
-    prepared: Prepared,
-) -> Route:
-    """A pooler makes up the process that a client is said to be connected to."""
-    assert row is not None
-    pooled = row[0] != info.backend_pid
+            pooled = await cursor.fetchone() != (connection.info.backend_pid,)
     prepares = prepared == "on" or (prepared == "auto" and not pooled)
     if not pooled:
         options = str(conninfo_to_dict(url).get("options") or "")

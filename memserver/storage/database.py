@@ -5,12 +5,12 @@ hides everybody else's rows, even from a query that forgot to.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from pgvector.psycopg.halfvec import register_halfvec_info
@@ -25,12 +25,14 @@ from memserver.storage.failures import (
     AWAY,
     BUSY,
     SOON,
-    meaning,
+    classify,
     taints,
     takes_no_writes,
-    translated,
+    translate_errors,
 )
 from memserver.storage.watched import Pulse, WatchedConnection
+
+logger = logging.getLogger(__name__)
 
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
@@ -44,10 +46,8 @@ POOL_SECONDS = 5
 CHECK_SECONDS = 5
 WRITES_CHECKED_FOR = 30
 """Seconds for which a check of writing holds: it is some hundred kilobytes each time."""
-AWAY_SECONDS = 1
-"""The same once connecting has failed for a while."""
-RECONNECT_SECONDS = 1
-"""Between two tries to connect, while the database is away."""
+AWAY_SECONDS = 1  # the same once connecting has failed for a while
+RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
 
 
 class Database:
@@ -81,6 +81,8 @@ class Database:
 
     async def open(self) -> None:
         route = await find_route(self.url, self._limits, self._prepared)
+        if described := route.describe():
+            logger.info("The database is reached %s.", described)
         if route.scope:
             self._scope = f"{self._scope}, {route.scope}"
             self._scope_across = f"SELECT {route.scope}"
@@ -172,7 +174,7 @@ class Database:
         Raises:
             DatabaseError: the connection failed; what was notified meanwhile is lost.
         """
-        with translated():
+        with translate_errors():
             url = with_timeouts(self.url)
             async with await AsyncConnection.connect(url, autocommit=True) as connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
@@ -192,7 +194,7 @@ class Database:
             # Whether the pool is used up or the database away, only its tries to connect show.
             if isinstance(error, PoolTimeout) and self._away:
                 raise DatabaseError(AWAY, detail=str(error), hint=SOON) from error
-            failure = meaning(error)
+            failure = classify(error)
             if failure is None:
                 raise
             raise failure from error
@@ -249,7 +251,7 @@ class OneCommit:
             transaction = self._database.across_tenants()
             self._transaction = await self._stack.enter_async_context(transaction)
         tx = self._transaction
-        with translated():
+        with translate_errors():
             self._depth += 1
             try:
                 async with tx.transaction():
@@ -277,45 +279,33 @@ class OneCommit:
 
 async def _has_written(tx: Transaction) -> bool:
     """Whether the transaction has anything to commit, or holds a row's lock."""
-    cursor = await tx.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS written")
-    row = await cursor.fetchone()
-    return row is not None and bool(row["written"])
+    cursor = await tx.execute("SELECT 1 WHERE pg_current_xact_id_if_assigned() IS NOT NULL")
+    return await cursor.fetchone() is not None
 
 
 _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)
 
 
-class LazyTransaction:
-    """A tenant's transaction that begins when it is first asked for.
+class LazyTransaction(AsyncExitStack):
+    """A tenant's transaction that begins when it is first needed.
 
     So a tool that takes its time before it touches the database holds no connection meanwhile.
     """
 
     def __init__(self, database: Database, tenant: str) -> None:
+        super().__init__()
         self._database = database
         self._tenant = tenant
-        self._stack = AsyncExitStack()
         self._transaction: Transaction | None = None
 
     async def get(self) -> Transaction:
         if self._transaction is None:
             scope = self._database.tenant(self._tenant)
-            self._transaction = await self._stack.enter_async_context(scope)
+            self._transaction = await self.enter_async_context(scope)
         return self._transaction
 
     async def roll_back(self) -> None:
         """Undo everything so far; what follows begins a new transaction."""
         rollback = psycopg.Rollback()
-        await self._stack.__aexit__(type(rollback), rollback, None)
+        await self.__aexit__(type(rollback), rollback, None)
         self._transaction = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)

@@ -7,7 +7,7 @@ row before the document's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -16,10 +16,12 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, MemserverError, NotFound
 from memserver.storage import collections, passages
+from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
-from memserver.storage.ids import nth_id
+from memserver.storage.ids import new_id, nth_id
 from memserver.storage.rows import (
     PageQuery,
+    Table,
     fetch_one,
     fetch_optional,
     fetch_value,
@@ -55,14 +57,12 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class NewDocument:
-    """What a document is created from; `sha256` is its file's."""
+class Upload:
+    """A file as it came in; tags and metadata are for all its passages."""
 
-    id: UUID
-    name: str
-    kind: str
     content: bytes = field(repr=False)
-    sha256: bytes
+    name: str
+    content_type: str = ""
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -81,35 +81,48 @@ _COLUMNS = ", ".join(_NAMES)
 _OF_D = ", ".join(f"d.{name}" for name in _NAMES)
 
 
-async def create(tx: Transaction, tenant: str, collection_id: UUID, new: NewDocument) -> Document:
+def _no_document(document_id: UUID) -> NotFound:
+    return NotFound(
+        f"There is no document {document_id}.",
+        hint="GET /v1/agents/{agent}/documents and /v1/collections/{collection}/documents list them.",
+    )
+
+
+_TABLE = Table(Document, "documents", _COLUMNS, _no_document)
+get = _TABLE.get
+
+
+async def create(
+    tx: Transaction, collection: Collection, upload: Upload, kind: str, sha256: bytes
+) -> Document:
     return await fetch_one(
         tx,
         Document,
         f"""WITH created AS (
                 INSERT INTO documents
                     (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
-                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING *
+                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(bytes)s,
+                        %(sha256)s, %(tags)s, %(metadata)s) RETURNING *
             ), stored AS (
                 INSERT INTO document_files (document_id, tenant, content)
-                SELECT id, tenant, %s FROM created
+                SELECT id, tenant, %(content)s FROM created
             )
             SELECT {_COLUMNS} FROM created""",
-        [
-            new.id,
-            tenant,
-            collection_id,
-            new.name,
-            new.kind,
-            len(new.content),
-            new.sha256,
-            list(new.tags),
-            Jsonb(dict(new.metadata)),
-            new.content,
-        ],
+        {
+            **asdict(upload),
+            "id": new_id(),
+            "tenant": collection.tenant,
+            "collection_id": collection.id,
+            "kind": kind,
+            "bytes": len(upload.content),
+            "sha256": sha256,
+            "tags": list(upload.tags),
+            "metadata": Jsonb(dict(upload.metadata)),
+        },
     )
 
 
-async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
+async def find_by_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
     """The collection's oldest document with this content that hasn't failed and wasn't cancelled."""
     query = f"""SELECT {_COLUMNS} FROM documents
                 WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')
@@ -117,16 +130,10 @@ async def with_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> D
     return await fetch_optional(tx, Document, query, [collection_id, sha256])
 
 
-async def get(tx: Transaction, document_id: UUID) -> Document:
-    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s"
-    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
-
-
 async def lock(tx: Transaction, document_id: UUID) -> Document:
     """Fetch one document for a change, its collection's row held too. Raises NotFound."""
     await collections.lock(tx, (await get(tx, document_id)).collection_id)
-    query = f"SELECT {_COLUMNS} FROM documents WHERE id = %s FOR NO KEY UPDATE"
-    return await fetch_one(tx, Document, query, [document_id], _no_document(document_id))
+    return await _TABLE.lock(tx, document_id)
 
 
 async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[Document]:
@@ -161,13 +168,7 @@ async def store_text(
     await tx.execute(
         """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
            VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING""",
-        [
-            document_id,
-            document.tenant,
-            read.content,
-            Jsonb(list(read.sections)),
-            Jsonb(list(read.chunks)),
-        ],
+        [document_id, document.tenant, read.content, *map(Jsonb, (read.sections, read.chunks))],
     )
     query = f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
                     chunks_total = jsonb_array_length(t.chunks)
@@ -216,7 +217,7 @@ async def note_error(
 async def cancel(tx: Transaction, document_id: UUID) -> Document:
     """Stop the work on a document; the passages that are stored stay. Raises Conflict: no work is left."""
     if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
-        raise Conflict("The document is not being taken in any more.")
+        raise Conflict("The document is not being ingested any more.")
     return await _set_state(tx, document_id, "cancelled")
 
 
@@ -224,7 +225,7 @@ async def resume(tx: Transaction, document_id: UUID) -> Document:
     """Continue a failed or cancelled document where it stood. Raises Conflict: it is done."""
     document = await lock(tx, document_id)
     if document.state == "done":
-        raise Conflict("The document is taken in.")
+        raise Conflict("The document is ingested.")
     return document if document.state == "running" else await _set_state(tx, document_id, "waiting")
 
 
@@ -242,10 +243,3 @@ async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Docume
                 WHERE id = %(document)s RETURNING {_COLUMNS}"""
     parameters = {"document": document_id, "state": state}
     return await fetch_one(tx, Document, query, parameters, _no_document(document_id))
-
-
-def _no_document(document_id: UUID) -> NotFound:
-    return NotFound(
-        f"There is no document {document_id}.",
-        hint="GET /v1/agents/{agent}/documents and /v1/collections/{collection}/documents list them.",
-    )

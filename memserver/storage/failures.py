@@ -47,13 +47,13 @@ _OLD_PLAN = "cached plan must not change result type"
 _TAINTING = {"0A000", "25006", "25P02", "26000", "42P05"}
 
 
-def meaning(error: psycopg.Error) -> MemserverError | None:
+def classify(error: psycopg.Error) -> MemserverError | None:
     """What the error is to be raised as; None: a bug, as it is."""
     if isinstance(error, PoolTimeout):
         return _passing(BUSY, error)
     state = error.sqlstate
     if state is None:
-        # The connection broke, or what came over it was no answer to what was asked, as from a pooler that lost its own.
+        # The connection broke, or what came over it was no answer to the query, as from a pooler that lost its own.
         lost = isinstance(error, psycopg.OperationalError | psycopg.InternalError)
         return _passing(AWAY, error) if lost else None
     if state == "0A000" and _OLD_PLAN not in str(error):
@@ -65,29 +65,29 @@ def meaning(error: psycopg.Error) -> MemserverError | None:
     return _passing(FAILED, error) if isinstance(error, psycopg.OperationalError) else None
 
 
-def passes(error: BaseException | None) -> bool:
+def is_transient(error: BaseException | None) -> bool:
     """Whether what failed may work when it is tried again."""
-    return isinstance(error, psycopg.Error) and isinstance(meaning(error), DatabaseError)
+    return isinstance(error, psycopg.Error) and isinstance(classify(error), DatabaseError)
 
 
 def taints(error: psycopg.Error) -> bool:
     """Whether the connection itself is what is wrong, so that it must not be used again."""
-    return error.sqlstate in _TAINTING or (error.sqlstate is None and passes(error))
+    return error.sqlstate in _TAINTING or (error.sqlstate is None and is_transient(error))
 
 
 def takes_no_writes(error: psycopg.Error) -> bool:
     """Whether the server answers and can't write: a full disk, a standby."""
-    failure = meaning(error)
+    failure = classify(error)
     return failure is not None and failure.message == NOT_WRITABLE
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise the driver's errors as what they mean."""
     try:
         yield
     except psycopg.Error as error:
-        failure = meaning(error)
+        failure = classify(error)
         if failure is None:
             raise
         raise failure from error

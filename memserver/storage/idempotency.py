@@ -20,8 +20,7 @@ from memserver.storage.rows import fetch_optional, fetch_value
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 1.0
-"""Seconds after which a waiting repetition looks for the answer again."""
+LONGEST_PAUSE = 1.0  # seconds after which a waiting repetition looks for the answer again
 FORGET_AT_ONCE = 1000
 FORGET_EVERY = 3600.0
 

@@ -23,7 +23,7 @@ def new_id() -> UUID:
 
 
 def nth_id(parent: UUID, number: int) -> UUID:
-    """The id of a parent's part, always the same: its time and order, so that parts sort by `number` behind it.
+    """The id of a parent's part, always the same: its time and order, so that parts sort by `number` after it.
 
     Args:
         parent: a UUIDv7; its lowest 32 bits are given up, which leaves 30 random ones.

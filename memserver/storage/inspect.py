@@ -27,26 +27,16 @@ def agents_naming(url: str, model: str) -> list[str]:
 
 
 def inspect(url: str) -> DatabaseReport:
+    query = """SELECT current_setting('server_version'), current_setting('server_version_num')::integer,
+                   (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+                   to_regclass('memserver_migrations') IS NOT NULL"""
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:
-            version = connection.execute(
-                "SELECT current_setting('server_version'), current_setting('server_version_num')"
-            ).fetchone()
-            extension = connection.execute(
-                "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-            ).fetchone()
-            migrated = connection.execute(
-                "SELECT to_regclass('memserver_migrations') IS NOT NULL"
-            ).fetchone()
-            revision = None
-            if migrated and migrated[0]:
-                found = connection.execute(
-                    "SELECT version_num FROM memserver_migrations"
-                ).fetchone()
-                revision = found[0] if found else None
+            [(server, number, pgvector, migrated)] = connection.execute(query).fetchall()
+            found = None
+            if migrated:
+                query = "SELECT version_num FROM memserver_migrations"
+                found = connection.execute(query).fetchone()
     except psycopg.Error as error:
         raise DatabaseError(AWAY, detail=str(error)) from error
-    assert version is not None
-    return DatabaseReport(
-        version[0], int(version[1]), extension[0] if extension else None, revision
-    )
+    return DatabaseReport(server, number, pgvector, found[0] if found else None)

@@ -6,7 +6,7 @@ job that fails is tried again after a pause that grows, a bounded number of time
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -24,19 +24,19 @@ from typing_extensions import override
 from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver.storage.database import Database
-from memserver.storage.failures import passes
+from memserver.storage.failures import is_transient
 from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
+from memserver.storage.rows import fetch_values
 from memserver.storage.watched import allow_long_statements
 
 logger = logging.getLogger(__name__)
 
 QUEUE = "memserver"
 MOST_ATTEMPTS = 8
-LONGEST_PAUSE = 600
-"""Seconds; with the pauses before it, an outage of half an hour fails no job."""
+LONGEST_PAUSE = 600  # seconds; with the pauses before it, an outage of half an hour fails no job
 GRACE_SECONDS = 2.0
-"""What running jobs get to end by themselves when the process is told to; then they go on elsewhere."""
+"""What running jobs get to end by themselves when the process is to stop; then they continue elsewhere."""
 KEEP_FAILED_HOURS = 7 * 24
 HOURLY = "7 * * * *"
 
@@ -149,11 +149,9 @@ class JobRunner:
     async def _take_over(self) -> None:
         """Queue again what dead workers were running."""
         async with self._database.across_tenants() as tx:
-            cursor = await tx.execute(
-                "SELECT retry_stalled_jobs(%s, %s) AS id", [self._lease_seconds, MOST_ATTEMPTS]
-            )
-            for row in await cursor.fetchall():
-                logger.warning("Job %s was left by a dead worker.", row["id"])
+            query = "SELECT retry_stalled_jobs(%s, %s)"
+            for job in await fetch_values(tx, query, [self._lease_seconds, MOST_ATTEMPTS]):
+                logger.warning("Job %s was left by a dead worker.", job)
 
 
 class _Connector(PsycopgConnector):
@@ -188,20 +186,12 @@ class _Manager(JobManager):
         try:
             await super().update_heartbeat(worker_id)
         except ConnectorException as error:
-            if not passes(error.__cause__):
+            if not is_transient(error.__cause__):
                 raise
 
     @override
     async def finish_job_by_id_async(self, job_id: int, status: Status, delete_job: bool) -> None:
-        finish = partial(super().finish_job_by_id_async, job_id, status, delete_job)
-        for _ in range(3):  # as long as the heartbeat may be late; then another worker takes over
-            try:
-                return await finish()
-            except ConnectorException as error:
-                if not passes(error.__cause__):
-                    raise
-                await asyncio.sleep(self._pause)
-        return await finish()
+        await self._insist(partial(super().finish_job_by_id_async, job_id, status, delete_job))
 
     @override
     async def retry_job_by_id_async(
@@ -212,17 +202,21 @@ class _Manager(JobManager):
         queue: str | None = None,
         lock: str | None = None,
     ) -> None:
-        retry = partial(super().retry_job_by_id_async, job_id, retry_at, priority, queue, lock)
-        for _ in range(3):
+        retry = super().retry_job_by_id_async
+        try:
+            await self._insist(partial(retry, job_id, retry_at, priority, queue, lock))
+        except UniqueViolation:  # another one of its name and key waits already
+            await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
+
+    async def _insist(self, store: Callable[[], Awaitable[None]]) -> None:
+        for _ in range(3):  # as long as the heartbeat may be late; then another worker takes over
             try:
-                return await retry()
-            except UniqueViolation:  # another one of its name and key waits already
-                return await self.finish_job_by_id_async(job_id, Status.FAILED, delete_job=True)
+                return await store()
             except ConnectorException as error:
-                if not passes(error.__cause__):
+                if not is_transient(error.__cause__):
                     raise
-                await asyncio.sleep(self._pause)
-        return await retry()
+            await asyncio.sleep(self._pause)
+        return await store()
 
 
 class _Retries(BaseRetryStrategy):
@@ -234,11 +228,10 @@ class _Retries(BaseRetryStrategy):
     ) -> RetryDecision | None:
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_in={"seconds": 0})
-        told = str(exception) if isinstance(exception, MemserverError) else None
         logger.warning(
             "Job %s (%s) failed at attempt %d: %s",
-            *(job.id, job.task_name, job.attempts + 1, told or exception),
-            exc_info=None if told else exception,
+            *(job.id, job.task_name, job.attempts + 1, exception),
+            exc_info=None if isinstance(exception, MemserverError) else exception,
         )
         if job.attempts + 1 >= MOST_ATTEMPTS:
             return None

@@ -20,7 +20,7 @@ class Job:
 
     name: str  # which handler does it
     tenant: str
-    # What the handler is told: ids, never a tenant's content, since no policy guards the queue
+    # What the handler gets: ids, never a tenant's content, since no policy guards the queue
     args: Mapping[str, object] = field(default_factory=dict)
     # Jobs of the same name and key never run at the same time, and no more than one of them waits; None:
     # nothing keeps them apart

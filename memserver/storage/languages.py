@@ -13,22 +13,23 @@ from memserver.storage.jobs import Job
 from memserver.storage.rows import fetch_all, fetch_values
 
 JOB = "lex_again"
-AT_ONCE = 500
-"""Passages that are lexed again in one transaction."""
+AT_ONCE = 500  # passages that are lexed again in one transaction
 MOST_LANGUAGES = 8
 """Languages of a collection beside english; passages in others are lexed as SIMPLE. A query is lexed in each."""
 SIMPLE = "simple"
 
 
 @dataclass(frozen=True, slots=True)
-class Lexed:
+class PendingPassage:
+    """A passage that is to be worked on again, as it was read."""
+
     id: UUID
     number: int
     text: str
     updated_at: datetime
 
 
-async def lexing(
+async def choose(
     tx: Transaction, language: str, present: Sequence[str], detected: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """In which language each of these texts is lexed, and the languages that there are with them.
@@ -79,21 +80,23 @@ async def queue(tx: Transaction, collection: Collection) -> None:
     await jobs.defer(tx, Job(JOB, collection.tenant, arguments, key=str(collection.id)))
 
 
-async def stale(tx: Transaction, collection: Collection) -> list[Lexed]:
+async def next_to_relex(tx: Transaction, collection: Collection) -> list[PendingPassage]:
     """The next passages that may be lexed in another language than their collection's; none when all are done."""
     query = """SELECT id, number, content AS text, updated_at FROM passages
                WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s"""
-    return await fetch_all(tx, Lexed, query, [collection.id, collection.relexed_to, AT_ONCE])
+    return await fetch_all(
+        tx, PendingPassage, query, [collection.id, collection.relexed_to, AT_ONCE]
+    )
 
 
-async def lex_again(
-    tx: Transaction, seen: Collection, passages: Sequence[Lexed], detected: Sequence[str]
+async def relex(
+    tx: Transaction, seen: Collection, passages: Sequence[PendingPassage], detected: Sequence[str]
 ) -> None:
     """Lex passages in the languages that they are in, if the collection stands where it was seen."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):
         return
-    lexed_in, languages = await lexing(tx, collection.language, collection.languages, detected)
+    lexed_in, languages = await choose(tx, collection.language, collection.languages, detected)
     await tx.execute(
         """WITH lexed AS (
                UPDATE passages p SET lexemes = lexemes_of(n.language, p.content)

@@ -12,15 +12,14 @@ from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
-from memserver.storage.languages import lexing
+from memserver.storage.languages import choose
 from memserver.storage.rows import fetch_value, fetch_values
 
 JOB = "index_messages"
 """The job that indexes the messages of a tenant's agents; its key is the tenant."""
 PRIORITY = -10
 AGENTS_AT_ONCE = 50
-DETECTED_BY = 1_000
-"""Characters of a message that its language is detected by."""
+DETECTED_BY = 1_000  # characters of a message that its language is detected by
 
 
 @dataclass(slots=True)
@@ -81,12 +80,12 @@ async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
 
 async def without_words(tx: Transaction, limit: int) -> list[Pending]:
     """The next messages whose words aren't indexed, at most `limit` together, of agents that wait for it."""
-    asked = {"limit": limit, "characters": DETECTED_BY}
-    cursor = await tx.execute(_WITHOUT_WORDS.encode(), asked)
-    return grouped(await cursor.fetchall(), limit)
+    parameters = {"limit": limit, "characters": DETECTED_BY}
+    cursor = await tx.execute(_WITHOUT_WORDS.encode(), parameters)
+    return group_pending(await cursor.fetchall(), limit)
 
 
-def grouped(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
+def group_pending(rows: Sequence[dict[str, object]], limit: int) -> list[Pending]:
     """Rows of PENDING by agent: those whose next messages are all there; at least one agent, if there are rows."""
     found: dict[object, Pending] = {}
     for row in rows:
@@ -112,7 +111,7 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 
     `detected`: the language of each, as Postgres names its text search configurations.
     """
-    lexed_in, present = await lexing(tx, pending.language, pending.languages, detected)
+    lexed_in, present = await choose(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
         present = [*present, pending.language]
     await tx.execute(

@@ -9,34 +9,26 @@ from uuid import UUID
 
 from pgvector import HalfVector
 from psycopg import sql
+from psycopg.rows import DictRow
 
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.message_index import PENDING, Pending, grouped
+from memserver.storage.message_index import PENDING, Pending, group_pending
+from memserver.storage.rows import fetch_all, fetch_optional, fetch_value
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """How far an agent's history has vectors of a model.
-
-    Attributes:
-        agent_id: whose history.
-        tenant: whose agent.
-        model: the embedding model's name.
-        table: where its vectors lie.
-        dimension: length of its vectors.
-        embedded_to: what was said before this position has its vectors.
-        messages: how many messages that is.
-        large_to: the vectors before this position are in the index of large agents' vectors, none after.
-    """
+class EmbeddedHistory:
+    """How far an agent's history has vectors of a model."""
 
     agent_id: UUID
     tenant: str
-    model: str
-    table: str
-    dimension: int
-    embedded_to: int
-    messages: int
+    model: str  # the embedding model's name
+    table: str  # where its vectors lie
+    dimension: int  # length of its vectors
+    embedded_to: int  # what was said before this position has its vectors
+    messages: int  # how many messages that is
+    # The vectors before this position are in the index of large agents' vectors, none after
     large_to: int
 
     @property
@@ -55,7 +47,7 @@ class PartVector:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class VectorHit:
     """A message that was found: the cosine similarity of its nearest part, and which that is."""
 
     position: int
@@ -65,9 +57,8 @@ class Near:
 
 LARGE = 10_000
 """Messages above which an agent's vectors are indexed: compared one by one, fewer are found no later, and surely."""
-EMBEDDED = 110_000
-"""Characters of a message that are embedded at most."""
-_EMBEDDED = (
+MOST_EMBEDDED = 110_000  # characters of a message that are embedded at most
+_COLUMNS = (
     "agent_id, tenant, model, table_name AS table, dimension, embedded_to, messages, large_to"
 )
 _WITHOUT_VECTORS = PENDING.format(
@@ -77,37 +68,34 @@ _WITHOUT_VECTORS = PENDING.format(
 )
 
 
-async def embedded(tx: Transaction, agent_id: UUID, model: str, dimension: int) -> Embedded | None:
+async def find_embedded(
+    tx: Transaction, agent_id: UUID, model: str, dimension: int
+) -> EmbeddedHistory | None:
     """How far the history has this model's vectors; None if that has not begun."""
-    cursor = await tx.execute(
-        f"""SELECT {_EMBEDDED} FROM recall_embeddings
-            WHERE agent_id = %s AND model = %s AND dimension = %s""",
-        [agent_id, model, dimension],
-    )
-    row = await cursor.fetchone()
-    return None if row is None else Embedded(**row)
+    query = f"""SELECT {_COLUMNS} FROM recall_embeddings
+                WHERE agent_id = %s AND model = %s AND dimension = %s"""
+    return await fetch_optional(tx, EmbeddedHistory, query, [agent_id, model, dimension])
 
 
-async def said(tx: Transaction, agent_id: UUID) -> tuple[int, int]:
+async def count_spoken(tx: Transaction, agent_id: UUID) -> tuple[int, int]:
     """How many messages there are to be found, and the position before which nothing more will come."""
-    cursor = await tx.execute(
-        f"""SELECT coalesce(c.user_said + c.assistant_said, 0) AS messages,
-                   (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
-            FROM agent_state s LEFT JOIN recall_counts c ON c.agent_id = s.agent_id
-            WHERE s.agent_id = %s""",
-        [agent_id],
+    query = f"""SELECT coalesce(c.user_said + c.assistant_said, 0) AS messages,
+                       (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
+                FROM agent_state s LEFT JOIN recall_counts c ON c.agent_id = s.agent_id
+                WHERE s.agent_id = %s"""
+    found = await fetch_optional(
+        tx, lambda messages, settled: (messages, settled), query, [agent_id]
     )
-    row = await cursor.fetchone()
-    return (0, 0) if row is None else (row["messages"], row["settled"])
+    return found or (0, 0)
 
 
 async def without_vectors(tx: Transaction, model: str, dimension: int, limit: int) -> list[Pending]:
     """The next messages without vectors of a model, at most `limit` together, of agents that wait for it."""
     cursor = await tx.execute(
         _WITHOUT_VECTORS.encode(),
-        {"limit": limit, "characters": EMBEDDED, "model": model, "dimension": dimension},
+        {"limit": limit, "characters": MOST_EMBEDDED, "model": model, "dimension": dimension},
     )
-    return grouped(await cursor.fetchall(), limit)
+    return group_pending(await cursor.fetchall(), limit)
 
 
 async def store(
@@ -119,12 +107,7 @@ async def store(
 ) -> None:
     """Store the vectors of several agents' messages, and how far they go; not where another one has meanwhile.
 
-    Args:
-        tx: in the tenant's scope.
-        model: the embedding model's name.
-        dimension: length of its vectors.
-        pending: the messages, by agent.
-        vectors: of each agent, those of its messages' parts.
+    `vectors` has those of each agent's messages' parts.
     """
     await tx.execute(
         """INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
@@ -155,30 +138,34 @@ async def store(
             "dimension": dimension,
         },
     )
-    rows = await cursor.fetchall()
-    taken = {row["agent_id"]: row["large"] for row in rows}
+    advanced = {row["agent_id"]: row for row in await cursor.fetchall()}
     new = [
-        (each.agent_id, part)
+        (advanced[each.agent_id], part)
         for each, parts in zip(pending, vectors, strict=True)
-        if each.agent_id in taken
+        if each.agent_id in advanced
         for part in parts
     ]
-    if not new:
-        return
+    if new:
+        await _insert(tx, new)
+
+
+async def _insert(tx: Transaction, new: Sequence[tuple[DictRow, PartVector]]) -> None:
+    """Insert vectors, each with the row that says whose it is."""
+    row, _ = new[0]
     await tx.execute(
         sql.SQL(
             """INSERT INTO {} (agent_id, position, part, tenant, embedding, large)
                SELECT v.agent_id, v.position, v.part, %s, v.embedding, v.large
                FROM unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::halfvec[], %b::boolean[])
                    AS v (agent_id, position, part, embedding, large)"""
-        ).format(sql.Identifier(rows[0]["table_name"])),
+        ).format(sql.Identifier(row["table_name"])),
         [
-            rows[0]["tenant"],
-            [agent_id for agent_id, _ in new],
+            row["tenant"],
+            [row["agent_id"] for row, _ in new],
             [part.position for _, part in new],
             [part.part for _, part in new],
             [HalfVector(part.vector) for _, part in new],
-            [taken[agent_id] for agent_id, _ in new],
+            [row["large"] for row, _ in new],
         ],
     )
 
@@ -186,33 +173,26 @@ async def store(
 async def index_more(tx: Transaction, model: str, dimension: int, limit: int) -> bool:
     """Put the next vectors of an agent that has become large into the index; returns whether there were any.
 
-    Args:
-        tx: in the tenant's scope.
-        model: the embedding model's name.
-        dimension: length of its vectors.
-        limit: vectors at most, but for the parts of the last message.
+    These are `limit` at most, but for the parts of the last message.
     """
-    cursor = await tx.execute(
-        f"""SELECT {_EMBEDDED} FROM recall_embeddings e
+    state = await fetch_optional(
+        tx,
+        EmbeddedHistory,
+        f"""SELECT {_COLUMNS} FROM recall_embeddings e
             WHERE e.model = %s AND e.dimension = %s AND e.messages > %s AND e.large_to < e.embedded_to
               AND EXISTS (SELECT 1 FROM recall_index i WHERE i.agent_id = e.agent_id AND i.waiting)
             ORDER BY e.agent_id LIMIT 1 FOR UPDATE""",
         [model, dimension, LARGE],
     )
-    row = await cursor.fetchone()
-    if row is None:
+    if state is None:
         return False
-    state = Embedded(**row)
     table = sql.Identifier(state.table)
-    cursor = await tx.execute(
-        sql.SQL(
-            """SELECT position + 1 AS until FROM {} WHERE agent_id = %s AND position >= %s
-               ORDER BY position OFFSET %s LIMIT 1"""
-        ).format(table),
-        [state.agent_id, state.large_to, limit - 1],
-    )
-    row = await cursor.fetchone()
-    until = state.embedded_to if row is None else row["until"]
+    query = sql.SQL(
+        """SELECT position + 1 FROM {} WHERE agent_id = %s AND position >= %s
+           ORDER BY position OFFSET %s LIMIT 1"""
+    ).format(table)
+    following = await fetch_value(tx, query, [state.agent_id, state.large_to, limit - 1])
+    until = state.embedded_to if following is None else following
     await tx.execute(
         sql.SQL(
             "UPDATE {} SET large = true WHERE agent_id = %s AND position >= %s AND position < %s"
@@ -228,16 +208,17 @@ async def index_more(tx: Transaction, model: str, dimension: int, limit: int) ->
 
 async def forget_other_models(tx: Transaction, model: str, dimension: int) -> None:
     """Delete vectors of other models, of agents that have all of this model's."""
-    cursor = await tx.execute(
-        f"""SELECT {_EMBEDDED} FROM recall_embeddings o
+    others = await fetch_all(
+        tx,
+        EmbeddedHistory,
+        f"""SELECT {_COLUMNS} FROM recall_embeddings o
             WHERE (model, dimension) <> (%(model)s, %(dimension)s) AND EXISTS (
                 SELECT 1 FROM recall_embeddings e JOIN agent_state s ON s.agent_id = e.agent_id
                 WHERE e.agent_id = o.agent_id AND e.model = %(model)s AND e.dimension = %(dimension)s
                   AND e.embedded_to >= (s.done_turn + 1) * {PLACES_PER_TURN})""",
         {"model": model, "dimension": dimension},
     )
-    for row in await cursor.fetchall():
-        other = Embedded(**row)
+    for other in others:
         await tx.execute(
             sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
             [other.agent_id],

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from memserver.errors import DatabaseError, SetupError
 from memserver.storage.checks import APP_ROLE, create_role
-from memserver.storage.failures import translated
+from memserver.storage.failures import translate_errors
 from memserver.storage.inspect import inspect
 
 OWNER_ROLE = "memserver_owner"
@@ -30,7 +30,7 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
 
     Two that start together do it once: the lock is held to the end.
     """
-    with translated(), psycopg.connect(superuser_url, autocommit=True) as connection:
+    with translate_errors(), psycopg.connect(superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(hashtextextended('memserver prepare', 0))")
         for role in (OWNER_ROLE, APP_ROLE):
             create_role(connection, role, login=True)

@@ -9,23 +9,19 @@ from psycopg import sql
 
 from memserver.storage import message_vectors
 from memserver.storage.database import Transaction
-from memserver.storage.message_vectors import Embedded, Near
-from memserver.storage.recall import MATCHES, RecallQuery, Span, search_parameters
+from memserver.storage.message_vectors import EmbeddedHistory, VectorHit
+from memserver.storage.recall import MATCHES, RecallQuery, SearchWindow, search_parameters
 
 PARTS_SLACK = 20
 
 
 async def nearest(
-    tx: Transaction, state: Embedded, vector: Sequence[float], query: RecallQuery, limit: int
-) -> list[Near]:
-    """The messages most similar to a vector, best first.
+    tx: Transaction, state: EmbeddedHistory, vector: Sequence[float], query: RecallQuery, limit: int
+) -> list[VectorHit]:
+    """The messages most similar to a vector, of the model that `state` names, best first.
 
-    Args:
-        tx: in the tenant's scope.
-        state: how far the history has vectors; what was said later isn't found.
-        vector: of the embedding model that `state` names.
-        query: narrows the messages by dates, roles and `before`; its text counts for nothing here.
-        limit: messages at most; long ones that crowd the first places leave fewer.
+    The query narrows them by dates, roles and `before`; its text counts for nothing here. Long messages that
+    crowd the first places leave fewer than `limit`.
     """
     before = state.embedded_to if query.before is None else min(state.embedded_to, query.before)
     query = replace(query, text=None, before=before)
@@ -67,20 +63,20 @@ _BY_INDEX = sql.SQL(
 @dataclass(frozen=True, slots=True)
 class _Search:
     tx: Transaction
-    state: Embedded
+    state: EmbeddedHistory
     vector: Sequence[float]
     limit: int
 
-    async def among_few(self, narrowing: RecallQuery) -> list[Near] | None:
+    async def among_few(self, narrowing: RecallQuery) -> list[VectorHit] | None:
         """The best of the messages that a query lets through; None if these are too many to compare one by one."""
-        few = Span(message_vectors.LARGE, count_to=message_vectors.LARGE)
+        few = SearchWindow(message_vectors.LARGE, count_to=message_vectors.LARGE)
         rows = await self._rows(
             _AMONG_FEW.format(matches=sql.SQL(MATCHES), compared=self._compared()),
             search_parameters(self.state.agent_id, narrowing, few),
         )
         return self._best(rows) if rows[0]["exact"] else None
 
-    async def best(self, narrowing: RecallQuery | None) -> list[Near]:
+    async def best(self, narrowing: RecallQuery | None) -> list[VectorHit]:
         """The best of many, by the index unless that lacks some or gives up."""
         if self.state.in_index:
             await self.tx.execute(
@@ -92,7 +88,7 @@ class _Search:
                 return found
         return await self._run(_BEST, narrowing)
 
-    async def _run(self, query: sql.SQL, narrowing: RecallQuery | None) -> list[Near]:
+    async def _run(self, query: sql.SQL, narrowing: RecallQuery | None) -> list[VectorHit]:
         compared = self._compared(_NOTHING if narrowing is None else _NARROWING)
         return self._best(await self._rows(query.format(compared=compared), _parameters(narrowing)))
 
@@ -112,13 +108,13 @@ class _Search:
         )
         return await cursor.fetchall()
 
-    def _best(self, rows: Sequence[dict[str, Any]]) -> list[Near]:
+    def _best(self, rows: Sequence[dict[str, Any]]) -> list[VectorHit]:
         """The nearest part of each message."""
-        best: dict[int, Near] = {}
+        best: dict[int, VectorHit] = {}
         for row in rows:
             if row["position"] is not None:
-                near = Near(row["position"], 1 - row["distance"], row["part"])
-                best.setdefault(near.position, near)
+                hit = VectorHit(row["position"], 1 - row["distance"], row["part"])
+                best.setdefault(hit.position, hit)
         return list(best.values())[: self.limit]
 
 

@@ -28,7 +28,7 @@ UPKEEP_JOB = "collection_upkeep"
 
 @dataclass(frozen=True, slots=True)
 class NewPassage:
-    """A passage with its vector.
+    """A passage; it is stored with its vector.
 
     An `id` of the caller's makes its insertion happen once. `next_embedding` is of the model that the
     collection is being re-embedded with (`next_model`). `language` counts where the collection has none,
@@ -36,7 +36,7 @@ class NewPassage:
     """
 
     text: str
-    embedding: Sequence[float]
+    embedding: Sequence[float] = ()
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] | None = None
     created_at: datetime | None = None
@@ -86,23 +86,18 @@ async def insert(
     model: str,
     next_model: str | None = None,
 ) -> list[Passage]:
-    """Store passages with their vectors, many at a time; one whose id is there already is left out.
+    """Store passages with their vectors, which are of `model`; a thousand at a time is a good number.
 
-    Args:
-        tx: holds the collection's row from here to its end.
-        collection_id: where they go.
-        passages: any number; a thousand at a time is a good one.
-        model: the embedding model that their vectors are of.
-        next_model: that of their next_embedding. Left out, whoever re-embeds the collection catches up.
+    The transaction holds the collection's row to its end. Without `next_model`, that of the passages'
+    next_embedding, whoever re-embeds the collection catches up.
 
-    Returns:
-        Those that were stored, and counted, now.
+    Returns those that were stored, and counted, now: one whose id is there already is left out.
     """
     collection = await collections.lock(tx, collection_id)
     for passage in passages:
         check_vector(collection, model, passage.embedding)
     ids = [passage.id or new_id() for passage in passages]
-    lexed_in, spoken = await languages.lexing(
+    lexed_in, spoken = await languages.choose(
         tx, collection.language, collection.languages, [passage.language for passage in passages]
     )
     stored = await fetch_all(
@@ -125,12 +120,8 @@ async def insert(
         },
     )
     new_ids = {passage.id for passage in stored}
-    new = [pair for pair in zip(ids, passages, strict=True) if str(pair[0]) in new_ids]
-    vectors = {id_: passage.embedding for id_, passage in new}
-    await put_vectors(tx, collection, collection.vectors_table, vectors)
-    if next_model is not None:
-        following = {id_: p.next_embedding for id_, p in new if p.next_embedding is not None}
-        await _put_next_vectors(tx, collection, next_model, following)
+    new = {id_: each for id_, each in zip(ids, passages, strict=True) if str(id_) in new_ids}
+    await _put_all_vectors(tx, collection, next_model, new)
     if needs_upkeep(collection, collection.passage_count + len(stored)):
         key = str(collection.id)
         await jobs.defer(tx, Job(UPKEEP_JOB, collection.tenant, {"collection": key}, key=key))
@@ -165,16 +156,27 @@ async def put_vectors(
     )
 
 
-async def _put_next_vectors(
-    tx: Transaction, collection: Collection, model: str, vectors: Mapping[UUID, Sequence[float]]
+async def _put_all_vectors(
+    tx: Transaction,
+    collection: Collection,
+    next_model: str | None,
+    changed: "Mapping[UUID, NewPassage | PassageChange]",
 ) -> None:
-    """Store vectors where they are being built, if that is of their model and dimension."""
+    """Store vectors where they serve and, those of the next model, where they are being built."""
+    serving = {id_: p.embedding for id_, p in changed.items() if p.embedding is not None}
+    if serving:
+        await put_vectors(tx, collection, collection.vectors_table, serving)
+    following = {
+        id_: p.next_embedding for id_, p in changed.items() if p.next_embedding is not None
+    }
+    if next_model is None or not following:
+        return
     query = """SELECT vectors_table FROM vector_builds
                WHERE collection_id = %s AND embedding_model = %s AND dimension = ALL (%s::integer[])"""
-    lengths = [len(vector) for vector in vectors.values()]
-    table = await fetch_value(tx, query, [collection.id, model, lengths])
+    lengths = [len(vector) for vector in following.values()]
+    table = await fetch_value(tx, query, [collection.id, next_model, lengths])
     if table is not None:
-        await put_vectors(tx, collection, table, vectors)
+        await put_vectors(tx, collection, table, following)
 
 
 def needs_upkeep(collection: Collection, count: int) -> bool:
@@ -237,7 +239,7 @@ async def update(
 ) -> Passage:
     """Change a passage; its vectors follow its text. Raises EmbeddingError: the vector is of another model."""
     collection = await collections.lock(tx, collection_id)
-    [lexed_in], spoken = await languages.lexing(
+    [lexed_in], spoken = await languages.choose(
         tx, collection.language, collection.languages, [change.language]
     )
     if change.embedding is not None:
@@ -273,11 +275,7 @@ async def update(
     )
     if change.embedding is not None:
         await forget_vectors(tx, collection, [passage_id])
-        vectors = {passage_id: change.embedding}
-        await put_vectors(tx, collection, collection.vectors_table, vectors)
-    if next_model is not None and change.next_embedding is not None:
-        following = {passage_id: change.next_embedding}
-        await _put_next_vectors(tx, collection, next_model, following)
+    await _put_all_vectors(tx, collection, next_model, {passage_id: change})
     return changed
 
 
@@ -287,7 +285,7 @@ async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage
     return await fetch_one(tx, read_passage, query, [collection_id, passage_id], missing)
 
 
-async def around(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
+async def get_with_neighbours(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
     """The passage of this number, the one before it and the one after it, where there are such, in order."""
     return await fetch_all(
         tx,

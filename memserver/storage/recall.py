@@ -1,4 +1,4 @@
-"""Recall storage: reading the history. Writing it belongs to `inbox` and `leases`."""
+"""Recall storage: reading the history. Writing it belongs to `inbox` and `turn_writes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,58 +8,43 @@ from uuid import UUID
 
 from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import CONTEXT_COLUMNS
-from memserver.storage.rows import PageQuery, paginate
+from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
+from memserver.storage.rows import PageQuery, fetch_values, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
-MOST_CANDIDATES = 1_000
-"""Messages whose words are compared; common words don't add to them."""
+MOST_CANDIDATES = 1_000  # messages whose words are compared; common words don't add to them
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a message stands in the order of a search: what comes behind it stays behind it."""
+class SearchCursor:
+    """Where a message stands in the order of a search: what comes after it stays after it."""
 
     created_at: datetime
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One page of a search.
-
-    Attributes:
-        messages: in order.
-        total: how many match in all; where they were not counted to the end, how many at least.
-        exact: whether `total` is all.
-        further: whether more come behind these.
-    """
+class SearchPage:
+    """One page of a search."""
 
     messages: tuple[Message, ...]
-    total: int
-    exact: bool
-    further: bool
+    total: int  # how many match in all; where they were not counted to the end, how many at least
+    exact: bool  # whether `total` is all
+    further: bool  # whether more come after these
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Which part of the results is wanted, and how far to count them.
+class SearchWindow:
+    """Which part of the results is wanted, and how far to count them."""
 
-    Attributes:
-        limit: messages at most; 0 only counts.
-        offset: how many to pass over.
-        after: begin behind this place.
-        count_to: results that are counted one by one; of more it is only said that there are more.
-    """
-
-    limit: int
-    offset: int = 0
-    after: Place | None = None
+    limit: int  # messages at most; 0 only counts
+    offset: int = 0  # how many to pass over
+    after: SearchCursor | None = None  # begin after this place
+    # Results that are counted one by one; of more it is only said that there are more
     count_to: int = 0
 
 
@@ -100,18 +85,11 @@ async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list
     """
     query = f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
                 WHERE m.agent_id = %(agent_id)s
-                  AND m.position < ({_FIRST_WAITING}) * {PLACES_PER_TURN}"""
+                  AND m.position < ({FIRST_WAITING}) * {PLACES_PER_TURN}"""
     rows: list[dict[str, Any]] = await paginate(
         tx, dict, page, query, {"agent_id": agent_id}, by="m.position"
     )
     return [message_from_row(row) for row in rows]
-
-
-# The running turn is the one behind done_turn; asked by its state, it is found by an index (see leases).
-_FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
-                                AND t.state IN ('waiting', 'running'))
-    THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 
 MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
@@ -130,11 +108,13 @@ ORDER BY p.place
 """
 
 
-async def search(tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span) -> Found:
+async def search(
+    tx: Transaction, agent_id: UUID, query: RecallQuery, window: SearchWindow
+) -> SearchPage:
     """Find what was said. Of an agent that isn't there, or is another tenant's, nothing is found."""
-    cursor = await tx.execute(_SEARCH, search_parameters(agent_id, query, span))
+    cursor = await tx.execute(_SEARCH, search_parameters(agent_id, query, window))
     rows = await cursor.fetchall()
-    return Found(
+    return SearchPage(
         tuple(message_from_row(row) for row in rows if row["position"] is not None),
         rows[0]["total"],
         rows[0]["exact"],
@@ -149,17 +129,17 @@ async def by_words(
 
     They are indexed a moment after their turn; until then they aren't found.
     """
-    cursor = await tx.execute(
+    return await fetch_values(
+        tx,
         """SELECT found_at FROM rank_messages(
                %(agent_id)s, %(text)s, %(since)s, %(until)s, %(roles)s, %(before)s, %(at_most)s,
                %(candidates)s)""",
         {
-            **search_parameters(agent_id, query, Span(at_most)),
+            **search_parameters(agent_id, query, SearchWindow(at_most)),
             "at_most": at_most,
             "candidates": MOST_CANDIDATES,
         },
     )
-    return [row["found_at"] for row in await cursor.fetchall()]
 
 
 async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
@@ -173,20 +153,20 @@ async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]
 
 
 async def count_and_positions(
-    tx: Transaction, agent_id: UUID, query: RecallQuery, span: Span
+    tx: Transaction, agent_id: UUID, query: RecallQuery, window: SearchWindow
 ) -> tuple[int, bool, list[int]]:
     """How many messages match, whether that is exact, and where in the history they stand."""
     cursor = await tx.execute(
         f"SELECT total, exact, positions FROM {MATCHES}",
-        search_parameters(agent_id, query, span),
+        search_parameters(agent_id, query, window),
     )
     row = await cursor.fetchone()
     assert row is not None
     return row["total"], row["exact"], row["positions"]
 
 
-def search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[str, Any]:
-    after = span.after
+def search_parameters(agent_id: UUID, query: RecallQuery, window: SearchWindow) -> dict[str, Any]:
+    after = window.after
     return {
         "agent_id": agent_id,
         "text": query.text,
@@ -198,25 +178,10 @@ def search_parameters(agent_id: UUID, query: RecallQuery, span: Span) -> dict[st
         "newest_first": query.text is not None,
         "after_time": after.created_at if after else None,
         "after_position": after.position if after else None,
-        "skip": span.offset,
-        "take": span.limit,
-        "count_to": span.count_to,
+        "skip": window.offset,
+        "take": window.limit,
+        "count_to": window.count_to,
     }
-
-
-async def context_row(tx: Transaction, agent_id: UUID) -> dict[str, Any] | None:
-    """The agent, its state, working context and summary, outside of a turn; None if unknown.
-
-    Also `queue_end`: the position behind what the agent has taken up, and `done_end`: behind its turns
-    that have ended.
-    """
-    cursor = await tx.execute(
-        f"""SELECT {CONTEXT_COLUMNS}, ({_FIRST_WAITING}) * {PLACES_PER_TURN} AS queue_end,
-                (s.done_turn + 1) * {PLACES_PER_TURN} AS done_end
-            FROM agent_state s JOIN agents a ON a.id = s.agent_id WHERE s.agent_id = %s""",
-        [agent_id],
-    )
-    return await cursor.fetchone()
 
 
 def message_from_row(row: dict[str, Any]) -> Message:

@@ -1,11 +1,13 @@
-"""Rows read as values: one, all, or a page of a list. A value is made of a row's columns by their names."""
+"""Rows read as values: one, all, or a page of a list; and what is alike for many tables. A value is made of a row's columns by their names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from psycopg import sql
 from psycopg.rows import kwargs_row, scalar_row
+from psycopg.types.json import Json
 
 from memserver.storage.database import Transaction
 
@@ -96,6 +98,59 @@ async def paginate(
         f"{query} {after} ORDER BY {by} {direction} LIMIT %(limit)s",
         {**parameters, "after": page.after, "limit": page.limit},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[T]):
+    """What is alike for tables whose rows are things of one kind."""
+
+    kind: Callable[..., T]
+    name: str
+    columns: str
+    missing: Callable[[Any], Exception]
+    key: str = "id"
+    listed: str = "true"  # the condition of rows that lists and names show
+    changed: str = "updated_at"  # the column with the time of the last change
+
+    async def get(self, tx: Transaction, key: Any) -> T:  # noqa: ANN401 - an id or a name
+        query = f"SELECT {self.columns} FROM {self.name} WHERE {self.key} = %s"
+        return await fetch_one(tx, self.kind, query, [key], self.missing(key))
+
+    async def lock(self, tx: Transaction, key: UUID) -> T:
+        """Fetch one for a write; others' writes wait until the transaction ends."""
+        query = f"SELECT {self.columns} FROM {self.name} WHERE {self.key} = %s FOR NO KEY UPDATE"
+        return await fetch_one(tx, self.kind, query, [key], self.missing(key))
+
+    async def id_of(self, tx: Transaction, name: str) -> UUID:
+        query = f"SELECT id FROM {self.name} WHERE name = %s AND {self.listed}"
+        found: UUID | None = await fetch_value(tx, query, [name])
+        if found is None:
+            raise self.missing(name)
+        return found
+
+    async def list_page(
+        self, tx: Transaction, page: PageQuery, *, name: str | None = None
+    ) -> list[T]:
+        """A page in the order of creation (ids sort by time), or of the one of this name."""
+        query = f"""SELECT {self.columns} FROM {self.name}
+                    WHERE {self.listed} AND (%(name)s::text IS NULL OR name = %(name)s)"""
+        return await paginate(tx, self.kind, page, query, {"name": name}, by="id")
+
+    async def update(self, tx: Transaction, key: UUID | str, changes: Mapping[str, Any]) -> T:
+        """Set the columns that are named; absent ones stay."""
+        values = {
+            name: Json(value) if isinstance(value, dict) else value
+            for name, value in changes.items()
+        }
+        assignments = "".join(f"{name} = %({name})s, " for name in values)
+        query = f"""UPDATE {self.name} SET {assignments} {self.changed} = now()
+                    WHERE {self.key} = %(key)s RETURNING {self.columns}"""
+        return await fetch_one(tx, self.kind, query, {**values, "key": key}, self.missing(key))
+
+    async def delete(self, tx: Transaction, key: UUID | str) -> None:
+        cursor = await tx.execute(f"DELETE FROM {self.name} WHERE {self.key} = %s".encode(), [key])
+        if cursor.rowcount == 0:
+            raise self.missing(key)
 
 
 def _encode(query: Query) -> bytes | sql.Composed:

@@ -31,7 +31,7 @@ class Editor:
     """Who makes an edit."""
 
     actor: Actor  # by which way it comes
-    # Whose tool it is, or through which agent the API was asked; None is no agent's
+    # Whose tool it is, or through which agent the API was called; None is no agent's
     agent_id: UUID | None = None
     position: int | None = None  # of the tool's call in the agent's history
 
@@ -140,10 +140,8 @@ async def write(
            )
            SELECT version, updated_at FROM edited""",
         {
+            **asdict(new),
             "id": stored.id,
-            "text": new.text,
-            "limit": new.limit,
-            "description": new.description,
             "another": int(new.text != stored.section.text),
             "restores": restores,
             **asdict(editor),
@@ -170,10 +168,8 @@ async def insert(
         {
             "id": made,
             "tenant": tenant,
+            **asdict(section),
             "name": section.name if by_itself else None,
-            "text": section.text,
-            "limit": section.limit,
-            "description": section.description,
             **asdict(editor),
         },
     )

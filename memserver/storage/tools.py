@@ -13,7 +13,7 @@ from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, refuse_taken_name
-from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_value, paginate
+from memserver.storage.rows import PageQuery, Table, fetch_all, fetch_one, fetch_value, paginate
 
 DefinitionKind = Literal["webhook", "client", "mcp"]
 
@@ -98,6 +98,20 @@ GRANTS_COLUMN = """
 """Reads an agent's grants beside its state `s`, so that they cost no statement of their own."""
 
 
+def no_tool(name: str) -> NotFound:
+    return NotFound(f"There is no tool {name!r}.", hint="GET /v1/tools lists them.")
+
+
+def no_server(server_id: UUID) -> NotFound:
+    return NotFound(f"There is no MCP server {server_id}.", hint="GET /v1/mcp-servers lists yours.")
+
+
+_TOOLS = Table(Definition, "tools", _FIELDS, no_tool, key="name")
+get, update, delete = _TOOLS.get, _TOOLS.update, _TOOLS.delete
+_SERVERS = Table(McpServer, "mcp_servers", _SERVER, no_server)
+get_server, list_servers, delete_server = _SERVERS.get, _SERVERS.list_page, _SERVERS.delete
+
+
 async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition:
     query = f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
                     secret, retries, server_id, remote_name)
@@ -108,30 +122,10 @@ async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition
         return await fetch_one(tx, Definition, query, _new_row(tenant, new))
 
 
-async def get(tx: Transaction, name: str) -> Definition:
-    query = f"SELECT {_FIELDS} FROM tools WHERE name = %s"
-    return await fetch_one(tx, Definition, query, [name], no_tool(name))
-
-
 async def list_page(tx: Transaction, page: PageQuery) -> list[Definition]:
     """A page of a tenant's tools, by name as Python orders it."""
     query = f"SELECT {_FIELDS} FROM tools WHERE true"
     return await paginate(tx, Definition, page, query, {}, by='name COLLATE "C"')
-
-
-async def update(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Definition:
-    """Change description, parameters, timeout, url, secret or retries; absent keys stay."""
-    values = {key: Json(value) if key == "parameters" else value for key, value in changes.items()}
-    assignments = "".join(f"{key} = %({key})s, " for key in values)
-    query = f"""UPDATE tools SET {assignments} updated_at = now() WHERE name = %(tool)s
-                RETURNING {_FIELDS}"""
-    return await fetch_one(tx, Definition, query, {**values, "tool": name}, no_tool(name))
-
-
-async def delete(tx: Transaction, name: str) -> None:
-    cursor = await tx.execute("DELETE FROM tools WHERE name = %s", [name])
-    if cursor.rowcount == 0:
-        raise no_tool(name)
 
 
 async def grant(tx: Transaction, tenant: str, agent_id: UUID, given: Grant) -> None:
@@ -189,22 +183,6 @@ async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpS
         return await fetch_one(tx, McpServer, query, values)
 
 
-async def get_server(tx: Transaction, server_id: UUID) -> McpServer:
-    query = f"SELECT {_SERVER} FROM mcp_servers WHERE id = %s"
-    return await fetch_one(tx, McpServer, query, [server_id], no_server(server_id))
-
-
-async def list_servers(tx: Transaction, page: PageQuery) -> list[McpServer]:
-    query = f"SELECT {_SERVER} FROM mcp_servers WHERE true"
-    return await paginate(tx, McpServer, page, query, {}, by="id")
-
-
-async def delete_server(tx: Transaction, server_id: UUID) -> None:
-    cursor = await tx.execute("DELETE FROM mcp_servers WHERE id = %s", [server_id])
-    if cursor.rowcount == 0:
-        raise no_server(server_id)
-
-
 async def tools_of(tx: Transaction, server_id: UUID) -> list[Definition]:
     """The tools of an MCP server as it listed them last, by name."""
     query = f"SELECT {_FIELDS} FROM tools WHERE server_id = %s ORDER BY name"
@@ -246,14 +224,6 @@ async def relist(
                 hint="Delete it, or give the MCP server another name.",
             )
     return await tools_of(tx, server_id)
-
-
-def no_tool(name: str) -> NotFound:
-    return NotFound(f"There is no tool {name!r}.", hint="GET /v1/tools lists them.")
-
-
-def no_server(server_id: UUID) -> NotFound:
-    return NotFound(f"There is no MCP server {server_id}.", hint="GET /v1/mcp-servers lists yours.")
 
 
 def _new_row(tenant: str, new: NewDefinition) -> dict[str, Any]:

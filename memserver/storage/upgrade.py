@@ -9,12 +9,12 @@ from sqlalchemy import create_engine, make_url, pool, text
 from sqlalchemy.exc import DBAPIError
 
 from memserver.storage.checks import check_encoding, check_server
-from memserver.storage.failures import translated
+from memserver.storage.failures import translate_errors
 
 
 def upgrade(owner_url: str, migrations: Path) -> None:
     """Bring the database to the newest schema, alone: an advisory lock keeps others waiting."""
-    with translated():
+    with translate_errors():
         check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
     # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.
     url = make_url(owner_url).set(drivername="postgresql+psycopg")
@@ -35,7 +35,7 @@ def upgrade(owner_url: str, migrations: Path) -> None:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     except DBAPIError as error:
-        with translated():
+        with translate_errors():
             if isinstance(error.orig, psycopg.Error):
                 raise error.orig from error
         raise

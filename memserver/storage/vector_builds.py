@@ -8,7 +8,7 @@ do no harm. Deleting or changing a passage takes its vector from the build, too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -16,9 +16,9 @@ from pgvector import HalfVector
 from psycopg import sql
 
 from memserver.storage import collections, jobs, passages
-from memserver.storage.collections import Collection
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
+from memserver.storage.languages import PendingPassage
 from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
 
 State = Literal["filling", "indexing", "catching_up"]
@@ -26,10 +26,8 @@ State = Literal["filling", "indexing", "catching_up"]
 DROP_JOB = "drop_retired_vectors"
 GRACE = timedelta(minutes=1)
 """How long vectors that no longer serve are kept for searches that began before."""
-SAMPLE = 20_000
-"""Passages whose words are counted, of a collection that has more."""
-LEAST_COUNTED = 10
-"""Passages of the sample that a word must be in to be called common."""
+SAMPLE = 20_000  # passages whose words are counted, of a collection that has more
+LEAST_COUNTED = 10  # passages of the sample that a word must be in to be called common
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +41,6 @@ class Build:
     state: State
     filled_to: UUID | None
     stored: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unembedded:
-    id: UUID
-    text: str
-    updated_at: datetime
 
 
 _COLUMNS = ", ".join(Build.__dataclass_fields__)
@@ -72,7 +63,8 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     if running is not None:
         if (running.embedding_model, running.dimension) == (model, dimension):
             return running
-        await _give_up(tx, running)
+        await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [collection_id])
+        await collections.drop_vectors(tx, running.vectors_table, collection_id)
     if same and (collection.has_own_table or not large):
         return None
     if large:
@@ -88,12 +80,12 @@ async def begin(tx: Transaction, collection_id: UUID, model: str, dimension: int
     return await fetch_one(tx, Build, query, values)
 
 
-async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembedded]:
+async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[PendingPassage]:
     """Passages to embed next: in order while it is being filled, later those that are missing."""
     return await fetch_all(
         tx,
-        Unembedded,
-        f"""SELECT p.id, p.content AS text, p.updated_at FROM passages p
+        PendingPassage,
+        f"""SELECT p.id, p.number, p.content AS text, p.updated_at FROM passages p
             WHERE p.collection_id = %(collection)s AND {_missing(build)}
             ORDER BY p.id LIMIT %(at_most)s""",
         {"collection": build.collection_id, "after": build.filled_to, "at_most": at_most},
@@ -103,7 +95,7 @@ async def next_texts(tx: Transaction, build: Build, at_most: int) -> list[Unembe
 async def store(
     tx: Transaction,
     build: Build,
-    texts: Sequence[Unembedded],
+    texts: Sequence[PendingPassage],
     vectors: Sequence[Sequence[float]],
 ) -> None:
     """Store the vectors of texts, and that they are done; none of a passage that was changed meanwhile."""
@@ -204,7 +196,11 @@ async def switch(tx: Transaction, build: Build) -> bool:
             "dimension": build.dimension,
         },
     )
-    await _drop_later(tx, collection)
+    table = collection.vectors_table
+    arguments = {"collection": str(collection.id), "vectors_table": table}
+    due = await fetch_value(tx, "SELECT now()") + GRACE
+    job = Job(DROP_JOB, collection.tenant, arguments, f"{collection.id} {table}", due=due)
+    await jobs.defer(tx, job)
     return True
 
 
@@ -283,16 +279,3 @@ async def _set_state(tx: Transaction, build: Build, state: State) -> None:
            WHERE collection_id = %s AND vectors_table = %s AND state = %s""",
         [state, build.collection_id, build.vectors_table, build.state],
     )
-
-
-async def _give_up(tx: Transaction, build: Build) -> None:
-    await tx.execute("DELETE FROM vector_builds WHERE collection_id = %s", [build.collection_id])
-    await collections.drop_vectors(tx, build.vectors_table, build.collection_id)
-
-
-async def _drop_later(tx: Transaction, collection: Collection) -> None:
-    due = await fetch_value(tx, "SELECT now()") + GRACE
-    table = collection.vectors_table
-    arguments = {"collection": str(collection.id), "vectors_table": table}
-    key = f"{collection.id} {table}"
-    await jobs.defer(tx, Job(DROP_JOB, collection.tenant, arguments, key, due=due))

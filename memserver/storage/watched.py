@@ -21,8 +21,7 @@ from typing_extensions import override
 from memserver.storage.connecting import with_timeouts
 
 T = TypeVar("T")
-QUIET_SECONDS = 5.0
-"""After which a statement is long, so that it is looked at."""
+QUIET_SECONDS = 5.0  # after which a statement is long, so that it is looked at
 LONGEST_SECONDS = 60.0
 _INTERVAL = 0.1
 _takes_its_time: ContextVar[bool] = ContextVar("_takes_its_time", default=False)

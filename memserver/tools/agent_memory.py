@@ -10,13 +10,14 @@ from functools import partial
 from uuid import UUID
 
 from memserver.memory import reading, working_context
-from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage, PassageText
+from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage
 from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.memory.reading import Found
+from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.messages import Passage, Section
 from memserver.storage import agents, collections, sections
 from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
 from memserver.text import clean
@@ -94,7 +95,7 @@ class AgentMemory:
             query = ArchivalQuery(clean(text))
             return await self._archival.search(lazy, searched, query, Page(page, size))
 
-    async def read(self, label: str) -> Found:
+    async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.
 
         Raises:
@@ -112,7 +113,7 @@ class AgentMemory:
             EmbeddingError: the embedder failed.
         """
         own = partial(collections.own_of, agent_id=self.agent_id)
-        passage = PassageText(clean(text), tuple(clean(tag) for tag in tags))
+        passage = NewPassage(clean(text), tags=tuple(clean(tag) for tag in tags))
         async with LazyTransaction(self._database, self._tenant) as lazy:
             stored = await self._archival.insert(lazy, own, [passage])
             return stored[0]

@@ -7,9 +7,10 @@ from pydantic import Field
 
 from memserver.errors import InvalidInput, ToolError
 from memserver.memory import reading, working_context
-from memserver.memory.archival import ArchivalQuery, PassageText
+from memserver.memory.archival import ArchivalQuery
 from memserver.memory.dates import parse_range
 from memserver.storage import collections
+from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
 from memserver.tools.registry import Tool, ToolContext, make_tool
@@ -85,7 +86,7 @@ async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     own = partial(collections.own_of, agent_id=context.agent_id)
     try:
         await context.archival.insert(
-            context.transaction, own, [PassageText(content, created_at=context.now)]
+            context.transaction, own, [NewPassage(content, created_at=context.now)]
         )
     except InvalidInput as error:
         raise ToolError(error.message) from error

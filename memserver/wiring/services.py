@@ -8,12 +8,14 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from memserver.agent.calls import CallLimits
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
-from memserver.agent.dependencies import Clock, Limits, ModelSource, TurnDependencies, utc_now
+from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
+from memserver.agent.options import Limits
+from memserver.agent.run_tool import CallLimits
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
@@ -26,11 +28,11 @@ from memserver.memory.documents import DocumentLimits, Documents
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall import RecallStorage
-from memserver.memory.relexing import Relexing
+from memserver.memory.relexing import relex
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
-from memserver.storage import message_index
+from memserver.storage import languages, message_index
 from memserver.storage.connecting import Limits as TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
@@ -330,7 +332,7 @@ def job_handlers(
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
-        **Relexing(deps.database).handlers(),
+        languages.JOB: partial(relex, deps.database),
     }
 
 

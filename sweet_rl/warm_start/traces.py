@@ -19,13 +19,13 @@ from memserver.agent.dependencies import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
-from memserver.memory.archival import PassageText
 from memserver.memory.working_context import default_sections
 from memserver.messages import Section
 from memserver.storage import agents, collections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import LazyTransaction
 from memserver.storage.inbox import NewMessage
+from memserver.storage.passages import NewPassage
 from memserver.wiring.services import Services
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.intents import Holdout, User
@@ -145,7 +145,7 @@ class Recorder:
             )
         if user.documents:
             own = partial(collections.own_of, agent_id=agent.id)
-            texts = [PassageText(text, created_at=user.sayings[0].at) for text in user.documents]
+            texts = [NewPassage(text, created_at=user.sayings[0].at) for text in user.documents]
             async with LazyTransaction(self.services.database, TENANT) as transaction:
                 await archival.insert(transaction, own, texts)
         return _Player(name, user, teacher, agent.id)

@@ -1,20 +1,17 @@
 """What a parser gives back. Leaves chunks, tokens and vectors to `memory`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
+from memserver.text import clean
+
 Kind = Literal["text", "markdown", "html", "pdf", "docx", "jsonl"]
 
-LONGEST_TEXT = 20_000_000
-"""Characters of one document's text: about 10,000 pages."""
+LONGEST_TEXT = 20_000_000  # characters of one document's text: about 10,000 pages
 MOST_SECTIONS = 200_000
 SHORTEST_SENTENCE = 32
 """Characters; shorter ones count with the next one, so that their number is bounded."""
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,4 @@ class Parsed:
 
 def plain(text: str) -> str:
     """The text with one kind of line end, and without what a database can't store."""
-    text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
-    if _SURROGATE.search(text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return clean(text).replace("\r\n", "\n").replace("\r", "\n")

@@ -34,31 +34,17 @@ _ZIPPED = {
     b"META-INF/container.xml": "an EPUB book",
     b"content.xml": "an OpenDocument file",
 }
-_SUFFIXES: dict[str, Kind] = {
-    ".txt": "text",
-    ".text": "text",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".pdf": "pdf",
-    ".docx": "docx",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
+_CLAIMS: dict[Kind, str] = {
+    "text": ".txt .text",
+    "markdown": ".md .markdown text/markdown",
+    "html": ".html .htm .xhtml text/html application/xhtml+xml",
+    "pdf": ".pdf application/pdf",
+    "docx": ".docx application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "jsonl": ".jsonl .ndjson application/jsonl application/x-ndjson application/jsonlines "
+    "application/x-jsonlines",
 }
-_TYPES: dict[str, Kind] = {
-    "text/markdown": "markdown",
-    "text/x-markdown": "markdown",
-    "text/html": "html",
-    "application/xhtml+xml": "html",
-    "application/pdf": "pdf",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-    "application/jsonl": "jsonl",
-    "application/x-ndjson": "jsonl",
-    "application/jsonlines": "jsonl",
-    "application/x-jsonlines": "jsonl",
-}
+"""Ends of names, and types, that say a kind."""
+_KIND_BY_CLAIM = {claim: kind for kind, claims in _CLAIMS.items() for claim in claims.split()}
 _HTML = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _COMMENT = re.compile(r"\s*(<!--|<\?xml)")
 _HEADING = re.compile(r"^#{1,6} \S", re.M)
@@ -122,8 +108,8 @@ def decode(content: bytes) -> str:
 
 
 def _claimed(name: str, content_type: str) -> Kind | None:
-    by_name = _SUFFIXES.get(PurePath(name).suffix.lower())
-    return by_name or _TYPES.get(content_type.partition(";")[0].strip().lower())
+    by_name = _KIND_BY_CLAIM.get(PurePath(name).suffix.lower())
+    return by_name or _KIND_BY_CLAIM.get(content_type.partition(";")[0].strip().lower())
 
 
 def _zipped(content: bytes) -> Kind:
@@ -155,7 +141,7 @@ def _text_kind(text: str, claimed: Kind | None) -> Kind:
 
 
 def _is_html(text: str) -> bool:
-    """Whether a page begins here, behind comments."""
+    """Whether a page begins here, after comments."""
     at = 0
     while opened := _COMMENT.match(text, at):
         end = text.find(">" if opened[1] == "<?xml" else "-->", opened.end())

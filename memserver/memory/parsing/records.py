@@ -27,7 +27,7 @@ def parse_records(text: str) -> Parsed:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DocumentCorrupt(
-                f"Line {number} is no JSON: {error}", hint="Mend the line, and send the file again."
+                f"Line {number} is no JSON: {error}", hint="Fix the line, and send the file again."
             ) from error
         shown = plain(_shown(value))
         if not shown.strip():

@@ -69,7 +69,7 @@ def _failure(status: int, complaint: str) -> DocumentError:
     last = complaint.strip().rpartition("\n")[2]
     return DocumentCorrupt(
         "The parser failed on the file" + (f": {last[:200]}" if last else "."),
-        hint="The file may be damaged. Open and save it anew, and send the result.",
+        hint="The file may be damaged. Open it and save it again, and send the result.",
     )
 
 

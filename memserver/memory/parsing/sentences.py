@@ -38,8 +38,7 @@ LANGUAGES = {
 """Postgres's text search configurations as ISO 639-1 codes."""
 
 
-_PIECE = 20_000
-"""Characters that are looked at in one go: no other thread runs meanwhile."""
+_PIECE = 20_000  # characters that are looked at in one go: no other thread runs meanwhile
 
 
 def sentences(text: str, language: str = "en") -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memserver.memory.scale import LEAST, MARGIN, MOST, SLACK, after_overflow, learnt
+from memserver.memory.scale import LEAST, MARGIN, MOST, SLACK, after_overflow, learn
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, RawReply, ScriptedModel, count_bytes, say
 from tests.support.model_endpoint import (
@@ -204,25 +204,25 @@ async def test_messages_are_counted_by_the_agents_own_model(database: OneDatabas
 
 
 def test_a_scale_grows_at_once_shrinks_by_half_and_stays_when_it_is_near() -> None:
-    assert learnt(None, 1000, 850) == pytest.approx(0.85 * MARGIN, abs=1e-4)
-    assert learnt(0.85, 1000, 900) == 0.9 * MARGIN
-    assert learnt(1.2, 1000, 800) == pytest.approx((1.2 + 0.8 * MARGIN) / 2)
-    assert learnt(0.85 * MARGIN, 1000, 851) == 0.85 * MARGIN
-    assert learnt(0.85 * SLACK, 1000, 850) == 0.85 * SLACK
+    assert learn(None, 1000, 850) == pytest.approx(0.85 * MARGIN, abs=1e-4)
+    assert learn(0.85, 1000, 900) == 0.9 * MARGIN
+    assert learn(1.2, 1000, 800) == pytest.approx((1.2 + 0.8 * MARGIN) / 2)
+    assert learn(0.85 * MARGIN, 1000, 851) == 0.85 * MARGIN
+    assert learn(0.85 * SLACK, 1000, 850) == 0.85 * SLACK
 
 
 def test_exact_counts_take_the_scale_below_one_by_no_message_but_raise_none_that_is_below() -> None:
-    assert learnt(None, 1000, 600, exact=True) == 1.0
-    assert learnt(1.2, 1000, 600, exact=True) == 1.0
-    assert learnt(0.7, 1000, 600, exact=True) == 0.7
-    assert learnt(0.7, 1000, 900, exact=True) == pytest.approx(0.9 * MARGIN)
+    assert learn(None, 1000, 600, exact=True) == 1.0
+    assert learn(1.2, 1000, 600, exact=True) == 1.0
+    assert learn(0.7, 1000, 600, exact=True) == 0.7
+    assert learn(0.7, 1000, 900, exact=True) == pytest.approx(0.9 * MARGIN)
 
 
 def test_a_scale_keeps_to_what_can_be() -> None:
-    assert learnt(0.3, 1000, 0) == 0.3
-    assert learnt(0.3, 1000, int(LEAST * 1000) - 1) == 0.3
-    assert learnt(0.3, 0, 1000) == 0.3
-    assert learnt(None, 10, 1000) == pytest.approx(MOST * MARGIN)
+    assert learn(0.3, 1000, 0) == 0.3
+    assert learn(0.3, 1000, int(LEAST * 1000) - 1) == 0.3
+    assert learn(0.3, 0, 1000) == 0.3
+    assert learn(None, 10, 1000) == pytest.approx(MOST * MARGIN)
 
 
 def test_after_an_overflow_the_prompt_counts_as_too_long_but_no_more_than_doubled() -> None:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
-from memserver.memory.chunking import Chunker, Span, embed_whole
+from memserver.memory.chunking import Chunker, embed_whole
 from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.text import Span
 
 
 def shown(text: str, spans: list[Span]) -> list[str]:

@@ -279,7 +279,9 @@ async def test_each_search_by_meaning_is_planned_for_its_own_dates_and_roles(
         embedder = HashingEmbedder()
         vector = await embedder.embed_query("message")
         async with server.services.database.tenant("default") as tx:
-            state = await message_vectors.embedded(tx, UUID(agent), embedder.model, len(vector))
+            state = await message_vectors.find_embedded(
+                tx, UUID(agent), embedder.model, len(vector)
+            )
             assert state is not None
             found = [len(await nearest(tx, state, vector, each, 100)) for each in queries * 8]
             rows = await (

@@ -12,7 +12,7 @@ from pgvector import HalfVector
 
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, PassageText, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.messages import FoundPassage
@@ -50,7 +50,7 @@ class Archive:
         async def place(tx: Transaction) -> Collection:
             return await collections.get(tx, self.collection)
 
-        new = [PassageText(text, **fields) for text in texts]  # type: ignore[arg-type]
+        new = [NewPassage(text, **fields) for text in texts]  # type: ignore[arg-type]
         async with LazyTransaction(self.database, TENANT) as transaction:
             stored = await self.archival.insert(transaction, place, new)
         return [passage.id for passage in stored]

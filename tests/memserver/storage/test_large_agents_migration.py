@@ -14,7 +14,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.message_index import JOB, MessageIndexing
 from memserver.storage.database import Database
 from memserver.storage.jobs import JobRun
-from memserver.storage.message_vectors import LARGE, embedded
+from memserver.storage.message_vectors import LARGE, find_embedded
 from memserver.storage.migrate import APP_ROLE, OWNER_ROLE, prepare_embedded
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery
@@ -77,7 +77,7 @@ async def test_vectors_of_before_are_found_while_those_of_large_agents_are_index
 
         async def found(agent: UUID) -> tuple[bool, list[int]]:
             async with database.tenant("mine") as tx:
-                state = await embedded(tx, agent, *MODEL)
+                state = await find_embedded(tx, agent, *MODEL)
                 assert state is not None
                 best = await nearest(tx, state, [1.0, 0.5, 1.2], RecallQuery(), 20)
             return state.in_index, [each.position for each in best]

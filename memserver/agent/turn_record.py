@@ -1,0 +1,161 @@
+"""What a turn writes. Its events are published once what they report is committed."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+
+from memserver.agent.compaction import compaction_job
+from memserver.agent.endings import as_json
+from memserver.agent.events import StepCommitted, TurnEnded, TurnPaused
+from memserver.agent.turn_state import TurnState
+from memserver.errors import MemserverError
+from memserver.messages import JsonObject, Message
+from memserver.storage import jobs, turn_writes
+from memserver.storage.database import Transaction
+from memserver.storage.turn_writes import StepCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Another step follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The turn is stored, and waits for somebody's answer; whether the lease was released."""
+
+    released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The turn is over, why, and whether the lease was released, since nothing else waits."""
+
+    stop: str
+    released: bool
+
+
+Outcome = Continue | Paused | Ended
+
+
+class TurnRecord:
+    """Writes one turn, step by step."""
+
+    def __init__(self, state: TurnState) -> None:
+        self._state = state
+
+    async def write(
+        self, tx: Transaction, step: Message, stop: str | None, *, stored: bool = False
+    ) -> Continue | Ended:
+        """Write the end of a step, and the alert that follows it, if any; `report` comes once it is committed.
+
+        Args:
+            tx: where call and effect are, too.
+            step: what came of it.
+            stop: why the turn ends with it, if it does.
+            stored: the step's entry was written before, when its call began or waited.
+        """
+        state = self._state
+        added = [] if stored else [step]
+        if stored:
+            await turn_writes.close_call(tx, state.lease, step)
+        if state.alert is not None:
+            added.append(state.alert)
+        change = self._change(added, state.steps + 1, stop)
+        released = await self._write(tx, change, [*state.queue, step])
+        return Continue() if stop is None else Ended(stop, released)
+
+    def report(self, step: Message, outcome: Continue | Ended) -> None:
+        """Publish what `write` has written."""
+        state = self._state
+        alert, state.alert = state.alert, None
+        state.steps += 1
+        for message in (step, alert):
+            if message is not None:
+                state.queue.append(message)
+                state.publish(StepCommitted((message,)))
+        if isinstance(outcome, Ended):
+            self._report_end(outcome.stop)
+
+    async def commit(
+        self, step: Message, stop: str | None, *, stored: bool = False
+    ) -> Continue | Ended:
+        """Write and report the end of a step, in a transaction of its own."""
+        async with self._transaction() as tx:
+            outcome = await self.write(tx, step, stop, stored=stored)
+        self.report(step, outcome)
+        return outcome
+
+    async def begin_call(self, running: Message) -> None:
+        """Write that a call runs whose effect is not ours; its end is `stored`."""
+        async with self._transaction() as tx:
+            change = self._change([running], self._state.steps + 1, None)
+            await turn_writes.commit_step(tx, self._state.lease, change)
+
+    async def close_call(self, closed: Message) -> None:
+        """Write a state and result of a call, which make no step."""
+        async with self._transaction() as tx:
+            await turn_writes.close_call(tx, self._state.lease, closed)
+
+    async def add_unasked(self, found: Message) -> None:
+        """Write a call that the server has made by itself, which makes no step."""
+        state = self._state
+        async with self._transaction() as tx:
+            change = self._change([found], state.steps, None)
+            await turn_writes.commit_step(tx, state.lease, change)
+        state.queue.append(found)
+        state.publish(StepCommitted((found,)))
+
+    async def pause(self, waiting: Message) -> Paused:
+        """Write a call as waiting, and the turn with it: nothing is held until somebody answers."""
+        state = self._state
+        steps = state.steps + 1
+        change = replace(self._change([waiting], steps, None), paused=True)
+        async with self._transaction() as tx:
+            released = await turn_writes.commit_step(tx, state.lease, change)
+        state.publish(TurnPaused(state.turn.turn, steps, state.usage, waiting))
+        return Paused(released)
+
+    async def end(self, stop: str, error: MemserverError | None = None) -> Ended:
+        """End the turn without a further step."""
+        state = self._state
+        if state.alert is not None:
+            state.warned = False  # the alert was never committed: it comes again
+        change = self._change([], state.steps, stop, None if error is None else as_json(error))
+        async with self._transaction() as tx:
+            released = await self._write(tx, change, state.queue)
+        self._report_end(stop, change.error)
+        return Ended(stop, released)
+
+    def _transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._state.deps.database.tenant(self._state.lease.tenant)
+
+    async def _write(self, tx: Transaction, change: StepCommit, queue: list[Message]) -> bool:
+        """Write a change; with the turn's end, what follows when it leaves the queue too long."""
+        state = self._state
+        released = await turn_writes.commit_step(tx, state.lease, change)
+        # Before the alert's steps are over nothing is evicted that could still wait.
+        if change.ended and state.warned and state.budget and state.budget.over_target(queue):
+            await jobs.defer(tx, compaction_job(state.lease.tenant, state.lease.agent_id))
+        return released
+
+    def _change(
+        self, added: list[Message], steps: int, stop: str | None, error: JsonObject | None = None
+    ) -> StepCommit:
+        state = self._state
+        return StepCommit(
+            turn=state.turn,
+            model=state.model_name,
+            messages=added,
+            steps=steps,
+            usage=state.usage,
+            queue_start=state.queue_start,
+            pressure_warned=state.warned,
+            token_scale=state.counting.scale,
+            ended=stop is not None,
+            stop_reason=stop or state.pending_stop,
+            error=error,
+        )
+
+    def _report_end(self, stop: str, error: JsonObject | None = None) -> None:
+        state = self._state
+        state.publish(TurnEnded(state.turn.turn, state.steps, stop, state.usage, error))

@@ -1,0 +1,157 @@
+"""What is known of a turn while it runs. The step loop, a call's life, memory pressure and what is written share it."""
+
+from dataclasses import replace
+
+from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt
+from memserver.agent.counting import Counting
+from memserver.agent.deadline import Deadline
+from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.endings import DIED
+from memserver.agent.events import Event
+from memserver.agent.rendering import is_sent
+from memserver.agent.turn_clock import TurnClock
+from memserver.agent.turn_tools import TurnTools
+from memserver.errors import LeaseLost
+from memserver.memory.queue import Budget
+from memserver.memory.results import READ_TOOL
+from memserver.messages import CallState, Message
+from memserver.storage.leases import ClaimedTurn
+from memserver.storage.snapshots import read_snapshot
+
+MOST_ALERT_STEPS = 5
+"""Steps that one alert leads to."""
+
+
+class TurnState:
+    """The agent as it was last read, its queue, and how far its turn has come.
+
+    Attributes:
+        view: the agent as its prompts show it.
+        queue: what prompts show of the history; what is answered stays in it though it was evicted.
+        budget: of the last prompt.
+        warned: the alert of memory pressure needs not come again before the next eviction.
+        alert: it was decided on, and is committed with the step that is being ended.
+        pending_stop: why the turn ends once the alert's steps are over; None where none are made.
+    """
+
+    def __init__(
+        self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message], deadline: Deadline
+    ) -> None:
+        snapshot, turn = claimed.snapshot, claimed.turn
+        self.deps, self.lease, self.turn, self.deadline = deps, claimed.lease, turn, deadline
+        self.steps, self.usage, self.pending_stop = turn.steps, turn.usage, turn.stop_reason
+        self.warned = snapshot.state.pressure_warned
+        self.alert: Message | None = None
+        self.budget: Budget | None = None
+        self.first = turn.first_position
+        self.tools = TurnTools(deps.tools, snapshot.grants)
+        self.view = AgentView.of(snapshot, self.tools.toolset, deps.limits)
+        self.model_name = snapshot.agent.model
+        self.model = deps.models.get(self.model_name, claimed.lease.tenant)
+        self.counting = Counting(self.model, self.view.form, snapshot.state.token_scale)
+        self.clock = TurnClock(self.view.options.clock, deps.clock, queue)
+        self.queue = as_sent(queue, self.model)
+        ours = [message for message in queue if message.position >= self.first]
+        self.replied = any(map(is_sent, ours))
+        began = ours[0] if ours else None
+        self.of_event = (
+            began is not None and began.position == self.first and began.role == "system"
+        )
+        """It began with something that happened; nobody waits for an answer."""
+        self._alert_at = turn.steps
+
+    @property
+    def queue_start(self) -> int:
+        """Position from which on the history is in the queue."""
+        return self.view.snapshot.state.queue_start
+
+    @property
+    def evictable(self) -> list[Message]:
+        """The queue, without the message that is answered where it stays in sight though it was evicted."""
+        return [each for each in self.queue if each.position >= self.queue_start]
+
+    @property
+    def next_position(self) -> int:
+        """Of the next entry of the history."""
+        newest = self.queue[-1].position if self.queue else self.first
+        return max(newest, self.first) + 1
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether the turn has done what it was for, and the alert's steps follow."""
+        return self.pending_stop is not None
+
+    @property
+    def is_last_step(self) -> bool:
+        """Whether the step that comes, or is being made, is the last one that may be made."""
+        most = self.view.options.max_steps or self.deps.limits.max_steps
+        saved_enough = self.is_saving and self.steps + 1 - self._alert_at >= MOST_ALERT_STEPS
+        return self.steps + 1 >= most or saved_enough
+
+    @property
+    def must_still_reply(self) -> bool:
+        """Whether somebody waits for an answer that the agent may not leave out."""
+        return self.view.options.must_reply and not (self.replied or self.of_event)
+
+    @property
+    def can_read_on(self) -> bool:
+        """Whether the agent can read what is shown shortened."""
+        return self.tools.toolset.get(READ_TOOL) is not None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a process ended in an earlier attempt: what is given back was no attempt."""
+        return self.turn.attempts > 1
+
+    @property
+    def has_died(self) -> bool:
+        """Whether a process ended during a call of this turn."""
+        return any(
+            each.call is not None and each.call.result == DIED
+            for each in self.queue
+            if each.position >= self.first
+        )
+
+    def begin_saving(self, stop: str, alert: Message) -> None:
+        """The alert's steps follow the one that is being ended; the turn will end with this reason."""
+        self.alert, self.pending_stop, self._alert_at, self.warned = (
+            alert,
+            stop,
+            self.steps + 1,
+            True,
+        )
+
+    def publish(self, event: Event) -> None:
+        """Report an event to those in this process who wait for the turn."""
+        self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)
+
+    async def close(self, message: Message, state: CallState, result: str) -> Message:
+        """The entry with its call ended."""
+        assert message.call is not None
+        record = replace(message.call, state=state, result=result, finished_at=self.clock.now())
+        return await self.counting.entry(replace(message, call=record))
+
+    async def build_prompt(self) -> PromptParts:
+        """The prompt's parts as the agent is now."""
+        async with self.deadline.cutting():
+            view = self.clock.shown(self.view)
+            prompt = await build_prompt(view, self.model, self.deps, self.counting.scale)
+        if prompt.tools is not self.view.tools:
+            self.view = replace(self.view, tools=prompt.tools)
+        return prompt
+
+    async def refresh(self) -> None:
+        """Read again what a tool, the API, another agent or an eviction may have changed."""
+        async with self.deps.database.tenant(self.lease.tenant) as tx:
+            found = await read_snapshot(tx, self.turn.agent_id)
+        if found is None:
+            raise LeaseLost("The agent was deleted.")
+        snapshot, _ = found
+        start = snapshot.state.queue_start
+        if start != self.queue_start:
+            self.warned = snapshot.state.pressure_warned
+            self.queue = [  # what is asked stays in sight while it is answered
+                each for each in self.queue if each.position >= start or each.position == self.first
+            ]
+        self.tools.renew(snapshot.grants)
+        self.view = self.view.renewed(snapshot, self.tools.toolset)
