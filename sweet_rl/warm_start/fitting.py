@@ -81,7 +81,6 @@ def fit(
     schedule: Schedule,
     learning: Learning[Learnt] = CHAINS,  # type: ignore[assignment]
 ) -> Fit:
-    """Train a model's adapter."""
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(
         parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
