@@ -52,10 +52,13 @@ find what was said in recall storage, and keep documents in archival storage."""
 UNUSABLE = "The database can't be used as it is; the server's log says why."
 MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
 """What an MCP client in a web page sends."""
+# A request is compared with one route after the other: those of turns come first.
 ROUTES = (
+    messages,
+    chat,
+    responses,
     agent_files,
     agents,
-    messages,
     working_context,
     sections,
     timers,
@@ -68,12 +71,9 @@ ROUTES = (
     calls,
     keys,
     tenants,
-    health,
     models,
-    chat,
-    responses,
+    health,
 )
-"""Modules with a `router` below /v1, in the order of the OpenAPI document."""
 
 
 def create_app(
