@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memserver.llm import endpoint_tokenizer, patience
+from memserver.llm import endpoint_tokenizer
 from memserver.testing.scripted import Call, say
 from memserver.testing.scripted_server import Abilities
 from tests.support.model_endpoint import Endpoint, count_as_bpe, endpoint, serving_over_http
@@ -129,7 +129,7 @@ async def test_the_smallest_window_has_room_for_a_conversation(
 async def test_who_counts_may_change_in_an_agents_life_without_overflow_or_false_alert(
     database: OneDatabase, count: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 1e-9)
+    monkeypatch.setattr(endpoint_tokenizer, "_FIRST_PAUSE", 1e-9)
     capacity = 4096 - 512
     with endpoint(answer, abilities=Abilities(), count=count, context_window=4096) as model:
         async with serving_over_http(database, model.url) as server:
