@@ -1,6 +1,6 @@
 """Frozen values that travel between the layers. They know nothing of SQL, HTTP or a provider's wire format."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -186,3 +186,7 @@ class Section:
     limit: int
     description: str = ""
     read_only: bool = False
+
+
+Prompt = Sequence[PromptMessage]
+ToolSpecs = Sequence[ToolSpec]
