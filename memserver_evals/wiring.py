@@ -102,8 +102,6 @@ class SystemOptions:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where servers are; empty where none is needed."""
-
     memserver: str = ""
     recorder: str = ""
     searched_memserver: str = ""
@@ -130,7 +128,6 @@ class Plan:
 
     @classmethod
     def read(cls, plan: JsonObject) -> "Plan":
-        """From what `as_json` gave."""
         options = dict(plan["task_options"])
         options["data"] = Path(options["data"]) if options["data"] else None
         return cls(
@@ -148,17 +145,10 @@ class Plan:
 def own_servers(
     settings: Settings, systems: Sequence[str], url: str | None, database_url: str | None = None
 ) -> Iterator[Addresses]:
-    """The servers that these systems need and that nobody else runs.
+    """The servers that these systems need and that nobody else runs; `url` is of a memserver to be used instead.
 
-    Args:
-        settings: with the model's endpoint in them.
-        systems: their names.
-        url: of a memserver that is to be used for the systems memserver and memserver-auto.
-        database_url: of a Postgres for ours, as its owner; None brings the evaluations' own. It is the first
-            server's alone: a server serves every agent in its database, so two with different models can't share.
-
-    Raises:
-        SetupError: one can't be started.
+    `database_url` is of a Postgres for the first server alone: a server serves every agent in its database, so two
+    with different models can't share. Raises SetupError: one can't be started.
     """
     memserver = recorder = oracle = search = ""
     given = [database_url]
@@ -250,7 +240,6 @@ async def open_player(plan: JsonObject) -> AsyncIterator[Player]:
 
 @asynccontextmanager
 async def open_systems(plan: Plan) -> AsyncIterator[dict[str, System]]:
-    """The plan's systems by name."""
     settings = Settings(_env_file=None, **plan.settings)
     async with AsyncExitStack() as stack:
         made: dict[str, System] = {}
@@ -265,7 +254,6 @@ async def open_systems(plan: Plan) -> AsyncIterator[dict[str, System]]:
 
 
 async def _served_system(stack: AsyncExitStack, plan: Plan, name: str) -> System | None:
-    """A system that asks a memserver, or nobody; None for one that asks the model itself."""
     addresses = plan.addresses
     if name == "copying":
         return CopyingSystem()

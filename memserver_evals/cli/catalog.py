@@ -7,10 +7,9 @@ import typer
 from memserver.cli.console import console, print_json, print_table
 from memserver.messages import JsonObject
 from memserver_evals.catalog import SYSTEMS, check_systems
+from memserver_evals.cli.options import JsonOption
 from memserver_evals.tasks.catalog import TASKS
 from memserver_evals.tasks.registry import TaskEntry, find_task
-
-JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 
 def list_tasks(as_json: JsonOption = False) -> None:

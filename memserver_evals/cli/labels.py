@@ -14,10 +14,15 @@ import typer
 
 from memserver.cli.console import console, print_table
 from memserver.errors import BadData, InvalidInput
-from memserver.openai_http.client import EndpointClient
-from memserver.openai_http.endpoint import Endpoint
-from memserver.prompts import Prompts
-from memserver.settings import Settings
+from memserver_evals.cli.options import (
+    DataOption,
+    JsonOption,
+    JudgeKeyOption,
+    JudgeModelOption,
+    JudgeOptions,
+    JudgeUrlOption,
+    task_of_run,
+)
 from memserver_evals.judging.agreement import (
     Agreement,
     LabelledAnswer,
@@ -25,7 +30,6 @@ from memserver_evals.judging.agreement import (
     read_labels,
     write_unlabelled,
 )
-from memserver_evals.judging.endpoint import EndpointJudge
 from memserver_evals.judging.string import StringJudge
 from memserver_evals.runs.records import Job, Record
 from memserver_evals.runs.run_folder import open_run, read_manifest
@@ -41,7 +45,7 @@ def write_labels(
     out: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
     count: Annotated[int, typer.Option(min=1, help="How many answers.")] = ANSWERS,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    data: Annotated[Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The data.")] = None,
+    data: DataOption = None,
 ) -> None:
     """Write a sample of a run's answers to label by hand, equally many of each system.
 
@@ -49,8 +53,7 @@ def write_labels(
     and `labelled_by` in each line, then run `memserver eval agreement`.
     """
     manifest = read_manifest(run)
-    options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
-    task = find_task(TASKS, str(manifest["task"])).make(options)
+    task = task_of_run(manifest, data)
     with open_run(run, manifest) as folder:
         answers = list(_judgeable(task, folder.done))
     if not answers:
@@ -61,20 +64,15 @@ def write_labels(
 
 def show_agreement(
     labels: Annotated[Path, typer.Argument(help="The labelled answers (JSON Lines).")],
-    judge_url: Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")] = None,
-    judge_model: Annotated[str | None, typer.Option(help="Its model.")] = None,
-    judge_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(envvar="MEMSERVER_DATA", help="The data, for labels without questions."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    judge_url: JudgeUrlOption = None,
+    judge_model: JudgeModelOption = None,
+    judge_key: JudgeKeyOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """How far the judges agree with labels given by hand: the share, and Cohen's kappa."""
     answers = [_completed(each, data) for each in read_labels(labels)]
-    if (judge_url is None) != (judge_model is None):
-        raise InvalidInput("--judge-url and --judge-model go together.")
-    found = anyio.run(_agreements, answers, judge_url, judge_model, judge_key)
+    found = anyio.run(_agreements, answers, JudgeOptions(judge_url, judge_model, judge_key))
     by = ", ".join(sorted({each.labelled_by for each in answers}))
     if as_json:
         shown = {"labelled_by": by, "judges": [_as_json(each) for each in found]}
@@ -94,18 +92,10 @@ def show_agreement(
     console.print(f"{len(answers)} answers, {right} of them labelled correct, by {by}.")
 
 
-async def _agreements(
-    answers: Sequence[LabelledAnswer], url: str | None, model: str | None, key: str | None
-) -> list[Agreement]:
-    found = [await agreement(StringJudge(), answers)]
-    if url is not None and model is not None:
-        client = EndpointClient(Endpoint(url, key or "", title="judge's endpoint"))
-        try:
-            judge = EndpointJudge(client, model, Prompts(Settings().prompts_dir))
-            found.append(await agreement(judge, answers))
-        finally:
-            await client.aclose()
-    return found
+async def _agreements(answers: Sequence[LabelledAnswer], options: JudgeOptions) -> list[Agreement]:
+    async with options.opened() as judge:
+        judges = [StringJudge(), *([judge] if judge else [])]
+        return [await agreement(each, answers) for each in judges]
 
 
 def _judgeable(task: Task[Any], done: "dict[Job, Record]") -> Iterator[tuple[str, LabelledAnswer]]:

@@ -1,7 +1,6 @@
 """Results in a terminal."""
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 
 from memserver.cli.console import print_table
 from memserver_evals.runs.results import Table
@@ -33,11 +32,12 @@ def print_scores(table: Table, windows: Mapping[str, int | None]) -> None:
 
 def _main(table: Table, name: str, window: int | None) -> Sequence[str]:
     one = table.overall[name]
+    main = one.scores.get(table.main_score)
     return (
         name,
         "-" if window is None else str(window),
         str(one.examples),
-        shown_estimate(one.scores.get(table.main_score), digits=2),
+        "-" if main is None else main.shown(2),
         f"{one.answer_words:.0f}",
         *(("-", "-") if one.searches is None else one.searches.shown()),
         "-" if one.share_fitted is None else f"{100 * one.share_fitted:.0f} %",
@@ -49,14 +49,3 @@ def _main(table: Table, name: str, window: int | None) -> Sequence[str]:
 
 def _mean(found: Estimate | None) -> str:
     return f"{found.mean:.3f}" if found and found.count else "-"
-
-
-def shown_estimate(found: Estimate | None, *, sign: bool = False, digits: int = 3) -> str:
-    """A mean with its interval; a dash where there is none."""
-    if found is None or not found.count:
-        return "-"
-    plus = "+" if sign else ""
-    mean = f"{found.mean:{plus}.3f}"
-    if isnan(found.low):
-        return mean
-    return f"{mean} [{found.low:{plus}.{digits}f}, {found.high:{plus}.{digits}f}]"

@@ -27,11 +27,7 @@ class PartModel:
     temperature: float = 0
 
     async def ask(self, messages: Sequence[JsonObject], purpose: str) -> tuple[str, Exchange]:
-        """What it answers, and the record of that.
-
-        Raises:
-            ModelError: the endpoint gave no answer.
-        """
+        """What it answers, and the record of that. Raises ModelError: the endpoint gave no answer."""
         body = {
             "model": self.model,
             "messages": list(messages),

@@ -6,6 +6,4 @@ from typing import Protocol
 class Closes(Protocol):
     """Something that is closed when it is not needed any more."""
 
-    async def aclose(self) -> None:
-        """Give back what it holds."""
-        ...
+    async def aclose(self) -> None: ...

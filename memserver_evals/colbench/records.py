@@ -15,8 +15,7 @@ _Record = TypeVar("_Record", bound=BaseModel)
 def read_records(path: Path, kind: type[_Record]) -> list[_Record]:
     """All records of a file.
 
-    Raises:
-        InvalidInput: with file and line (in a JSON list: the place in it), before anything is used.
+    Raises InvalidInput: with file and line (in a JSON list: the place in it), before anything is used.
     """
     records = []
     for place, value in _values(path):

@@ -27,7 +27,6 @@ class Turn(Record):
 
     @property
     def shown(self) -> str:
-        """The text, and what the picture shows."""
         if not self.blip_caption:
             return self.text
         return f"{self.text} [shows a picture: {self.blip_caption}]".lstrip()
@@ -35,8 +34,6 @@ class Turn(Record):
 
 @dataclass(frozen=True, slots=True)
 class LocomoSession:
-    """A session and when it began."""
-
     number: int
     began: datetime
     turns: tuple[Turn, ...]
@@ -56,8 +53,6 @@ class LocomoQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LocomoConversation:
-    """A conversation of two people and what is asked about it."""
-
     id: str
     speakers: tuple[str, str]
     sessions: tuple[LocomoSession, ...]

@@ -39,8 +39,6 @@ class ChatTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChatSession:
-    """A chat and when it began."""
-
     id: str
     began: datetime
     turns: tuple[ChatTurn, ...]

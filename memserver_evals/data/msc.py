@@ -23,8 +23,6 @@ _HOURS = {"hour": 1, "day": 24, "week": 7 * 24, "month": 30 * 24, "year": 365 * 
 
 
 class Line(Record):
-    """What somebody said."""
-
     speaker: Side
     text: Text
 
@@ -38,8 +36,6 @@ class Evidence(Record):
 
 
 class Question(Record):
-    """A question about an earlier session, and what is right."""
-
     question: Text
     answer: Text
     asker: Side
@@ -130,7 +126,6 @@ class Dialogue:
     guessed: int = 0
 
     def persona(self, side: Side) -> tuple[str, ...]:
-        """What this one was told to be."""
         return self.personas[SIDES.index(side)]
 
 
@@ -198,8 +193,7 @@ def read_self_instruct(path: Path, *, with_last: bool = False) -> list[Dialogue]
     with Speaker 1. Where a turn has no id, who began is inferred: of the two readings the one is taken in
     which each says more of the words in their own summary and persona; Speaker 1 if there is no difference.
 
-    Raises:
-        BadData: with file and line.
+    Raises BadData: with file and line.
     """
     dialogues = []
     ids: dict[str, int] = {}

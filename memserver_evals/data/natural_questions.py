@@ -16,8 +16,6 @@ from memserver_evals.data.reading import Record, Text, bad_place, read_lines
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage of text."""
-
     id: str
     title: str
     text: str
@@ -108,8 +106,7 @@ def read_lost_in_the_middle(path: Path) -> NqData:
     Where no document is marked gold (retrieved documents, as the MemGPT paper used them), those that hold an
     answer count as gold.
 
-    Raises:
-        BadData: with file and line; also if a question has no gold document.
+    Raises BadData: with file and line; also if a question has no gold document.
     """
     passages: dict[str, Passage] = {}
     questions = []

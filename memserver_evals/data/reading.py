@@ -62,16 +62,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_lines(path: Path, kind: type[R], *, key: Callable[[R], str] | None = None) -> list[R]:
-    """All records of a JSON Lines file (.jsonl, .jsonl.gz).
-
-    Args:
-        path: the file.
-        kind: what a line is.
-        key: what no two records may have in common.
-
-    Raises:
-        BadData: with file and line.
-    """
+    """All records of a JSON Lines file (.jsonl, .jsonl.gz). Raises BadData: with file and line."""
     records: list[R] = []
     lines: list[int] = []
     faults: list[str] = []
@@ -91,8 +82,7 @@ def read_lines(path: Path, kind: type[R], *, key: Callable[[R], str] | None = No
 def read_list(path: Path, kind: type[R], *, key: Callable[[R], str] | None = None) -> list[R]:
     """All records of a JSON file that is one list (.json, .json.gz).
 
-    Raises:
-        BadData: with file and path: `[3].qa[12].category`.
+    Raises BadData: with file and path: `[3].qa[12].category`.
     """
     try:
         records = TypeAdapter(list[kind]).validate_json(_content(path))  # type: ignore[valid-type]
@@ -104,11 +94,7 @@ def read_list(path: Path, kind: type[R], *, key: Callable[[R], str] | None = Non
 
 
 def read_object(path: Path, kind: type[R]) -> R:
-    """The record that a JSON file is (.json, .json.gz).
-
-    Raises:
-        BadData: with file and path.
-    """
+    """The record that a JSON file is (.json, .json.gz). Raises BadData: with file and path."""
     try:
         return kind.model_validate_json(_content(path))
     except ValidationError as error:
@@ -179,7 +165,6 @@ def _unpacked(path: Path, packed: bytes) -> bytes:
 
 
 def _told(error: ValidationError) -> Iterator[str]:
-    """The faults of a record: where in it, and what."""
     for fault in error.errors(include_url=False):
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "json_invalid":
@@ -194,7 +179,6 @@ def _path(places: Sequence[int | str]) -> str:
 
 
 def _twice(keys: Sequence[str], places: Sequence[str]) -> list[str]:
-    """A fault for each key that was there before."""
     first: dict[str, str] = {}
     faults = []
     for key, place in zip(keys, places, strict=True):

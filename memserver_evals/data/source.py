@@ -38,7 +38,6 @@ def find_file(folder: Path | None, names: Sequence[str], given: str | None = Non
 
 
 def _from_hub(name: str) -> Path:
-    """A file of a data set on the Hugging Face hub; kept in the hub's own cache."""
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - of the optional install
         from huggingface_hub.errors import (  # noqa: PLC0415 - the same

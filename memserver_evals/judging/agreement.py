@@ -28,8 +28,6 @@ Label = Literal["correct", "wrong"]
 
 
 class LabelledAnswer(Record):
-    """An answer and what a person said of it."""
-
     id: Text
     question: str = ""
     gold: tuple[Text, ...] = ()
@@ -48,7 +46,6 @@ class LabelledAnswer(Record):
 
     @property
     def claim(self) -> Claim:
-        """What a judge is asked about it."""
         return Claim(self.question, self.gold, self.answer, self.kind)
 
 
@@ -77,7 +74,6 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """The share of the labelled answers with a verdict that is the label."""
         return (self.both_correct + self.both_wrong) / self.answers if self.answers else nan
 
     @property
@@ -94,11 +90,7 @@ class Agreement:
 
 
 def read_labels(path: Path) -> list[LabelledAnswer]:
-    """The answers of a file that have labels.
-
-    Raises:
-        BadData: with file and line; also if none has a label.
-    """
+    """The answers of a file that have labels. Raises BadData: with file and line; also if none has a label."""
     answers = read_lines(path, LabelledAnswer, key=lambda each: each.id)
     labelled = [each for each in answers if each.label]
     if not labelled:
@@ -109,8 +101,7 @@ def read_labels(path: Path) -> list[LabelledAnswer]:
 def write_unlabelled(path: Path, answers: Iterable[LabelledAnswer]) -> int:
     """Write answers for somebody to label; answers how many. A file that is there is left alone.
 
-    Raises:
-        BadData: the file is there already.
+    Raises BadData: the file is there already.
     """
     lines = [json.dumps(each.model_dump(), ensure_ascii=False) + "\n" for each in answers]
     try:

@@ -22,18 +22,13 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides claims."""
-
     @property
-    def name(self) -> str:
-        """How tables name it."""
-        ...
+    def name(self) -> str: ...
 
     async def judge(self, claim: Claim) -> Verdict:
         """Say whether the claim's answer is right. The same claim gets the same verdict, as far as the judge can.
 
-        Raises:
-            ModelUnavailable: the judge can't be reached; the claim is to be put to it again.
-            ModelTimeout: it gave no answer in time; likewise.
+        Raises ModelUnavailable: the judge can't be reached; the claim is to be put to it again; ModelTimeout:
+        it gave no answer in time; likewise.
         """
         ...

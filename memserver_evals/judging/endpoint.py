@@ -57,14 +57,7 @@ class EndpointJudge(Judge):
         *,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            client: speaks with the endpoint.
-            model: its name there.
-            prompts: where `judges/` is; None takes ours.
-            parameters: more fields of the request, or others instead of temperature and max_tokens.
-        """
+        """`parameters`: more fields of the request, or others instead of temperature and max_tokens."""
         self._client = client
         self._model = model
         self._prompts = prompts or Prompts()

@@ -23,7 +23,6 @@ CASES = (
 
 
 def is_abstention(claim: Claim) -> bool:
-    """Whether the right answer is that it can't be known."""
     return claim.kind.partition(":")[2] == ABSTENTION
 
 
@@ -37,9 +36,7 @@ def prompts_hash(prompts: Prompts) -> str:
 def judge_prompt(prompts: Prompts, claim: Claim) -> str:
     """The whole question to a judge.
 
-    Raises:
-        InvalidInput: there is no such rule.
-        SetupError: the prompt is missing or broken.
+    Raises InvalidInput: there is no such rule; SetupError: the prompt is missing or broken.
     """
     rule, _, case = claim.kind.partition(":")
     rule = rule or DEFAULT_RULE

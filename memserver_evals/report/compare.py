@@ -15,8 +15,6 @@ from memserver_evals.scoring.statistics import Difference, difference
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One system of one run."""
-
     folder: Path
     system: str
     manifest: JsonObject
@@ -24,7 +22,6 @@ class Side:
 
     @property
     def title(self) -> str:
-        """As it was named."""
         return f"{self.folder}:{self.system}"
 
 
@@ -50,12 +47,7 @@ class Comparison:
 def open_side(named: str, other: str | None = None) -> Side:
     """The side that RUN or RUN:SYSTEM names.
 
-    Args:
-        named: by the user; without a system it is the run's only one, or the one that the other side names.
-        other: the system of the other side, if that is known.
-
-    Raises:
-        InvalidInput: there is no such run or system, or it is not clear which.
+    Raises InvalidInput: there is no such run or system, or it is not clear which.
     """
     folder, system = Path(named), None
     if not folder.is_dir() and ":" in named:
@@ -84,8 +76,7 @@ def open_side(named: str, other: str | None = None) -> Side:
 def compare(a: str, b: str, score: str | None = None) -> Comparison:
     """Compare what two names stand for; which see `open_side`.
 
-    Raises:
-        InvalidInput: they are of different tasks or data, share no examples, or have no such score.
+    Raises InvalidInput: they are of different tasks or data, share no examples, or have no such score.
     """
     side_b = _opened_if_clear(b)
     side_a = open_side(a, side_b.system if side_b else None)

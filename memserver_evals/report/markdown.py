@@ -1,13 +1,11 @@
 """A run's tables as Markdown, for documents: made from its results.json alone."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
-from memserver_evals.runs.results import AT, RESULTS, number_or_last
+from memserver_evals.runs.results import AT, number_or_last, read_estimate, read_results
 from memserver_evals.runs.searches import SearchMeans
 
 Cells = Mapping[str, JsonObject]
@@ -16,18 +14,8 @@ NONE = "-"
 
 
 def tables(run: Path) -> str:
-    """All tables of a run that has ended.
-
-    Raises:
-        InvalidInput: there is no results.json in the folder, or it is none.
-    """
-    try:
-        results: JsonObject = json.loads((run / RESULTS).read_text(encoding="utf-8"))
-        return "\n\n".join(_parts(results)) + "\n"
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{run} has no {RESULTS}.", hint="Let the run end first.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{run / RESULTS} can't be read: {error!r}") from error
+    """All tables of a run that has ended. Raises InvalidInput: it has no results, or they can't be read."""
+    return "\n\n".join(read_results(run, lambda results: list(_parts(results)))) + "\n"
 
 
 def _parts(results: JsonObject) -> Iterator[str]:
@@ -99,11 +87,7 @@ def _cells(of: Cells, systems: Cells, score: str) -> list[str]:
 
 
 def _shown(found: Mapping[str, Any] | None) -> str:
-    if not found or found["mean"] is None:
-        return NONE
-    if found["low"] is None:
-        return f"{found['mean']:.3f}"
-    return f"{found['mean']:.3f} [{found['low']:.2f}, {found['high']:.2f}]"
+    return read_estimate(found).shown(2) if found else NONE
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

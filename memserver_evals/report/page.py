@@ -26,16 +26,12 @@ MOST_EXCHANGES = 12
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One message of a prompt, or an answer."""
-
     role: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One of the worst examples, as the page shows it."""
-
     row: Row
     score: str
     said: list[tuple[str, str]]
@@ -47,14 +43,7 @@ class Example:
 def write_report(
     folder: Path, manifest: JsonObject, outcome: Outcome, gold: dict[str, str]
 ) -> Path:
-    """Write the page and its pictures.
-
-    Args:
-        folder: of the run.
-        manifest: what was run.
-        outcome: what came of it.
-        gold: the right answers, by example, as far as there are any.
-    """
+    """Write the page and its pictures."""
     pictures = draw_all(outcome.table)
     for name, content in pictures.items():
         (folder / name).write_bytes(content)
@@ -90,7 +79,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(estimate=_estimate, number=_number, words=_words)
+    made.filters.update(estimate=_shown, number=_number, words=_words)
     return made
 
 
@@ -159,12 +148,8 @@ def _text(message: JsonObject) -> str:
     return f"{whole[:half]}\n… [{left_out} characters left out] …\n{whole[-half:]}"
 
 
-def _estimate(found: Estimate | None) -> str:
-    if found is None or math.isnan(found.mean):
-        return "-"
-    if math.isnan(found.low):
-        return f"{found.mean:.3f}"
-    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def _shown(found: Estimate | None) -> str:
+    return "-" if found is None else found.shown()
 
 
 def _number(value: float | None) -> str:
@@ -178,7 +163,6 @@ def _words(name: str) -> str:
 
 
 def gold_answers(examples: Sequence[Any]) -> dict[str, str]:
-    """The right answers of a task's examples, where an example has `answer` or `answers`."""
     found: dict[str, str] = {}
     for example in examples:
         answers: Any = getattr(example, "answers", None) or getattr(example, "answer", "")

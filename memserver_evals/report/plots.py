@@ -1,13 +1,16 @@
-"""The pictures of a run: each system's main score, and how it goes over each group."""
+"""Pictures: of one run its scores, and how they go over each group; of several runs their main scores."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from memserver.errors import SetupError, install_extra
-from memserver_evals.runs.results import Summary, Table
+from memserver.messages import JsonObject
+from memserver_evals.runs.results import Table, read_estimate, read_results
 from memserver_evals.scoring.statistics import Estimate
 
 COLOURS = (
@@ -27,24 +30,63 @@ USUAL = (
 )
 """Systems whose colour is the same in the pictures of all runs."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
-STYLES = ("-", "--", ":")
+LINES = ("-", "--", ":")
 WIDE = 20
 """The ratio of a group's largest to its smallest number from which the axis is logarithmic."""
+STYLE = {
+    "font.size": 10,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa3ad",
+    "axes.labelcolor": "#2b3138",
+    "grid.color": "#e3e7eb",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "xtick.color": "#2b3138",
+    "ytick.color": "#2b3138",
+    "text.color": "#2b3138",
+    "svg.hashsalt": "memserver",
+}
+Points = Sequence[tuple[float, Estimate]]
 
 
 def draw_all(table: Table) -> dict[str, bytes]:
-    """PNG pictures by the names of their files."""
-    pictures = {"scores.png": draw_png(partial(_bars, table=table), _height(table))}
+    height = 1.4 + 0.48 * len(table.systems)
+    pictures = {"scores.png": _png(partial(_draw_scores, table=table), 7.5, height)}
     for key, values in table.groups.items():
         if len(values) > 1:
             numeric = all(isinstance(value, int) for value in values)
-            draw = _lines if numeric else _grouped_bars
+            draw = _draw_group_lines if numeric else _draw_group_bars
             width = 7.5 if numeric else max(7.5, 1.1 * len(values) + 3)
-            pictures[f"by-{key}.png"] = draw_png(partial(draw, table=table, key=key), 4.2, width)
+            pictures[f"by-{key}.png"] = _png(partial(draw, table=table, key=key), width)
     for name, variants in families(table).items():
-        draw_these = partial(_curves, table=table, name=name, variants=variants)
-        pictures[f"curve-{name}.png"] = draw_png(draw_these, 4.2, 8.5)
+        draw_these = partial(_draw_curves, table=table, name=name, variants=variants)
+        pictures[f"curve-{name}.png"] = _png(draw_these, 8.5)
     return pictures
+
+
+def draw_runs(folders: Sequence[Path]) -> bytes:
+    """A PNG of the main scores of runs that have ended: a bar for each system of each.
+
+    Raises InvalidInput: a folder has no results, or they can't be read; SetupError: matplotlib isn't installed.
+    """
+    runs = [read_results(folder, _main_scores) for folder in folders]
+    tasks = Counter(task for task, *_ in runs)
+    titles = [
+        "\n".join([task, score.replace("_", " "), *([model] if tasks[task] > 1 else [])])
+        for task, score, model, _ in runs
+    ]
+    systems = [means for *_, means in runs]
+    width = 2.5 + sum(0.4 + 0.22 * len(means) for means in systems)
+    return _png(partial(_draw_runs, titles=titles, runs=systems), max(7.5, width))
+
+
+def _main_scores(results: JsonObject) -> tuple[str, str, str, dict[str, Estimate]]:
+    run, score = results["run"], results["main_score"]
+    means = {name: read_estimate(one["scores"][score]) for name, one in results["systems"].items()}
+    known = {name: found for name, found in means.items() if not math.isnan(found.mean)}
+    return str(run["task"]), score, str(run.get("model", {}).get("name") or "no model"), known
 
 
 def families(table: Table) -> dict[str, list[str]]:
@@ -56,27 +98,109 @@ def families(table: Table) -> dict[str, list[str]]:
     return found
 
 
-def _curves(axes: Any, table: Table, name: str, variants: Sequence[str]) -> None:  # noqa: ANN401
+# --- what is drawn; matplotlib has no types
+
+
+def _draw_scores(axes: Any, table: Table) -> None:  # noqa: ANN401
+    names = list(table.systems)[::-1]
+    for place, name in enumerate(names):
+        found = table.overall[name].scores[table.main_score]
+        if math.isnan(found.mean):
+            continue
+        colour = _colour(name, table.systems)
+        axes.barh(place, found.mean, 0.62, color=colour, xerr=_error(found), error_kw=_whiskers(3))
+        end = found.mean if math.isnan(found.high) else max(found.high, found.mean)
+        axes.annotate(
+            f"{found.mean:.3f}", (end, place), (6, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"{table.main_score.replace('_', ' ')} (95 % interval)")
+    axes.set_xlim(*_limits(table))
+    axes.grid(axis="x")
+
+
+def _draw_group_bars(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
+    values = list(table.groups[key])
+    width = 0.8 / len(table.systems)
+    for index, name in enumerate(table.systems):
+        start = width * (index + 0.5) - 0.4
+        points = [
+            (values.index(value) + start, found) for value, found in _points(table, key, name)
+        ]
+        _draw_bars(axes, points, width * 0.92, _colour(name, table.systems), name)
+    shown = [str(value) for value in values]
+    tilted = sum(map(len, shown)) > 60
+    axes.set_xticks(
+        range(len(values)), shown, rotation=25 if tilted else 0, ha="right" if tilted else "center"
+    )
+    axes.set_ylim(*_limits(table))
+    _finish(axes, table.main_score)
+
+
+def _draw_group_lines(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
+    for name in table.systems:
+        _draw_line(axes, _points(table, key, name), name, table.systems)
+    values = [value for value in table.groups[key] if isinstance(value, int)]
+    if min(values) > 0 and max(values) / min(values) > WIDE:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(values, [str(value) for value in values])
+    axes.set_xlabel(key.replace("_", " "))
+    axes.set_ylim(*_limits(table))
+    _finish(axes, table.main_score)
+
+
+def _draw_curves(axes: Any, table: Table, name: str, variants: Sequence[str]) -> None:  # noqa: ANN401
     """Lines over numbers that are evenly spaced, whatever they are: `all` is the last."""
     places = list(table.curves[variants[0]])
-    for variant, style in zip(variants, STYLES, strict=False):
+    for variant, style in zip(variants, LINES, strict=False):
+        suffix = f" ({variant.removeprefix(name).strip('_')})" if variant != name else ""
         for system in table.systems:
+            if variant != name and _same(table, system, name, variant):
+                continue
             points = [
                 (places.index(x), found[system])
                 for x, found in table.curves[variant].items()
                 if x in places and system in found and not math.isnan(found[system].mean)
             ]
-            if variant != name and _same(table, system, name, variant):
-                continue
-            told = f" ({variant.removeprefix(name).strip('_')})" if variant != name else ""
-            _line(axes, table, system, points, style=style, label=f"{system}{told}")
+            _draw_line(axes, points, system, table.systems, style, suffix)
     axes.set_xticks(range(len(places)), places)
     axes.set_xlabel("how many")
-    axes.set_ylabel(name.replace("_", " "))
     axes.set_ylim(0, 1.08)
-    axes.grid(axis="y", color="#e3e7eb", lw=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
+    _finish(axes, name)
+
+
+def _draw_runs(
+    axes: Any,  # noqa: ANN401
+    titles: Sequence[str],
+    runs: Sequence[Mapping[str, Estimate]],
+) -> None:
+    names = list(dict.fromkeys(name for means in runs for name in means))
+    place, centres = 0, []
+    labelled: set[str] = set()
+    for number, means in enumerate(runs):
+        start = place + 1.5 * number
+        for name in (name for name in names if name in means):
+            label = "" if name in labelled else name
+            labelled.add(name)
+            points = [(place + 1.5 * number, means[name])]
+            _draw_bars(axes, points, 0.92, _colour(name, names), label)
+            place += 1
+        centres.append((start + place - 1 + 1.5 * number) / 2)
+    axes.set_ylim(0, 1.08)
+    axes.set_xticks(centres, titles)
+    _finish(axes, "")
+
+
+def _points(table: Table, key: str, system: str) -> list[tuple[Any, Estimate]]:
+    """A system's main score for each value of a group."""
+    return [
+        (value, summaries[system].scores[table.main_score])
+        for value, summaries in table.groups[key].items()
+        if system in summaries and not math.isnan(summaries[system].scores[table.main_score].mean)
+    ]
 
 
 def _same(table: Table, system: str, name: str, variant: str) -> bool:
@@ -89,42 +213,74 @@ def _same(table: Table, system: str, name: str, variant: str) -> bool:
     )
 
 
-def _line(
+def _draw_bars(axes: Any, points: Points, width: float, colour: str, label: str) -> None:  # noqa: ANN401
+    for number, (place, found) in enumerate(points):
+        error = {"yerr": _error(found), "error_kw": _whiskers(2)}
+        name = label if label and not number else None
+        axes.bar(place, found.mean, width, color=colour, label=name, **error)
+
+
+def _draw_line(
     axes: Any,  # noqa: ANN401
-    table: Table,
+    points: Points,
     system: str,
-    points: Sequence[tuple[int, Estimate]],
-    *,
+    systems: Sequence[str],
     style: str = "-",
-    label: str = "",
+    suffix: str = "",
 ) -> None:
     if not points:
         return
-    colour = _colour(table, system)
-    mark = MARKS[_place(table.systems, system) % len(MARKS)]
-    axes.plot(
-        [value for value, _ in points],
-        [found.mean for _, found in points],
-        color=colour,
-        marker=mark,
-        ms=5,
-        label=label or system,
-        lw=1.6,
-        ls=style,
-    )
-    ends = [(value, found) for value, found in points if not math.isnan(found.low)]
-    axes.fill_between(
-        [value for value, _ in ends],
-        [found.low for _, found in ends],
-        [found.high for _, found in ends],
-        color=colour,
-        alpha=0.12,
-        lw=0,
-    )
+    colour, mark = _colour(system, systems), MARKS[_place(system, systems) % len(MARKS)]
+    xs = [x for x, _ in points]
+    means = [found.mean for _, found in points]
+    line = {"color": colour, "marker": mark, "ms": 5, "lw": 1.6, "ls": style}
+    axes.plot(xs, means, label=f"{system}{suffix}", **line)
+    ends = [(x, found.low, found.high) for x, found in points if not math.isnan(found.low)]
+    if ends:
+        axes.fill_between(*zip(*ends, strict=True), color=colour, alpha=0.12, lw=0)
 
 
-def draw_png(draw: Callable[[Any], None], height: float, width: float = 7.5) -> bytes:
-    """What a function draws on its axes, as a PNG. Raises SetupError without matplotlib."""
+def _finish(axes: Any, score: str) -> None:  # noqa: ANN401
+    """Lines to read the heights by, and a legend beside the picture."""
+    axes.set_ylabel(score.replace("_", " "))
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="y")
+    axes.legend(bbox_to_anchor=(1.01, 1), loc="upper left")
+
+
+def _limits(table: Table) -> tuple[float, float]:
+    """From 0 to 1, or to where the scores reach if they are others."""
+    found = [each.scores[table.main_score] for each in table.overall.values()]
+    ends = [value for each in found for value in (each.low, each.high, each.mean)]
+    known = [value for value in ends if not math.isnan(value)] or [0.0]
+    low, high = min(0.0, *known), max(1.0, *known)
+    return low, high + 0.08 * (high - low)
+
+
+def _error(found: Estimate) -> list[list[float]] | None:
+    if math.isnan(found.low):
+        return None
+    return [[max(0.0, found.mean - found.low)], [max(0.0, found.high - found.mean)]]
+
+
+def _whiskers(cap: float) -> dict[str, Any]:
+    return {"ecolor": "#20262d", "capsize": cap, "elinewidth": 1}
+
+
+def _colour(system: str, systems: Sequence[str]) -> str:
+    return COLOURS[_place(system, systems) % len(COLOURS)]
+
+
+def _place(system: str, systems: Sequence[str]) -> int:
+    """A system has the same colour and mark in every picture."""
+    if system in USUAL:
+        return USUAL.index(system)
+    others = [name for name in systems if name not in USUAL]
+    return len(USUAL) + others.index(system)
+
+
+def _png(draw: Callable[[Any], None], width: float, height: float = 4.2) -> bytes:
+    """What a function draws on its axes. Raises SetupError without matplotlib."""
     try:
         import matplotlib  # noqa: PLC0415 - of an extra
     except ImportError as error:
@@ -134,18 +290,7 @@ def draw_png(draw: Callable[[Any], None], height: float, width: float = 7.5) -> 
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415
 
-    style = {
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#9aa3ad",
-        "axes.labelcolor": "#2b3138",
-        "xtick.color": "#2b3138",
-        "ytick.color": "#2b3138",
-        "text.color": "#2b3138",
-        "svg.hashsalt": "memserver",
-    }
-    with pyplot.rc_context(style):
+    with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(width, height))
         draw(axes)
         figure.tight_layout()
@@ -154,124 +299,3 @@ def draw_png(draw: Callable[[Any], None], height: float, width: float = 7.5) -> 
         figure.savefig(written, dpi=130, format="png", metadata={"Software": None})
         pyplot.close(figure)
     return written.getvalue()
-
-
-def _height(table: Table) -> float:
-    return 1.4 + 0.48 * len(table.systems)
-
-
-def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no types
-    names = list(table.systems)[::-1]
-    for place, name in enumerate(names):
-        found = table.overall[name].scores[table.main_score]
-        if math.isnan(found.mean):
-            continue
-        axes.barh(place, found.mean, height=0.62, color=_colour(table, name))
-        axes.errorbar(
-            found.mean, place, xerr=_error(found), color="#20262d", capsize=3, lw=1.2, fmt="none"
-        )
-        end = found.mean if math.isnan(found.high) else found.high
-        axes.annotate(
-            f"{found.mean:.3f}",
-            (max(end, found.mean), place),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-        )
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"{table.main_score.replace('_', ' ')} (95 % interval)")
-    _limit(axes.set_xlim, table)
-    axes.grid(axis="x", color="#e3e7eb", lw=0.8)
-    axes.set_axisbelow(True)
-
-
-def _lines(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
-    values = [value for value in table.groups[key] if isinstance(value, int)]
-    for name in table.systems:
-        points = [
-            (value, table.groups[key][value][name].scores[table.main_score])
-            for value in values
-            if name in table.groups[key][value]
-        ]
-        points = [(value, found) for value, found in points if not math.isnan(found.mean)]
-        _line(axes, table, name, points)
-    if min(values) > 0 and max(values) / min(values) > WIDE:
-        axes.set_xscale("log")
-        axes.minorticks_off()
-    axes.set_xticks(values, [str(value) for value in values])
-    axes.set_xlabel(key.replace("_", " "))
-    _finish(axes, table)
-
-
-def _grouped_bars(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
-    values = list(table.groups[key])
-    width = 0.8 / len(table.systems)
-    for index, name in enumerate(table.systems):
-        for place, value in enumerate(values):
-            summary: Mapping[str, Summary] = table.groups[key][value]
-            if name not in summary:
-                continue
-            found = summary[name].scores[table.main_score]
-            if math.isnan(found.mean):
-                continue
-            x = place - 0.4 + width * (index + 0.5)
-            label = name if place == 0 else None
-            axes.bar(x, found.mean, width=width * 0.92, color=_colour(table, name), label=label)
-            axes.errorbar(
-                x, found.mean, yerr=_error(found), color="#20262d", capsize=2, lw=1, fmt="none"
-            )
-    shown = [str(value) for value in values]
-    tilted = sum(map(len, shown)) > 60
-    axes.set_xticks(
-        range(len(values)), shown, rotation=25 if tilted else 0, ha="right" if tilted else "center"
-    )
-    axes.tick_params(axis="x", length=0)
-    _finish(axes, table)
-
-
-def _finish(axes: Any, table: Table) -> None:  # noqa: ANN401
-    axes.set_ylabel(table.main_score.replace("_", " "))
-    _limit(axes.set_ylim, table)
-    finish_bars(axes)
-
-
-def finish_bars(axes: Any) -> None:  # noqa: ANN401
-    """Lines to read the heights by, and a legend beside the picture."""
-    axes.tick_params(axis="x", length=0)
-    axes.grid(axis="y", color="#e3e7eb", lw=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
-
-
-def _limit(set_limits: Callable[[float, float], object], table: Table) -> None:
-    """From 0 to 1, or to where the scores reach if they are others."""
-    found = [each.scores[table.main_score] for each in table.overall.values()]
-    ends = [value for each in found for value in (each.low, each.high, each.mean)]
-    known = [value for value in ends if not math.isnan(value)] or [0.0]
-    low, high = min(0.0, *known), max(1.0, *known)
-    set_limits(low, high + 0.08 * (high - low))
-
-
-def _error(found: Estimate) -> Sequence[Sequence[float]] | None:
-    if math.isnan(found.low):
-        return None
-    return [[max(0.0, found.mean - found.low)], [max(0.0, found.high - found.mean)]]
-
-
-def _colour(table: Table, name: str) -> str:
-    return colour_of(name, table.systems)
-
-
-def colour_of(name: str, systems: Sequence[str]) -> str:
-    """The colour of one of some systems."""
-    return COLOURS[_place(systems, name) % len(COLOURS)]
-
-
-def _place(systems: Sequence[str], name: str) -> int:
-    """A system has the same colour and mark in every picture."""
-    if name in USUAL:
-        return USUAL.index(name)
-    others = [system for system in systems if system not in USUAL]
-    return len(USUAL) + others.index(name)

@@ -11,8 +11,6 @@ from memserver_evals.runs.records import Job
 
 
 class Engine(Protocol):
-    """Plays jobs, many at a time."""
-
     def play(self, jobs: Sequence[Job]) -> AsyncGenerator[Done]:
         """Play them all; what is done first comes first. A failure ends it, and whatever still runs."""
         ...
@@ -22,7 +20,6 @@ class LocalEngine(Engine):
     """This process, which mostly waits for the model."""
 
     def __init__(self, player: Player, at_once: int) -> None:
-        """Make it. `at_once`: how many examples are played at a time."""
         self._player = player
         self._at_once = at_once
 

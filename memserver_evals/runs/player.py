@@ -17,15 +17,11 @@ PAUSES = (1.0, 5.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A record, and how many seconds it took."""
-
     record: Record
     seconds: float
 
 
 class Player:
-    """Knows the task's examples and the systems by name."""
-
     def __init__(
         self, task: Task[Any], systems: Mapping[str, System], pauses: Sequence[float] | None = None
     ) -> None:
@@ -35,11 +31,7 @@ class Player:
         self._pauses = PAUSES if pauses is None else pauses
 
     async def play(self, job: Job) -> Done:
-        """Play it.
-
-        Raises:
-            MemserverError: what was down stays down, or the run is set up wrongly.
-        """
+        """Play it. Raises MemserverError: what was down stays down, or the run is set up wrongly."""
         for pause in self._pauses:
             try:
                 return await self._try(job)

@@ -23,19 +23,12 @@ Opener = Callable[[JsonObject], AbstractAsyncContextManager[Player]]
 
 
 class RayEngine(Engine):
-    """The workers of a cluster, each with several examples in hand."""
-
     def __init__(
         self, opener: Opener, spec: JsonObject, here: Player, *, workers: int, at_once: int
     ) -> None:
         """Make it; Ray is started, or joined, by the first `play`.
 
-        Args:
-            opener: makes a worker's player.
-            spec: of what.
-            here: this process's player.
-            workers: how many processes.
-            at_once: examples that are played at a time, over all of them.
+        `at_once`: examples that are played at a time, over all of them.
         """
         self._opener = opener
         self._spec = spec
@@ -87,15 +80,12 @@ class RayEngine(Engine):
 
 
 class _Worker:
-    """One process of the cluster."""
-
     def __init__(self, opener: Opener, spec: JsonObject) -> None:
         self._opened = opener(spec)
         self._player: Player | None = None
         self._opening: asyncio.Lock | None = None
 
     async def play(self, system: str, example: str) -> tuple[str, float]:
-        """Play one; the record as its line."""
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
             if self._player is None:

@@ -13,21 +13,16 @@ _PLAYED = TypeAdapter(Played)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One example to be played through one system."""
-
     system: str
     example: str
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A job that is done."""
-
     job: Job
     played: Played
 
     def line(self) -> str:
-        """As a line of JSON, without its end."""
         return dump(
             {
                 "system": self.job.system,

@@ -7,11 +7,12 @@ comes out the same.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.judging.base import Verdict
 from memserver_evals.runs.records import Job, Record, dump
@@ -21,6 +22,7 @@ from memserver_evals.scoring.statistics import Estimate, estimate
 from memserver_evals.scoring.text import count_words
 from memserver_evals.task import Example, Played, Sourced, Task
 
+T = TypeVar("T")
 RESULTS, EXAMPLES = "results.json", "examples.jsonl"
 AT = "@"
 """Between a score's name and the number that it was measured at: `accuracy@10`."""
@@ -57,22 +59,8 @@ class Row:
     searches: Searches | None = None
 
     def as_json(self) -> JsonObject:
-        """As it is kept; nan, which JSON has not, is null."""
-        return {
-            "system": self.system,
-            "example": self.example,
-            "groups": dict(self.groups),
-            "cluster": self.cluster,
-            "scores": {name: _or_none(value) for name, value in self.scores.items()},
-            "reward": _or_none(self.reward),
-            "answer": self.answer,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "share_fitted": self.share_fitted,
-            "error": self.error,
-            "page_characters": _or_none(self.page_characters),
-            "searches": asdict(self.searches) if self.searches else None,
-        }
+        fields: JsonObject = _plain(asdict(self))
+        return fields
 
     @classmethod
     def read(cls, line: str) -> "Row":
@@ -90,8 +78,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a table's row says of some examples."""
-
     scores: Mapping[str, Estimate]
     examples: int
     tokens_in: float
@@ -105,18 +91,9 @@ class Summary:
     searches: SearchMeans | None
 
     def as_json(self) -> JsonObject:
-        """As it is kept."""
         return {
             "examples": self.examples,
-            "scores": {
-                name: {
-                    "mean": _or_none(each.mean),
-                    "low": _or_none(each.low),
-                    "high": _or_none(each.high),
-                    "count": each.count,
-                }
-                for name, each in self.scores.items()
-            },
+            "scores": {name: _plain(asdict(each)) for name, each in self.scores.items()},
             "tokens_in": round(self.tokens_in * self.examples),
             "tokens_out": round(self.tokens_out * self.examples),
             "tokens_in_per_example": round(self.tokens_in, 2),
@@ -124,12 +101,10 @@ class Summary:
             "errors": dict(self.errors),
             "no_verdict": dict(self.unjudged),
             "fitted_whole": self.fitted_whole,
-            "share_fitted": _or_none(self.share_fitted),
-            "page_characters": _or_none(self.page_characters),
+            "share_fitted": _plain(self.share_fitted),
+            "page_characters": _plain(self.page_characters),
             "answer_words": round(self.answer_words, 2),
-            "searches": {name: _or_none(each) for name, each in asdict(self.searches).items()}
-            if self.searches
-            else None,
+            "searches": _plain(asdict(self.searches)) if self.searches else None,
         }
 
 
@@ -161,7 +136,6 @@ class Table:
         }
 
     def as_json(self) -> JsonObject:
-        """As it is kept."""
         return {
             "main_score": self.main_score,
             "systems": {name: each.as_json() for name, each in self.overall.items()},
@@ -185,19 +159,11 @@ def score_all(
     records: Sequence[Record],
     verdicts: Mapping[str, Mapping[Job, Verdict]],
 ) -> list[Row]:
-    """A row for each record, in their order.
-
-    Args:
-        task: scores.
-        records: what was played.
-        verdicts: by the judges' columns.
-    """
     examples = {example.id: example for example in task.examples()}
     return [_row(task, examples[each.job.example], each, verdicts) for each in records]
 
 
 def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
-    """The means of the rows."""
     systems = tuple(dict.fromkeys(row.system for row in rows))
     named = dict.fromkeys(name for row in rows for name in row.scores)
     names = tuple(name for name in named if AT not in name)
@@ -211,7 +177,6 @@ def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
 
 
 def write_results(folder: Path, manifest: JsonObject, table: Table, rows: Sequence[Row]) -> None:
-    """`results.json` and `examples.jsonl`."""
     write_whole(folder / EXAMPLES, "".join(f"{dump(row.as_json())}\n" for row in rows))
     results = {"run": manifest, **table.as_json()}
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
@@ -316,5 +281,29 @@ def _summary(rows: Sequence[Row], name: str) -> Summary:
     )
 
 
-def _or_none(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else round(value, 6)
+def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """As it is kept: floats with six digits; nan, which JSON has not, is null."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 6)
+    return value
+
+
+def read_results(run: Path, read: Callable[[JsonObject], T]) -> T:
+    """What a function makes of a run's results.json. Raises InvalidInput where there is none, or it can't be read."""
+    path = run / RESULTS
+    try:
+        return read(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{run} has no {RESULTS}.", hint="Let the run end first.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{path} can't be read: {error!r}") from error
+
+
+def read_estimate(found: Mapping[str, Any]) -> Estimate:
+    """An estimate as results.json has it."""
+    mean, low, high = (
+        math.nan if found[name] is None else float(found[name]) for name in ("mean", "low", "high")
+    )
+    return Estimate(mean, low, high, int(found["count"]))

@@ -31,21 +31,17 @@ class AppendOnly:
     def __init__(self, path: Path, *, synced: bool = True) -> None:
         """Open it, made where it is not there. What lies after the last whole line is cut off.
 
-        Args:
-            path: of the file.
-            synced: False for lines that may be lost with the machine, though not with the process.
+        `synced`: False for lines that may be lost with the machine, though not with the process.
         """
         self._file = _cut_to_whole_lines(path)
         self._synced = synced
         self._writing = asyncio.Lock()
 
     async def append(self, line: str) -> None:
-        """Write a line and its end."""
         async with self._writing:
             await asyncio.to_thread(self._write, f"{line}\n".encode())
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
 
     def _write(self, content: bytes) -> None:
@@ -90,9 +86,8 @@ class RunFolder:
 def open_run(path: Path, manifest: JsonObject) -> Iterator[RunFolder]:
     """The folder of a run, new or to be resumed; nobody else may have it open.
 
-    Raises:
-        Conflict: it is the folder of another run, or another process has it.
-        InvalidInput: it holds something else, or a line of it is damaged.
+    Raises Conflict: it is the folder of another run, or another process has it; InvalidInput: it holds
+    something else, or a line of it is damaged.
     """
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
@@ -120,11 +115,7 @@ def read_manifest(path: Path) -> JsonObject:
 
 
 def read_lines(path: Path, parse: Callable[[str], T]) -> list[T]:
-    """The lines of a file, each parsed.
-
-    Raises:
-        InvalidInput: one can't be; it names file and line.
-    """
+    """The lines of a file, each parsed. Raises InvalidInput: one can't be; it names file and line."""
     found: list[T] = []
     with path.open(encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, 1):

@@ -32,8 +32,6 @@ from memserver_evals.task import Claim, Task
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run."""
-
     table: Table
     rows: tuple[Row, ...]
     records: tuple[Record, ...]
@@ -61,8 +59,7 @@ async def play_all(
 ) -> list[Record]:
     """Play what is not played yet, keep each as it ends; the records in the run's order.
 
-    Raises:
-        MemserverError: something stays down. What was played is kept, and the run can be resumed.
+    Raises MemserverError: something stays down. What was played is kept, and the run can be resumed.
     """
     left = [job for job in jobs if job not in folder.done]
     with _bar(console, "playing", len(jobs), len(jobs) - len(left)) as advance:
@@ -107,8 +104,6 @@ async def judge_and_report(
 
 
 class _Rate(ProgressColumn):
-    """How many a minute."""
-
     @override
     def render(self, task: Bar) -> Text:
         speed = task.finished_speed or task.speed

@@ -30,7 +30,6 @@ class Bench:
 
     @property
     def column(self) -> str:
-        """The name of its score."""
         return f"judge_{self.judge.name}"
 
 
@@ -44,12 +43,10 @@ class VerdictFile:
     _lines: AppendOnly = field(repr=False)
 
     async def add(self, job: Job, verdict: Verdict) -> None:
-        """Keep a verdict."""
         await self._lines.append(self._line(job, verdict))
         self.given[job] = verdict
 
     def put_in_order(self, jobs: Sequence[Job]) -> None:
-        """Once all is judged: the file in the run's order."""
         ordered = [job for job in jobs if job in self.given]
         text = "".join(f"{self._line(job, self.given[job])}\n" for job in ordered)
         write_whole(self.path, text)
@@ -89,8 +86,7 @@ async def judge_all(
 ) -> None:
     """Judge every claim that has no verdict yet.
 
-    Raises:
-        MemserverError: the judge can't be asked; what it said is kept.
+    Raises MemserverError: the judge can't be asked; what it said is kept.
     """
     turn = asyncio.Semaphore(at_once)
 

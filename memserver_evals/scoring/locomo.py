@@ -27,8 +27,7 @@ _EXCLUDED = str.maketrans("", "", string.punctuation)
 def locomo_f1(answer: str, gold: str, category: int) -> float:
     """The score of an answer, 0 to 1. `gold` is not looked at for adversarial questions.
 
-    Raises:
-        SetupError: the package nltk is missing.
+    Raises SetupError: the package nltk is missing.
     """
     if category == ADVERSARIAL:
         return float(refuses(answer))

@@ -23,25 +23,13 @@ NEAREST = 3
 
 @dataclass(frozen=True, slots=True)
 class Csim:
-    """The three similarities, -1 to 1."""
-
     sim_1: float
     sim_3: float
     sim_h: float
 
 
 async def csim(embedder: Embedder, opener: str, persona: Sequence[str], human: str) -> Csim:
-    """The similarities of an opener. An empty one has none: 0.
-
-    Args:
-        embedder: makes the vectors.
-        opener: what the system said.
-        persona: what the greeted person is like, at least one line.
-        human: what the human said in its place.
-
-    Raises:
-        EmbeddingError: the embedder failed.
-    """
+    """The similarities of an opener. An empty one has none: 0. Raises EmbeddingError: the embedder failed."""
     if not opener.strip():
         return Csim(0.0, 0.0, 0.0)
     said, of_human, *lines = await embedder.embed([opener, human, *persona])

@@ -29,6 +29,16 @@ class Estimate:
     high: float
     count: int
 
+    def shown(self, digits: int = 3, *, sign: bool = False) -> str:
+        """For people: `0.512 [0.480, 0.544]`; a dash where there is no mean."""
+        if math.isnan(self.mean):
+            return "-"
+        plus = "+" if sign else ""
+        mean = f"{self.mean:{plus}.3f}"
+        if math.isnan(self.low):
+            return mean
+        return f"{mean} [{self.low:{plus}.{digits}f}, {self.high:{plus}.{digits}f}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

@@ -1,4 +1,4 @@
-"""Does an answer hold what is right: exact match, containment, ROUGE-L; and how much of it counts."""
+"""Does an answer hold what is right: containment, ROUGE-L; and how much of it counts."""
 
 import re
 import string
@@ -38,15 +38,9 @@ def normalise(text: str) -> str:
 
 
 def _is_kept(text: str, place: int) -> bool:
-    """Letters, digits and their like, and the point of a decimal number."""
     if text[place] == ".":
         return text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
     return unicodedata.category(text[place])[0] not in "PS"
-
-
-def exact_match(answer: str, golds: Iterable[str]) -> bool:
-    """Whether the answer is one of the right ones, normalised as SQuAD does."""
-    return squad_normalise(answer) in {squad_normalise(gold) for gold in golds}
 
 
 def contains(answer: str, golds: Iterable[str]) -> bool:
@@ -82,7 +76,6 @@ def first_words(text: str, count: int) -> str:
 
 
 def count_words(text: str) -> int:
-    """How many words it has."""
     return len(_WORD.findall(text))
 
 
@@ -92,8 +85,7 @@ def rouge_l(answer: str, golds: Iterable[str]) -> tuple[float, float]:
     Recall is the share of the right answer's words that come in order; precision that of the answer's.
     By the package rouge-score with Porter's stemmer. It knows only Latin letters and digits.
 
-    Raises:
-        SetupError: the package is missing.
+    Raises SetupError: the package is missing.
     """
     scorer = _rouge_scorer()
     scores = [scorer.score(gold, answer)["rougeL"] for gold in golds]

@@ -24,8 +24,6 @@ SHRINK = 0.85
 
 @dataclass(frozen=True, slots=True)
 class ChatSystem:
-    """A model, a prompt, and a choice of what is in it; a `memserver_evals.task.System`."""
-
     name: str
     speaker: Speaker
     prompts: Prompts
@@ -33,7 +31,6 @@ class ChatSystem:
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:  # noqa: ARG002 - the protocol's
-        """A conversation of its own; nothing of it is kept."""
         yield _Chat(self, material)
 
 

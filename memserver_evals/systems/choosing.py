@@ -40,17 +40,11 @@ class Chosen:
 
 
 class Choice(Protocol):
-    """A way to choose."""
-
-    async def choose(self, material: Material, question: str) -> Chosen:
-        """What a prompt with this question should show."""
-        ...
+    async def choose(self, material: Material, question: str) -> Chosen: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Everything(Choice):
-    """The whole history and all documents."""
-
     @override
     async def choose(self, material: Material, question: str) -> Chosen:
         return Chosen(tuple(all_documents(material)), tuple(all_utterances(material)))

@@ -30,8 +30,6 @@ class _Place:
 
 @dataclass
 class _Index:
-    """Where each word stands."""
-
     places: Sequence[_Place]
     by_word: dict[str, list[int]] = field(init=False)
 
@@ -55,8 +53,6 @@ class _Index:
 
 
 class CopyingSystem:
-    """The rule; a `memserver_evals.task.System`."""
-
     name = "copying"
 
     def __init__(self) -> None:

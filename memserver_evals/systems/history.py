@@ -33,7 +33,6 @@ class Fitted:
 
 
 def utterance_piece(utterance: Utterance) -> Piece:
-    """Something that was said, with who said it."""
     speaker = utterance.speaker or ("Assistant" if utterance.role == "assistant" else "User")
     text = " ".join(utterance.text.split())
     found = Found(utterance.id, "utterance", text)
@@ -48,7 +47,6 @@ def document_piece(document: Document) -> Piece:
 
 
 def all_utterances(material: Material) -> list[Piece]:
-    """All that was said, oldest first."""
     return [
         utterance_piece(utterance)
         for session in material.sessions
@@ -135,7 +133,6 @@ async def fit_cut(speaker: Speaker, pieces: Sequence[Piece], room: int, cut: Cut
 
 
 async def _sizes(speaker: Speaker, pieces: Sequence[Piece]) -> list[int]:
-    """Tokens of each piece on its line."""
     return [size + 1 for size in await speaker.count([f"{piece.text}\n" for piece in pieces])]
 
 

@@ -65,8 +65,6 @@ class AgentSetup:
 
 
 class MemorySystem:
-    """A memserver at a URL; a `memserver_evals.task.System`."""
-
     def __init__(
         self,
         client: AsyncClient,
@@ -75,14 +73,7 @@ class MemorySystem:
         setup: AgentSetup | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """Make it; nothing is asked yet.
-
-        Args:
-            client: of the server; closed by who made it.
-            name: in tables.
-            setup: of agents.
-            recorder: has the prompts, where there is one.
-        """
+        """`client`: of the server; closed by who made it; `recorder`: has the prompts, where there is one."""
         self.name = name
         self.client = client
         self.setup = setup or AgentSetup()
@@ -91,7 +82,6 @@ class MemorySystem:
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
-        """A conversation with a new agent, which is deleted at its end."""
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
         plain = self.setup.options.get("protocol") == "chat"
@@ -158,8 +148,6 @@ class MemorySystem:
 
 @dataclass
 class MemoryConversation(Conversation):
-    """A conversation with one agent."""
-
     system: MemorySystem
     agent: UUID
     key: str

@@ -64,7 +64,6 @@ class Oracle:
     hints: tuple[str, ...] = ()
 
     def __call__(self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
-        """The next step of a turn."""
         question = last_user_text(prompt)
         made = searches_made(prompt)
         keys = _UUID.findall(" ".join(self.hints) or question)

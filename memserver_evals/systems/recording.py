@@ -141,9 +141,8 @@ class Recorder:
 async def ask_part(url: str, method: str, path: str, body: object = None) -> httpx2.Response:
     """The answer of a part of the evaluation.
 
-    Raises:
-        ModelUnavailable: there was none, or it was an error. The example has to be played again, since what
-            was asked for may be lost with the answer.
+    Raises ModelUnavailable: there was none, or it was an error. The example has to be played again, since what
+    was asked for may be lost with the answer.
     """
     try:
         async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False) as http:

@@ -22,7 +22,6 @@ class SearchSystem(MemorySystem):
     """A memserver that is only searched. Libraries become collections, as for `memserver`."""
 
     def __init__(self, client: AsyncClient, mode: SearchMode = "hybrid") -> None:
-        """Make it; nothing is asked yet."""
         super().__init__(client, name=f"search-{mode}")
         self.mode = mode
 

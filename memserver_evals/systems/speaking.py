@@ -29,7 +29,6 @@ class Speaker:
     tool: ToolSpec | None = None
 
     async def say(self, prompt: Sequence[PromptMessage]) -> tuple[str, Exchange]:
-        """The model's answer to a prompt. Raises a ModelError."""
         if self.tool is None:
             written = await self.model.write(prompt, max_tokens=self.max_tokens)
             answer = {"role": "assistant", "content": written.text}
@@ -49,7 +48,6 @@ class Speaker:
         return room
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text."""
         return await self.model.count_tokens(texts)
 
     async def count_message(self, text: str) -> int:
@@ -61,7 +59,6 @@ class Speaker:
 def exchange(
     prompt: Sequence[PromptMessage], answer: JsonObject, usage: Usage, purpose: str = "answer"
 ) -> Exchange:
-    """An exchange as it is kept."""
     return Exchange(
         tuple(json_messages(prompt)),
         answer,

@@ -21,12 +21,7 @@ class VectorIndex:
     """Vectors of pieces, made once for each set of pieces."""
 
     def __init__(self, embedder: Embedder, folder: Path | None = None) -> None:
-        """Make it.
-
-        Args:
-            embedder: of the texts and the questions.
-            folder: where vectors are kept between runs; None: nowhere.
-        """
+        """`folder`: where vectors are kept between runs; None: nowhere."""
         self.embedder = embedder
         self._folder = folder
         self._made: OrderedDict[Hashable, asyncio.Task[Matrix]] = OrderedDict()

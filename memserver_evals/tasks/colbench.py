@@ -33,7 +33,6 @@ _OPTIONS = {
 
 
 def make_backend(options: TaskOptions) -> Task[Any]:
-    """Backend collaboration as the command line wants it."""
     refuse_unknown(options, BACKEND)
     owned: list[Closes] = []
     part = _part(options.extra, owned)
@@ -65,7 +64,6 @@ def make_backend(options: TaskOptions) -> Task[Any]:
 
 
 def make_frontend(options: TaskOptions) -> Task[Any]:
-    """Frontend collaboration as the command line wants it."""
     refuse_unknown(options, FRONTEND)
     try:
         from memserver_evals.tasks.colbench_frontend import frontend_task  # noqa: PLC0415 - an extra

@@ -28,9 +28,7 @@ def frontend_task(  # noqa: PLR0913 - all named
 ) -> FrontendTask:
     """The task, of a file or generated.
 
-    Raises:
-        InvalidInput: the file can't be used.
-        SetupError: there is no CLIP in the folder.
+    Raises InvalidInput: the file can't be used; SetupError: there is no CLIP in the folder.
     """
     viewer: Viewer | None = ModelViewer(part, Prompts()) if part else None
     if path is None:

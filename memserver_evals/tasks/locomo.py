@@ -39,8 +39,6 @@ INSTRUCTIONS = (
 
 
 class Locomo(QuestionTask):
-    """The task."""
-
     name = NAME
     main_score = "f1"
     group_keys = ("category",)
@@ -57,7 +55,6 @@ class Locomo(QuestionTask):
 
 
 def sessions_of(conversation: LocomoConversation) -> tuple[Session, ...]:
-    """The sessions as a history of other people's talk."""
     return tuple(
         Session(
             session.began,
@@ -100,7 +97,6 @@ def questions(conversations: Sequence[LocomoConversation]) -> list[Question]:
 
 
 def make(options: TaskOptions) -> Locomo:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, (FILE,), options.extra.get("file"))
     examples = questions(read_locomo(path))

@@ -47,8 +47,6 @@ INSTRUCTIONS = (
 
 
 class LongMemEval(QuestionTask):
-    """The task."""
-
     name = NAME
     group_keys = ("type", "answerable")
 
@@ -74,7 +72,6 @@ class LongMemEval(QuestionTask):
 
 
 def questions(read: Sequence[LongMemQuestion]) -> list[Question]:
-    """All questions as examples."""
     return [_example(asked) for asked in read]
 
 
@@ -118,7 +115,6 @@ def _evidence(asked: LongMemQuestion) -> frozenset[str]:
 
 
 def make(options: TaskOptions) -> LongMemEval:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES, options.extra.get("file"))
     published = "haystack_sessions" in first_fields(path)

@@ -42,8 +42,6 @@ INSTRUCTIONS = (
 
 
 class MscConsistency(QuestionTask):
-    """The task."""
-
     name = NAME
     group_keys = ("session",)
 
@@ -79,7 +77,6 @@ def read_dialogues(path: Path, *, sessions: int = 4) -> list[Dialogue]:
 
 
 def kept_half(dialogues: Sequence[Dialogue], half: str) -> list[Dialogue]:
-    """The dialogues of the half that an option names."""
     wanted = {"all": {0, 1}, "even": {0}, "odd": {1}}[half]
     return [each for each in dialogues if zlib.crc32(each.id.encode()) % 2 in wanted]
 
@@ -110,7 +107,6 @@ def place(session: int, turn: int) -> str:
 
 
 def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
-    """The questions of the dialogues that have one."""
     examples = []
     for dialogue in dialogues:
         if (asked := dialogue.question) is None:
@@ -134,7 +130,6 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
 
 
 def make(options: TaskOptions) -> MscConsistency:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES, options.extra.get("file"))
     sessions, half = choice(options, "sessions", ("4", "5")), choice(options, "half", HALVES)

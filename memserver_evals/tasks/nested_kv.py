@@ -67,13 +67,10 @@ class KvExample:
 
     @property
     def answer(self) -> str:
-        """The value that is no key."""
         return self.chain[-1]
 
 
 class _Chain(Record):
-    """One line of the file of chains."""
-
     id: Text
     nesting_level: int = Field(ge=0)
     indices: tuple[int, ...] = Field(min_length=1)
@@ -82,8 +79,6 @@ class _Chain(Record):
 
 
 class _Pairs(Record):
-    """The file of pairs."""
-
     kv_pairs: tuple[tuple[str, str], ...] = Field(min_length=2)
 
 
@@ -95,14 +90,11 @@ def _hash(examples: Sequence[KvExample]) -> str:
 
 
 class NestedKv(ReadTask[KvExample]):
-    """The task."""
-
     name = NAME
     main_score = "accuracy"
     group_keys = ("level",)
 
     def __init__(self, examples: Sequence[KvExample]) -> None:
-        """Make it of examples that were loaded or generated."""
         super().__init__(examples, _hash(examples))
 
     @override
@@ -124,7 +116,6 @@ class NestedKv(ReadTask[KvExample]):
         return await ask(system, example.id, material, question)
 
     def evidence(self, example: KvExample) -> frozenset[str]:
-        """The pairs of the chain."""
         keys = {key: str(number) for number, (key, _) in enumerate(example.pairs, 1)}
         return frozenset(keys[key] for key in example.chain[:-1])
 
@@ -170,8 +161,7 @@ def generate(seed: int, *, each: int = 30, pairs: int = 140) -> list[KvExample]:
 def load(folder: Path) -> list[KvExample]:
     """The look-ups of the files in a folder.
 
-    Raises:
-        BadData: a file is missing or damaged, or says what can't be; it names the file and the place.
+    Raises BadData: a file is missing or damaged, or says what can't be; it names the file and the place.
     """
     pairs = read_object(find_file(folder, [PAIRS]), _Pairs).kv_pairs
     path = find_file(folder, [CHAINS])
@@ -191,7 +181,6 @@ def load(folder: Path) -> list[KvExample]:
 
 
 def make(options: TaskOptions) -> NestedKv:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     extra = options.extra
     source = extra.get("source", "file" if options.data is not None else "generated")

@@ -78,8 +78,6 @@ class Reading:
 
 
 class NqDocuments(ReadTask[NqQuestion]):
-    """The task."""
-
     name = NAME
     main_score = "accuracy"
     group_keys = ("distractors",)
@@ -91,14 +89,7 @@ class NqDocuments(ReadTask[NqQuestion]):
         data_hash: str,
         answer_words: int = ANSWER_WORDS,
     ) -> None:
-        """Make it.
-
-        Args:
-            data: questions and passages.
-            readings: what is asked for; the last one is the main one.
-            data_hash: of the data and the readings.
-            answer_words: so many words of an answer count, from ANSWER on.
-        """
+        """The last one of the readings is the main one; words of an answer count from ANSWER on."""
         super().__init__(data.questions, data_hash)
         self._readings = tuple(readings)
         self._answer_words = answer_words
@@ -163,7 +154,6 @@ class NqDocuments(ReadTask[NqQuestion]):
         return float(contains_substring(self._counted(reply), example.answers))
 
     def evidence(self, example: NqQuestion) -> frozenset[str]:
-        """The gold passages."""
         return frozenset(example.gold_ids)
 
     def _read(self, played: Played) -> Iterator[tuple[Reading, Turn]]:
@@ -237,7 +227,6 @@ def load(options: TaskOptions) -> tuple[NqData, str]:
 
 
 def make(options: TaskOptions) -> NqDocuments:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     data, digest = load(options)
     documents = options.extra.get("documents", DOCUMENTS)

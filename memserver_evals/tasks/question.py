@@ -50,7 +50,6 @@ class Question:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The right answers, as reports show them."""
         return self.golds
 
 
@@ -62,13 +61,6 @@ class QuestionTask(ReadTask[Question]):
     def __init__(
         self, examples: Sequence[Question], data_hash: str, answer_words: int = ANSWER_WORDS
     ) -> None:
-        """Make it.
-
-        Args:
-            examples: that were read from data with this hash.
-            data_hash: of the data.
-            answer_words: so many words of an answer count.
-        """
         super().__init__(examples, data_hash)
         self._answer_words = answer_words
 
@@ -95,7 +87,6 @@ class QuestionTask(ReadTask[Question]):
         }
 
     def evidence(self, example: Question) -> frozenset[str]:
-        """The ids of the utterances with the answer."""
         return example.evidence
 
     @override

@@ -11,12 +11,7 @@ class ReadTask(Task[E]):
     """A task of examples that are there from the start; a subclass says the rest."""
 
     def __init__(self, examples: Sequence[E], data_hash: str) -> None:
-        """Make it.
-
-        Args:
-            examples: all of them.
-            data_hash: of the data that they were read from, and of what chose them.
-        """
+        """`data_hash`: of the data that they were read from, and of what chose them."""
         self._examples = tuple(examples)
         self._hash = data_hash
 

@@ -128,8 +128,6 @@ DATA_SETS: Mapping[str, Callable[[Path], Iterator[Corpus]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A question in its corpus."""
-
     id: str
     data_set: str
     library: Library
@@ -150,7 +148,6 @@ class Retrieval(ReadTask[Sought]):
     group_keys = ("data",)
 
     def __init__(self, corpora: Mapping[str, Sequence[Corpus]], data_hash: str) -> None:
-        """Make it of corpora by data set."""
         examples = tuple(
             Sought(f"{data_set}_{asked.id}", data_set, library, asked)
             for data_set, read in corpora.items()
@@ -192,7 +189,6 @@ class Retrieval(ReadTask[Sought]):
 
 
 def make(options: TaskOptions) -> Retrieval:
-    """The task as the command line wants it."""
     refuse_unknown(options, ENTRY)
     wanted = options.extra.get("sets", ",".join(DATA_SETS)).split(",")
     for name in wanted:

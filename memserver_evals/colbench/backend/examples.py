@@ -51,8 +51,7 @@ def load_backend(path: Path) -> tuple[BackendExample, ...]:
 
     Tasks without an id are numbered.
 
-    Raises:
-        InvalidInput: with file and line.
+    Raises InvalidInput: with file and line.
     """
     seen: set[str] = set()
     examples = []
@@ -73,5 +72,4 @@ def load_backend(path: Path) -> tuple[BackendExample, ...]:
 
 
 def hash_of(examples: tuple[BackendExample, ...]) -> str:
-    """A hash of all that the examples say."""
     return hashlib.sha256(repr(examples).encode("utf-8", "replace")).hexdigest()[:16]

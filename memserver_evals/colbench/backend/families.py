@@ -47,17 +47,14 @@ class Family:
     call: Callable[[Random, Slots], tuple[SlotValue, ...]]
 
     def signature(self, noun: str) -> str:
-        """The first line, without the colon."""
         arguments = ", ".join(name.format(noun=noun) for name in self.arguments)
         return f"def {self.name}_{noun}({arguments})"
 
     def code(self, noun: str, slots: Slots) -> str:
-        """The function with its constants."""
         values = {name.replace(" ", "_"): repr(value) for name, value in slots.items()}
         return f"{self.signature(noun)}:\n{self.body.format(noun=noun, **values)}"
 
     def draw(self, chance: Random) -> dict[str, SlotValue]:
-        """Values for all slots."""
         return {slot.name: chance.choice(slot.choices) for slot in self.slots}
 
 

@@ -42,22 +42,14 @@ class Grader:
     )
 
     async def grade(self, example: BackendExample, answer: str) -> Grade:
-        """Score an answer; no answer makes this raise.
-
-        Raises:
-            SetupError: this machine can't run code safely.
-        """
+        """Score an answer; no answer makes this raise. Raises SetupError: this machine can't run code safely."""
         expected = await self.expected(example)
         got = await self.sandbox.run(answer, example.calls)
         passed = tuple(mine.equals(its) for mine, its in zip(got, expected, strict=True))
         return Grade(passed, got, expected)
 
     async def expected(self, example: BackendExample) -> tuple[Outcome, ...]:
-        """What the reference gives.
-
-        Raises:
-            SetupError: this machine can't run code safely.
-        """
+        """What the reference gives. Raises SetupError: this machine can't run code safely."""
         running = self._expected.get(example)
         if running is None:
             running = asyncio.ensure_future(

@@ -24,8 +24,6 @@ class Said:
 
 
 class Human(Protocol):
-    """Somebody who has a function in mind."""
-
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
         """Answer the agent's newest message; the turns are all so far, never empty."""
         ...
@@ -43,7 +41,6 @@ class ModelHuman:
     prompts: Prompts
 
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
-        """Answer from the reference alone."""
         prompt = self.prompts.render(
             "colbench/backend_human.md",
             description=example.description,

@@ -62,12 +62,10 @@ class ScriptedAgent:
 
     @classmethod
     def of(cls, tasks: Sequence[SlotTask], habits: Habits = ORACLE, **rest: int) -> "ScriptedAgent":
-        """One that can play all these tasks."""
         return cls({task.example.id: task for task in tasks}, habits, **rest)
 
     @property
     def name(self) -> str:
-        """How tables name it."""
         names = {ORACLE: "oracle", NO_QUESTIONS: "no-questions", NOISY: "noisy"}
         return names.get(self.habits, "scripted")
 
@@ -77,7 +75,6 @@ class ScriptedAgent:
         example_id: str,
         material: Material,  # noqa: ARG002
     ) -> AsyncIterator["ScriptedTalk"]:
-        """A conversation about one task."""
         chance = Random(f"{example_id} {self.seed}")
         task = self.tasks[example_id]
         turns = task.example.max_turns or self.max_turns
@@ -86,8 +83,6 @@ class ScriptedAgent:
 
 @dataclass
 class ScriptedTalk:
-    """One conversation of a scripted agent."""
-
     task: SlotTask
     habits: Habits
     max_turns: int
@@ -97,7 +92,6 @@ class ScriptedTalk:
     _turns: int = 0
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
-        """Ask for the next slot, or answer."""
         self._turns += 1
         if self._asked is not None:
             value = _value_in(text, self._asked)
@@ -122,7 +116,6 @@ class ScriptedTalk:
 
 
 def _value_in(text: str, slot: Slot) -> SlotValue | None:
-    """The value that the human told, if it told one."""
     if isinstance(slot.choices[0], int):
         number = re.search(r"\d+", text)
         return int(number[0]) if number else None

@@ -35,11 +35,9 @@ class SlotHuman:
 
     @classmethod
     def of(cls, tasks: Sequence[SlotTask]) -> "SlotHuman":
-        """One who has all these tasks in mind."""
         return cls({task.example.id: task for task in tasks})
 
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
-        """Answer the newest message."""
         return Said(self.tell(example.id, turns[-1].reply.text, len(turns)))
 
     def tell(self, example_id: str, question: str, turn: int) -> str:

@@ -56,17 +56,14 @@ class BackendTask:
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
         return self.title if self.human else f"{self.title}-single"
 
     @property
     def main_score(self) -> str:
-        """All tests passed, as in the published table."""
         return "success"
 
     @property
     def group_keys(self) -> tuple[str, ...]:
-        """Generated tasks are told apart by their family."""
         return ("kind",) if any(example.kind for example in self.all_examples) else ()
 
     @property
@@ -75,19 +72,15 @@ class BackendTask:
         return f"{hash_of(self.all_examples)}-{self.max_turns if self.human else 1}"
 
     def examples(self) -> Sequence[BackendExample]:
-        """All of them, in their order."""
         return self.all_examples
 
     def groups(self, example: BackendExample) -> Groups:
-        """A generated example's family."""
         return {"kind": example.kind} if example.kind else {}
 
     def turns_of(self, example: BackendExample) -> int:
-        """How many messages the agent has."""
         return 1 if self.human is None else example.max_turns or self.max_turns
 
     def instructions(self, example: BackendExample) -> str:
-        """What the agent is told of the rules."""
         if self.human is None:
             return self.prompts.render("colbench/backend_single.md", marker=MARKER)
         return self.prompts.render(AGENT_PROMPT, marker=MARKER, turns=self.turns_of(example))
@@ -95,9 +88,7 @@ class BackendTask:
     async def play(self, example: BackendExample, system: System) -> Played:
         """Let them talk until the agent answers, and run what it answered.
 
-        Raises:
-            ModelError: an endpoint gave no answer.
-            SetupError: this machine can't run code safely.
+        Raises ModelError: an endpoint gave no answer; SetupError: this machine can't run code safely.
         """
         material = Material(instructions=self.instructions(example))
         async with system.begin(example.id, material) as conversation:
@@ -133,7 +124,6 @@ class BackendTask:
         return turns, exchanges
 
     def score(self, example: BackendExample, played: Played) -> Scores:
-        """Success and tests passed, and how the agent got there."""
         return {
             "success": float(self.reward(example, played) == 1),
             "tests_passed": self.reward(example, played),
@@ -148,5 +138,4 @@ class BackendTask:
         return sum(passed) / len(passed) if passed else 0.0
 
     def claim(self, example: BackendExample, played: Played) -> Claim | None:  # noqa: ARG002
-        """Tests decide; no judge is needed."""
         return None

@@ -55,13 +55,10 @@ Listener = Callable[[JsonObject], None]
 
 
 def find_chromium() -> str | None:
-    """The path of an installed Chromium or Chrome."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 class Browser:
-    """A running browser. `Browser.start` makes it."""
-
     def __init__(
         self,
         process: asyncio.subprocess.Process,
@@ -78,15 +75,7 @@ class Browser:
 
     @classmethod
     async def start(cls, program: str | None = None, *, confined: bool = True) -> Self:
-        """Start a browser.
-
-        Args:
-            program: path of Chromium; None looks for it.
-            confined: with Chromium's own sandbox; it needs user namespaces. As root it runs as nobody.
-
-        Raises:
-            SetupError: there is none, or it doesn't start.
-        """
+        """Start a browser. Raises SetupError: there is none, or it doesn't start."""
         path = program or find_chromium()
         if path is None:
             raise SetupError(
@@ -138,12 +127,7 @@ class Browser:
             ) from error
 
     async def call(self, method: str, session: str = "", **parameters: Any) -> JsonObject:  # noqa: ANN401
-        """Ask the browser, or a page of it.
-
-        Raises:
-            BrowserError: it refused.
-            BrowserGone: it has ended.
-        """
+        """Ask the browser, or a page of it. Raises BrowserError: it refused; BrowserGone: it has ended."""
         if self._reading.done():
             raise BrowserGone
         number = next(self._numbers)
@@ -167,7 +151,6 @@ class Browser:
             self._listeners[session] = listener
 
     def send(self, method: str, session: str, **parameters: Any) -> None:  # noqa: ANN401
-        """Tell the browser something; its answer isn't waited for."""
         message = {"id": next(self._numbers), "method": method, "params": parameters}
         self._writer.write(json.dumps({**message, "sessionId": session}).encode() + b"\0")
 

@@ -46,8 +46,7 @@ def load_frontend(path: Path) -> tuple[FrontendExample, ...]:
 
     Tasks without an id are numbered.
 
-    Raises:
-        InvalidInput: with file and line.
+    Raises InvalidInput: with file and line.
     """
     examples: dict[str, FrontendExample] = {}
     for number, record in enumerate(read_records(path, _Record)):
@@ -59,5 +58,4 @@ def load_frontend(path: Path) -> tuple[FrontendExample, ...]:
 
 
 def hash_of(examples: Sequence[FrontendExample]) -> str:
-    """A hash of all that the examples say."""
     return hashlib.sha256(repr(tuple(examples)).encode("utf-8", "replace")).hexdigest()[:16]

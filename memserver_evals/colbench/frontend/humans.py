@@ -34,8 +34,6 @@ class Seen:
 
 
 class Viewer(Protocol):
-    """Somebody who has a page in mind."""
-
     async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:
         """Compare two pictures (PNG): the one in mind, and that of the agent's newest page."""
         ...
@@ -46,7 +44,6 @@ class LayoutViewer:
     """A human without a model, for generated pages: names the difference that stands out most."""
 
     async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:  # noqa: ARG002
-        """Read both pictures and tell the first attribute in which they differ."""
         mine, its = read_layout(wanted), read_layout(made)
         for name in mine:
             if mine[name] != its[name]:
@@ -76,7 +73,6 @@ class ModelViewer:
     prompts: Prompts
 
     async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:
-        """Ask the model how they differ."""
         prompt = self.prompts.render("colbench/frontend_human.md", description=example.description)
         content = [{"type": "text", "text": prompt}, as_part(wanted), as_part(made)]
         text, exchange = await self.model.ask([{"role": "user", "content": content}], "simulator")
@@ -85,7 +81,6 @@ class ModelViewer:
 
 
 def as_part(picture: bytes) -> JsonObject:
-    """A PNG as a part of a message."""
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}
 

@@ -63,7 +63,6 @@ class Layout:
     footer: str = "gray"
 
     def page_text(self) -> str:
-        """The page as HTML."""
         width = VIEWPORT.width - (_SIDEBAR if self.sidebar != "none" else 0)
         left = _SIDEBAR if self.sidebar == "left" else 0
         bottom = VIEWPORT.height - _FOOTER
@@ -126,7 +125,6 @@ def read_layout(picture: bytes) -> Mapping[str, str | int]:
 
 
 def _row(image: Image.Image, y: int, start: int, end: int) -> list[str]:
-    """The names of the colours along a line."""
     known: dict[tuple[int, ...], str] = {}
     names = []
     for x in range(start, end):
@@ -160,8 +158,6 @@ def _runs(names: Sequence[str]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class LayoutTask:
-    """A generated page with what it was made of."""
-
     example: FrontendExample
     layout: Layout
 
@@ -197,5 +193,4 @@ def _layout_task(name: str) -> LayoutTask:
 
 
 def attributes(layout: Layout) -> Mapping[str, str | int]:
-    """A layout as `read_layout` gives it."""
     return asdict(layout)

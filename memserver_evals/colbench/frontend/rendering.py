@@ -58,12 +58,7 @@ class Renderer:
     ) -> None:
         """Make it; a browser starts with the first page of its kind.
 
-        Args:
-            viewport: of all pages.
-            at_once: pages that are rendered at one time.
-            seconds: that one page may take.
-            program: path of Chromium; None looks for it.
-            confined: with Chromium's own sandbox.
+        `program`: path of Chromium; None looks for it.
         """
         self._viewport = viewport or Viewport()
         self._places = asyncio.Semaphore(at_once)
@@ -84,20 +79,13 @@ class Renderer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the browsers; they are started again by the next pages."""
         while self._browsers:
             await self._browsers.popitem()[1].aclose()
 
     async def render(self, page: str, *, kind: Kind = "answer") -> bytes:
         """The picture of a page, as PNG.
 
-        Args:
-            page: its HTML.
-            kind: what it is; an answer is never in a browser that has seen a reference.
-
-        Raises:
-            RenderingFailed: it took too long, or the browser broke on it.
-            SetupError: there is no browser.
+        Raises RenderingFailed: it took too long, or the browser broke on it; SetupError: there is no browser.
         """
         async with self._places:
             browser = await self._running(kind)

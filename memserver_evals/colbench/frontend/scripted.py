@@ -25,7 +25,6 @@ class LayoutAgent:
 
     @property
     def name(self) -> str:
-        """How tables name it."""
         return "oracle" if self.listens else "zero-shot"
 
     @asynccontextmanager
@@ -34,26 +33,21 @@ class LayoutAgent:
         example_id: str,  # noqa: ARG002
         material: Material,  # noqa: ARG002
     ) -> AsyncIterator["LayoutTalk"]:
-        """A conversation about one page."""
         yield LayoutTalk(self.listens)
 
 
 @dataclass
 class LayoutTalk:
-    """One conversation."""
-
     listens: bool
     _layout: Layout = field(default_factory=Layout)
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
-        """The whole page, mended."""
         if self.listens:
             self._layout = mended(self._layout, text)
         return Reply(f"OUTPUT:\n{self._layout.page_text()}")
 
 
 def mended(layout: Layout, said: str) -> Layout:
-    """The layout with what the human said."""
     if told := _TOLD.search(said):
         colour = told[2]
         match told[1]:

@@ -38,7 +38,6 @@ class ImageStatistics:
     _BINS, _SIDE = 6, 24
 
     async def compare(self, first: bytes, second: bytes) -> float:
-        """The mean of the two cosines."""
         return await asyncio.to_thread(self._compare, first, second)
 
     def _compare(self, first: bytes, second: bytes) -> float:
@@ -75,11 +74,8 @@ class ClipSimilarity:
     def __init__(self, model: Path | str) -> None:
         """Load it.
 
-        Args:
-            model: a folder with CLIP in transformers' form, or its name on the hub if it is cached.
-
-        Raises:
-            SetupError: torch or transformers is missing, or the weights are.
+        `model`: a folder with CLIP in transformers' form, or its name on the hub if it is cached. Raises
+        SetupError: torch or transformers is missing, or the weights are.
         """
         try:
             import torch  # noqa: PLC0415 - an extra
@@ -100,7 +96,6 @@ class ClipSimilarity:
         self.name = f"CLIP cosine ({Path(model).name})"
 
     async def compare(self, first: bytes, second: bytes) -> float:
-        """The cosine."""
         return await asyncio.to_thread(self._compare, first, second)
 
     def _compare(self, first: bytes, second: bytes) -> float:

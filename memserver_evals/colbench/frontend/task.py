@@ -28,7 +28,6 @@ _PAGE = re.compile(r"<html\b.*?(?:</html\s*>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 def page_in(text: str) -> str | None:
-    """The first page of a message, or None."""
     found = _PAGE.search(text)
     return found[0] if found else None
 
@@ -66,12 +65,10 @@ class FrontendTask:
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
         return self.title if self.viewer else f"{self.title}-single"
 
     @property
     def main_score(self) -> str:
-        """The similarity, as in the published table."""
         return "similarity"
 
     @property
@@ -81,25 +78,20 @@ class FrontendTask:
 
     @property
     def data_hash(self) -> str:
-        """A hash of the examples, the number of turns and the measure."""
         turns = self.max_turns if self.viewer else 1
         return f"{hash_of(self.all_examples)}-{turns}-{self.similarity.name}"
 
     def examples(self) -> Sequence[FrontendExample]:
-        """All of them, in their order."""
         return self.all_examples
 
     def groups(self, example: FrontendExample) -> Groups:  # noqa: ARG002
-        """The measure."""
         return {"measure": self.similarity.name}
 
     async def play(self, example: FrontendExample, system: System) -> Played:
         """Let the agent fix its page until its turns are used up or the human is content.
 
-        Raises:
-            ModelError: an endpoint gave no answer.
-            SetupError: there is no browser.
-            RenderingFailed: the page in mind can't be rendered.
+        Raises ModelError: an endpoint gave no answer; SetupError: there is no browser; RenderingFailed: the
+        page in mind can't be rendered.
         """
         wanted = await self.renderer.render(example.reference, kind="reference")
         name = "colbench/frontend_agent.md" if self.viewer else "colbench/frontend_single.md"
@@ -148,7 +140,6 @@ class FrontendTask:
             return None
 
     def score(self, example: FrontendExample, played: Played) -> Scores:  # noqa: ARG002
-        """The similarity, and how the agent got there."""
         return {
             "similarity": float(played.outcome.get("similarity", 0)),
             "rendered": float(played.outcome.get("rendered", False)),
@@ -157,9 +148,7 @@ class FrontendTask:
         }
 
     def reward(self, example: FrontendExample, played: Played) -> float:  # noqa: ARG002
-        """The similarity; one below zero counts as zero."""
         return max(0.0, float(played.outcome.get("similarity", 0)))
 
     def claim(self, example: FrontendExample, played: Played) -> Claim | None:  # noqa: ARG002
-        """The measure decides; a judge of two systems is in `memserver_evals.colbench.winning`."""
         return None

@@ -31,7 +31,6 @@ _TYPES = {
 
 
 def encode(value: Any) -> str:  # noqa: ANN401 - it is whatever the code returns
-    """The value in one line."""
     return json.dumps(_Encoder().encode(value, 0))
 
 

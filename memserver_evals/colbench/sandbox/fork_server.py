@@ -95,8 +95,6 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What this machine allows, the rules of which files may be read, and where jobs work."""
-
     in_namespaces: bool
     landlock: int
     rules: int
@@ -173,7 +171,6 @@ def _open_to_all(path: str) -> bool:
 
 
 def _readable() -> tuple[str, ...]:
-    """The standard library, the installed packages and the system's libraries."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     return tuple(dict.fromkeys([*own, *filter(os.path.isdir, sys.path), *_SYSTEM]))
 
@@ -221,7 +218,6 @@ def _forked(host: _Host) -> int:
 
 
 def _kept(host: _Host, source: str, calls: list[str], limits: Limits) -> dict[str, Any]:
-    """Fork the child, take what it writes, and end it in time."""
     if host.in_namespaces:
         namespaces.new_processes_and_mounts()
         namespaces.mount_memory(host.folder, 4 * limits.file_size, 4 * _FILES)

@@ -32,13 +32,7 @@ def landlock_version() -> int:
 def shared_rules(trees: Iterable[str], hidden: Iterable[str], writable: Iterable[str]) -> int:
     """An open ruleset for many processes, each of which narrows down further where it may write.
 
-    Args:
-        trees: what can be read; what isn't there is passed over.
-        hidden: paths whose files can't be read although they are in such a tree.
-        writable: what can be written, too.
-
-    Raises:
-        OSError: the kernel refused.
+    Raises OSError: the kernel refused.
     """
     ruleset = _ruleset()
     real = {os.path.realpath(path) for path in hidden}
@@ -64,8 +58,7 @@ def _allow_but(ruleset: int, path: str, hidden: set[str]) -> None:
 def restrict_files(shared: int, writable: Iterable[str]) -> None:
     """From now on only what the rules name can be read, and of that only these be written; TCP is closed.
 
-    Raises:
-        OSError: the kernel refused.
+    Raises OSError: the kernel refused.
     """
     ruleset = _ruleset()
     _allow(ruleset, "/", _READ)

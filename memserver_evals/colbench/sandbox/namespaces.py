@@ -27,8 +27,7 @@ _CAPABILITIES_3 = 0x20080522
 def enter_namespaces() -> bool:
     """Leave the network, IPC and mounts of the machine; the next child has process ids of its own.
 
-    Returns:
-        Whether that is allowed here.
+    Whether that is allowed here.
     """
     user, group = os.getuid(), os.getgid()
     libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0)  # after a change of user, /proc/self is root's otherwise
@@ -47,8 +46,7 @@ def enter_namespaces() -> bool:
 def new_processes_and_mounts() -> None:
     """The next child is the first process of a space of its own; it dies with all others in there.
 
-    Raises:
-        OSError: it isn't allowed.
+    Raises OSError: it isn't allowed.
     """
     call(libc.unshare, _PIDS | _MOUNTS)
 
@@ -56,8 +54,7 @@ def new_processes_and_mounts() -> None:
 def mount_memory(folder: str, size: int, files: int) -> None:
     """Put an empty file system of so many bytes and files, held in memory, on a folder.
 
-    Raises:
-        OSError: it isn't allowed.
+    Raises OSError: it isn't allowed.
     """
     flags = _NO_SUID | _NO_DEVICES | _NO_PROGRAMS
     for options in (f"size={size},mode=700,nr_inodes={files}", f"size={size},mode=700"):

@@ -76,7 +76,6 @@ class SandboxLimits:
     output_megabytes: int = 4
 
     def in_bytes(self) -> Limits:
-        """The same, for a fork server."""
         return Limits(
             call_cpu=self.cpu_seconds,
             call_wall=self.wall_seconds,
@@ -88,8 +87,6 @@ class SandboxLimits:
 
 
 class Sandbox:
-    """Runs Python code of strangers, several jobs at a time. Use it as an async context manager."""
-
     def __init__(
         self,
         limits: SandboxLimits | None = None,
@@ -100,12 +97,9 @@ class Sandbox:
     ) -> None:
         """Make it; servers start when they are needed.
 
-        Args:
-            limits: for each job.
-            workers: how many jobs run at once; None for one for each core.
-            namespaces: False to do without, as where the machine doesn't allow them.
-            disposable: True to run code also where Landlock is missing, so that it could read and change all
-                files of its user; for a machine that is thrown away.
+        `workers`: how many jobs run at once; None for one for each core; `namespaces`: False to do without, as
+        where the machine doesn't allow them; `disposable`: True to run code also where Landlock is missing, so
+        that it could read and change all files of its user; for a machine that is thrown away.
         """
         self._limits = limits or SandboxLimits()
         self._workers = workers or os.cpu_count() or 1
@@ -130,16 +124,8 @@ class Sandbox:
     ) -> tuple[Outcome, ...]:
         """Evaluate each expression after the source was run again, in a process that ends thereafter.
 
-        Args:
-            source: Python code that defines what the calls use.
-            calls: Python expressions.
-            kind: what the source is; references are run by servers that never run an answer.
-
-        Returns:
-            How each call ended, in order. No code makes this raise.
-
-        Raises:
-            SetupError: this machine can't run code safely.
+        How each call ended, in order. No code makes this raise. Raises SetupError: this machine can't run code
+        safely.
         """
         limits = self._limits.in_bytes()
         place = await self._places.get()
@@ -158,11 +144,7 @@ class Sandbox:
         return tuple(map(read_outcome, lines))
 
     async def protection(self) -> Protection:
-        """What keeps code in here.
-
-        Raises:
-            SetupError: this machine can't run code safely.
-        """
+        """What keeps code in here. Raises SetupError: this machine can't run code safely."""
         place = await self._places.get()
         try:
             return await place["answer"].started()
@@ -170,7 +152,6 @@ class Sandbox:
             self._places.put_nowait(place)
 
     async def aclose(self) -> None:
-        """End the servers; jobs that run are waited for."""
         for _ in range(self._workers):
             for server in (await self._places.get()).values():
                 await server.aclose()
@@ -210,7 +191,6 @@ class _ForkServer:
         return lines
 
     async def _ask(self, source: str, calls: list[str], limits: Limits) -> tuple[list[str], str]:
-        """The lines that one process gives, and why it gave no more."""
         job = {"source": source, "calls": calls, "limits": asdict(limits)}
         content = json.dumps(job).encode()
         process = self._running
@@ -310,7 +290,6 @@ class _ForkServer:
             self._folder = None
 
     async def aclose(self) -> None:
-        """End it when it has nothing to do."""
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()

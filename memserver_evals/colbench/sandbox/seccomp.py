@@ -91,7 +91,6 @@ _Instruction = tuple[int, int, int, int]
 
 
 def is_known_machine() -> bool:
-    """Whether there is a filter for this kind of processor."""
     return platform.system() == "Linux" and platform.machine() in _AUDIT
 
 
@@ -103,7 +102,6 @@ def numbers(machine: str) -> dict[str, int]:
 
 
 def program(machine: str, own_pid: int) -> list[_Instruction]:
-    """The filter of a process that has this number."""
     known = numbers(machine)
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -135,11 +133,7 @@ def _checked(place: int, bits: int, values: Sequence[int], own_pid: int) -> list
 
 
 def confine() -> None:
-    """Put this process and all its threads under the filter.
-
-    Raises:
-        OSError: the kernel takes no filter.
-    """
+    """Put this process and all its threads under the filter. Raises OSError: the kernel takes no filter."""
     steps = program(platform.machine(), os.getpid())
     code = b"".join(struct.pack("=HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(code, len(code))

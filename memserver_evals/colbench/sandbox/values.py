@@ -30,7 +30,6 @@ class Outcome:
     comparable: bool = True
 
     def equals(self, other: "Outcome") -> bool:
-        """Whether both returned a value, and the same."""
         return (
             self.value is not None
             and self.comparable
@@ -40,7 +39,6 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """It in a few words, for a person."""
         return (self.value if self.value is not None else self.error or f"stopped: {self.stop}")[
             :300
         ]

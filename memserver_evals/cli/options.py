@@ -1,0 +1,163 @@
+"""The options of `memserver eval`, each declared once."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from memserver.errors import InvalidInput
+from memserver.messages import JsonObject
+from memserver.openai_http.client import EndpointClient
+from memserver.openai_http.endpoint import Endpoint
+from memserver.prompts import Prompts
+from memserver.settings import Settings
+from memserver_evals.judging.endpoint import EndpointJudge
+from memserver_evals.systems.memory import Mode
+from memserver_evals.task import Task
+from memserver_evals.tasks.catalog import TASKS
+from memserver_evals.tasks.registry import TaskOptions, find_task
+from memserver_evals.wiring import SystemOptions
+
+DataOption = Annotated[
+    Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
+JudgeUrlOption = Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")]
+JudgeModelOption = Annotated[str | None, typer.Option(help="Its model.")]
+JudgeKeyOption = Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """The model that judges besides the string judge, if one is named."""
+
+    url: str | None = None
+    model: str | None = None
+    key: str | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[EndpointJudge | None]:
+        """The judge while the block runs. Raises InvalidInput where it has no model, or no address."""
+        if (self.url is None) != (self.model is None):
+            raise InvalidInput("--judge-url and --judge-model go together.")
+        if self.url is None or self.model is None:
+            yield None
+            return
+        client = EndpointClient(Endpoint(self.url, self.key or "", title="judge's endpoint"))
+        try:
+            yield EndpointJudge(client, self.model, Prompts(Settings().prompts_dir))
+        finally:
+            await client.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line says of a run: each field is an option of every task's command."""
+
+    system: Annotated[list[str] | None, typer.Option()] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many.")] = None
+    seed: Annotated[int, typer.Option(help="Of the sample and of all chance.")] = 0
+    data: DataOption = None
+    set_: Annotated[list[str] | None, typer.Option("--set")] = None
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; one that is there is resumed.")
+    ] = None
+    url: Annotated[
+        str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
+    ] = None
+    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MEMSERVER_EVALUATION_DATABASE_URL",
+            help="A Postgres for the memserver that is started; left out: one of its own.",
+        ),
+    ] = None
+    at_once: Annotated[int, typer.Option(min=1, help="Examples played at a time.")] = 4
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="local, or a Ray cluster.")] = (
+        "local"
+    )
+    workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2
+    mode: Annotated[
+        Mode,
+        typer.Option(help="memserver gets the sessions (import) or takes part in them (act)."),
+    ] = "import"
+    protocol: Annotated[
+        Literal["tools", "chat"],
+        typer.Option(help="memserver's agents act by calls of tools, or are asked in plain chat."),
+    ] = "tools"
+    model: Annotated[
+        str | None,
+        typer.Option(help="Of memserver's agents, such as an adapter; left out: the server's."),
+    ] = None
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of memserver's agents: key=value; repeatable."),
+    ] = None
+    context_window: Annotated[
+        int | None, typer.Option(min=512, help="Tokens that every system but full may use.")
+    ] = None
+    full_window: Annotated[
+        int | None, typer.Option(min=512, help="Tokens that the system full may use.")
+    ] = None
+    max_tokens: Annotated[int, typer.Option(min=16, help="Of an answer without memserver.")] = 256
+    summary_tokens: Annotated[int, typer.Option(min=64, help="Of a system's summary.")] = 512
+    top_k: Annotated[int, typer.Option(min=1, help="Texts of the system retrieval.")] = 10
+    speak: Annotated[
+        Literal["auto", "text", "call"],
+        typer.Option(help="Without memserver the model writes text or calls send_message."),
+    ] = "auto"
+    temperature: Annotated[float, typer.Option(min=0, help="Of the model.")] = 0
+    judge_url: JudgeUrlOption = None
+    judge_model: JudgeModelOption = None
+    judge_key: JudgeKeyOption = None
+
+    @property
+    def judge(self) -> JudgeOptions:
+        return JudgeOptions(self.judge_url, self.judge_model, self.judge_key)
+
+    def for_task(self) -> TaskOptions:
+        return TaskOptions(self.data, self.seed, _pairs("--set", self.set_ or ()))
+
+    def for_systems(self) -> SystemOptions:
+        """Without how they speak, which depends on the model."""
+        return SystemOptions(
+            mode=self.mode,
+            agent=self._agent(),
+            context_window=self.context_window,
+            full_window=self.full_window,
+            max_tokens=self.max_tokens,
+            summary_tokens=self.summary_tokens,
+            top_k=self.top_k,
+            agent_model=self.model,
+        )
+
+    def _agent(self) -> JsonObject:
+        """Values are JSON where they can be, so that 256 and true are what they look like."""
+        options: JsonObject = {"protocol": "chat"} if self.protocol == "chat" else {}
+        for name, value in _pairs("--agent", self.agent or ()).items():
+            try:
+                options[name] = json.loads(value)
+            except ValueError:
+                options[name] = value
+        return options
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, separated, value = each.partition("=")
+        if not separated:
+            raise InvalidInput(f"{option} {each}: it is key=value.")
+        found[name] = value
+    return found
+
+
+def task_of_run(manifest: JsonObject, data: Path | None) -> Task[Any]:
+    """The task of a run that was played, with its options."""
+    options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
+    return find_task(TASKS, str(manifest["task"])).make(options)
