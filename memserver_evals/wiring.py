@@ -55,29 +55,18 @@ Speak = Literal["text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
-    """How the systems are set up.
+    """How the systems are set up."""
 
-    Attributes:
-        mode: how memserver gets to know the sessions.
-        agent: more options of memserver's agents.
-        agent_model: of memserver's agents; None is the server's own.
-        context_window: tokens that all systems but full may use, of what the model has; None: all of it.
-        full_window: tokens of the system full; None: all that the model has.
-        max_tokens: of an answer, by the systems without memserver.
-        summary_tokens: of the systems summary and summary-extract.
-        top_k: of the system retrieval.
-        speak: whether the systems without memserver write text, or call send_message.
-    """
-
-    mode: Mode = "import"
-    agent: dict[str, Any] = field(default_factory=dict)
+    mode: Mode = "import"  # how memserver gets to know the sessions
+    agent: dict[str, Any] = field(default_factory=dict)  # more options of memserver's agents
+    # tokens that all systems but full may use, of what the model has; None: all of it
     context_window: int | None = None
-    full_window: int | None = None
-    max_tokens: int = 256
-    summary_tokens: int = 512
-    top_k: int = 10
-    speak: Speak = "text"
-    agent_model: str | None = None
+    full_window: int | None = None  # tokens of the system full; None: all that the model has
+    max_tokens: int = 256  # of an answer, by the systems without memserver
+    summary_tokens: int = 512  # of the systems summary and summary-extract
+    top_k: int = 10  # of the system retrieval
+    speak: Speak = "text"  # whether the systems without memserver write text, or call send_message
+    agent_model: str | None = None  # of memserver's agents; None is the server's own
 
     def as_told(self) -> JsonObject:
         """As a run's manifest has it; what is as it always was before it could be chosen is left out."""

@@ -23,21 +23,14 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class NqQuestion:
-    """A question.
+    """A question."""
 
-    Attributes:
-        id: unique in its file.
-        question: as people typed it.
-        answers: any of them is right.
-        gold_ids: the passages that hold the answer.
-        own_ids: passages of its own, the gold ones among them, the others chosen to be mistaken for them;
-            empty where it has none.
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    gold_ids: tuple[str, ...]
+    id: str  # unique in its file
+    question: str  # as people typed it
+    answers: tuple[str, ...]  # any of them is right
+    gold_ids: tuple[str, ...]  # the passages that hold the answer
+    # passages of its own, the gold ones among them, the others chosen to be mistaken for them;
+    # empty where it has none
     own_ids: tuple[str, ...] = ()
 
 

@@ -25,9 +25,7 @@ from memserver_evals.tasks.question import (
     WORDS_OPTION,
     Question,
     QuestionTask,
-    choice,
     data_hash,
-    number_of,
 )
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -119,10 +117,10 @@ def make(options: TaskOptions) -> LongMemEval:
     path = find_file(options.data, FILES, options.extra.get("file"))
     published = "haystack_sessions" in first_fields(path)
     examples = questions((read_longmemeval if published else read_longmemeval_evidence)(path))
-    kept = choice(options, "abstention", ("with", "without"))
+    kept = options.choice("abstention", ("with", "without"))
     if kept == "without":
         examples = [each for each in examples if not each.abstain]
-    words = number_of(options, "answer_words", ANSWER_WORDS)
+    words = options.number("answer_words", ANSWER_WORDS)
     return LongMemEval(examples, data_hash([path], kept), words)
 
 

@@ -22,9 +22,7 @@ from memserver_evals.tasks.question import (
     WORDS_OPTION,
     Question,
     QuestionTask,
-    choice,
     data_hash,
-    number_of,
 )
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -132,16 +130,16 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
 def make(options: TaskOptions) -> MscConsistency:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES, options.extra.get("file"))
-    sessions, half = choice(options, "sessions", ("4", "5")), choice(options, "half", HALVES)
+    sessions, half = options.choice("sessions", ("4", "5")), options.choice("half", HALVES)
     dialogues = read_dialogues(path, sessions=int(sessions))
     examples = questions(kept_half(dialogues, half))
-    if choice(options, "evidence", ("any", "known")) == "known":
+    if options.choice("evidence", ("any", "known")) == "known":
         examples = [each for each in examples if each.evidence]
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has a question.")
     others = [each for each in (sessions, half) if each not in {"4", "all"}]
     digest = data_hash([path], options.extra.get("evidence"), *others)
-    return MscConsistency(examples, digest, number_of(options, "answer_words", ANSWER_WORDS))
+    return MscConsistency(examples, digest, options.number("answer_words", ANSWER_WORDS))
 
 
 ENTRY = TaskEntry(

@@ -17,7 +17,7 @@ from memserver_evals.data.source import find_file
 from memserver_evals.scoring.similarity import csim
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
 from memserver_evals.tasks.msc import FILES, HALF_OPTION, HALVES, kept_half, read_dialogues, tell
-from memserver_evals.tasks.question import choice, data_hash
+from memserver_evals.tasks.question import data_hash
 from memserver_evals.tasks.read_task import ReadTask
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -31,25 +31,15 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Somebody to be greeted.
+    """Somebody to be greeted."""
 
-    Attributes:
-        id: unique in the task.
-        material: the sessions before.
-        prompt: the event that tells the system to begin.
-        at: when.
-        persona: lines about the one who is greeted.
-        human: how the human began.
-        sessions: how many there were before.
-    """
-
-    id: str
-    material: Material
-    prompt: str
-    at: datetime
-    persona: tuple[str, ...]
-    human: str
-    sessions: int
+    id: str  # unique in the task
+    material: Material  # the sessions before
+    prompt: str  # the event that tells the system to begin
+    at: datetime  # when
+    persona: tuple[str, ...]  # lines about the one who is greeted
+    human: str  # how the human began
+    sessions: int  # how many there were before
 
     @property
     def answer(self) -> str:
@@ -139,7 +129,7 @@ def _embedder() -> SentenceTransformersEmbedder:
 def make(options: TaskOptions) -> Opener:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES[:1], options.extra.get("file"))
-    half = choice(options, "half", HALVES)
+    half = options.choice("half", HALVES)
     examples = greetings(kept_half(read_dialogues(path), half))
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has an opener and a persona.")

@@ -20,17 +20,11 @@ NO_PAGE = "I see no page. Please write one, in an <html> element."
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a human says of a page.
+    """What a human says of a page."""
 
-    Attributes:
-        text: what it says.
-        content: whether it has nothing left to say; that ends the collaboration.
-        exchange: with the model behind it, if there is one.
-    """
-
-    text: str
-    content: bool = False
-    exchange: Exchange | None = None
+    text: str  # what it says
+    content: bool = False  # whether it has nothing left to say; that ends the collaboration
+    exchange: Exchange | None = None  # with the model behind it, if there is one
 
 
 class Viewer(Protocol):

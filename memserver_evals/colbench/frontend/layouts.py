@@ -37,17 +37,8 @@ _BARS = ("black", "red", "orange", "green", "blue", "purple", "teal", "brown")
 _PAGES = ("white", "yellow", "gray", "pink")
 _CARDS = ("red", "orange", "green", "blue", "purple", "black")
 _NOUNS = (
-    "bakery",
-    "library",
-    "museum",
-    "garden",
-    "cinema",
-    "hotel",
-    "gym",
-    "school",
-    "clinic",
-    "farm",
-)
+    "bakery", "library", "museum", "garden", "cinema", "hotel", "gym", "school", "clinic", "farm",
+)  # fmt: skip
 _HEADER, _FOOTER, _SIDEBAR, _GAP = 80, 60, 120, 16
 
 

@@ -15,13 +15,9 @@ _TOLD = re.compile(r"The (background of the page|header|footer|cards) should be 
 
 @dataclass(frozen=True, slots=True)
 class LayoutAgent:
-    """A system that begins with the plain page.
+    """A system that begins with the plain page."""
 
-    Attributes:
-        listens: whether it mends what it is told.
-    """
-
-    listens: bool = True
+    listens: bool = True  # whether it mends what it is told
 
     @property
     def name(self) -> str:

@@ -44,53 +44,31 @@ _SYSTEM = (
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
 )
 _PRELOADED = (
-    *("bisect", "calendar", "collections", "copy", "csv", "datetime", "decimal", "fractions"),
-    *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics"),
-    *(
-        "string",
-        "textwrap",
-        "typing",
-        "uuid",
-        "xml.etree.ElementTree",
-        "urllib.parse",
-        "dataclasses",
-    ),
-)
+    "bisect", "calendar", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "fractions",
+    "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
+    "textwrap", "typing", "urllib.parse", "uuid", "xml.etree.ElementTree",
+)  # fmt: skip
 """What code often imports is there when its process begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one child may use.
+    """What one child may use."""
 
-    Attributes:
-        call_cpu: seconds of CPU for one call.
-        call_wall: seconds of wall clock for one call.
-        job_wall: seconds of wall clock for all calls of a job.
-        memory: bytes of address space.
-        file_size: bytes of one file; all its files together may have four times that.
-        output: bytes of all results.
-    """
-
-    call_cpu: float
-    call_wall: float
-    job_wall: float
-    memory: int
-    file_size: int
-    output: int
+    call_cpu: float  # seconds of CPU for one call
+    call_wall: float  # seconds of wall clock for one call
+    job_wall: float  # seconds of wall clock for all calls of a job
+    memory: int  # bytes of address space
+    file_size: int  # bytes of one file; all its files together may have four times that
+    output: int  # bytes of all results
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the pool wants of a server.
+    """What the pool wants of a server."""
 
-    Attributes:
-        namespaces: to use them where the machine allows it.
-        disposable: to run code also where it could read and write all files of its user.
-    """
-
-    namespaces: bool = True
-    disposable: bool = False
+    namespaces: bool = True  # to use them where the machine allows it
+    disposable: bool = False  # to run code also where it could read and write all files of its user
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +187,7 @@ def _forked(host: _Host) -> int:
         job = _receive()
         try:
             result = _kept(host, job["source"], job["calls"], Limits(**job["limits"]))
-        except Exception as error:  # noqa: BLE001 - the pool says it
+        except (OSError, RuntimeError) as error:
             result = {"failed": repr(error)[:500]}
         _send(result)
         os._exit(0)
@@ -261,7 +239,7 @@ def _become_child(
     try:
         try:
             _confine(host, limits, result)
-        except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
+        except (OSError, ValueError) as error:
             os.write(result, repr(error).encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
             os._exit(1)
         os.write(_RESULT, _CONFINED)

@@ -42,38 +42,26 @@ class Protection:
     """What keeps code in on this machine, as its kernel allows.
 
     System calls are filtered always; without that nothing is run.
-
-    Attributes:
-        namespaces: it has a network of its own with nothing in it, process ids of its own, and files
-            that live in memory and are bounded together.
-        landlock: the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none.
-        user: the id of the user that it runs as.
     """
 
+    # it has a network of its own with nothing in it, process ids of its own, and files that live
+    # in memory and are bounded together
     namespaces: bool
+    # the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none
     landlock: int
-    user: int
+    user: int  # the id of the user that it runs as
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What code may use.
+    """What code may use."""
 
-    Attributes:
-        cpu_seconds: for one call.
-        wall_seconds: for one call; what sleeps or waits uses no CPU.
-        job_seconds: of wall clock for all calls of one job together.
-        megabytes: of memory.
-        file_megabytes: of one file that it writes.
-        output_megabytes: of all that its calls return.
-    """
-
-    cpu_seconds: float = 1
-    wall_seconds: float = 5
-    job_seconds: float = 30
-    megabytes: int = 1024
-    file_megabytes: int = 4
-    output_megabytes: int = 4
+    cpu_seconds: float = 1  # for one call
+    wall_seconds: float = 5  # for one call; what sleeps or waits uses no CPU
+    job_seconds: float = 30  # of wall clock for all calls of one job together
+    megabytes: int = 1024  # of memory
+    file_megabytes: int = 4  # of one file that it writes
+    output_megabytes: int = 4  # of all that its calls return
 
     def in_bytes(self) -> Limits:
         return Limits(
@@ -129,17 +117,16 @@ class Sandbox:
         """
         limits = self._limits.in_bytes()
         place = await self._places.get()
-        server = place[kind]
+        server, ended = place[kind], False
         try:
             async with asyncio.timeout(limits.job_wall + _PATIENCE):
                 lines = await server.run(_plain(source), [_plain(call) for call in calls], limits)
+            ended = True
         except TimeoutError:
-            server.kill()
             return (Outcome(stop="time"),) * len(calls)
-        except BaseException:
-            server.kill()
-            raise
         finally:
+            if not ended:
+                server.kill()
             self._places.put_nowait(place)
         return tuple(map(read_outcome, lines))
 
