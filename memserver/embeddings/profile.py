@@ -19,7 +19,7 @@ class EmbeddingProfile:
     Attributes:
         encoding_format: whether it is asked for numbers; without, some answer in base64, which is read as well.
         list_input: whether a request may have several texts.
-        input_type: whether it has to be told which text is a query (NVIDIA NIM).
+        input_type: whether it has to know which text is a query (NVIDIA NIM).
         dimensions: the length of vectors that it is asked for; 0: it gives what its model has.
     """
 

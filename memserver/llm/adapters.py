@@ -35,7 +35,7 @@ _ABOUT_THE_ADAPTER = re.compile(r"adapter|lora_name", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One model or adapter that an endpoint lists; absent parts it doesn't tell."""
+    """One model or adapter that an endpoint lists; absent parts it doesn't name."""
 
     name: str
     kind: Literal["model", "adapter"]

@@ -6,7 +6,7 @@ Owns the list of what is forgiven. A value whose type the schema takes is never 
 - 2.0 and "2.0" for an integer become 2; the integer 5 for a string becomes "5";
 - JSON text of a list or an object, where a list or an object is wanted, is read.
 
-Everything else is a violation, which the model is told of (`tool_schema`).
+Everything else is a violation, which the model is shown (`tool_arguments`).
 """
 
 import json

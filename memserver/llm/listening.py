@@ -59,7 +59,7 @@ Reader = CallReader | PlainReader
 async def listen(
     events: AsyncGenerator[JsonObject, None], reader: Reader, on_text: TextSink
 ) -> tuple[RawReply, Usage]:
-    """Take a stream to its end, and tell the message's text while it comes."""
+    """Take a stream to its end, and report the message's text while it comes."""
     reply = StreamedReply(reader.names)
     async with aclosing(events):
         async for event in events:

@@ -106,7 +106,7 @@ class ModelFacts:
         return find_card(self.name, cards or ()) is not None
 
     async def _ask(self) -> None:
-        """Learn the name and the window; whoever comes meanwhile waits for the answer."""
+        """Learn the name and the window; those who come meanwhile wait for the answer."""
         async with self._asking:
             if self.name and (self._window is not None or self._clock() < self._list_at):
                 return

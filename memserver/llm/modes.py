@@ -36,7 +36,7 @@ PROBE_PROMPT = (
     PromptMessage("system", "You act only by calling tools."),
     PromptMessage("user", "Report that you are ready."),
 )
-"""It tells neither the tool's name nor the form of an answer: where the tools or the schema are ignored,
+"""It says neither the tool's name nor the form of an answer: where the tools or the schema are ignored,
 a model finds them by no likely chance."""
 ROOM_TO_THINK = 2048
 """Tokens of output for a model that thought to the end of what a turn gives it."""

@@ -213,12 +213,24 @@ class OpenAICompatible(ChatModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         try:
-            reply = await self._request_call(prompt, tools, max_tokens, on_text)
+            async with self._explaining():
+                await self._facts.know_name()
+                await self._chat.know_mode(max_tokens)
+                raw, usage, mode = await self._chat.send(
+                    lambda profile: self._requests.call(self.name, profile, prompt, tools),
+                    max_tokens,
+                    lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
+                    on_text,
+                )
+            self._note_thinking(raw)
+            parse = parse_native if mode == "tools" or raw.calls else parse_json
+            parsed = await _parse(raw, usage, partial(parse, raw, tools))
         except ProtocolViolation:
             self._keeper.record_violation()
             raise
         self._keeper.record_success()
-        return reply
+        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
+        return Reply(parsed.call, usage, parsed.text, fields)
 
     @override
     async def write(
@@ -247,28 +259,6 @@ class OpenAICompatible(ChatModel):
     async def aclose(self) -> None:
         await self._client.aclose()
         await self._counter.aclose()
-
-    async def _request_call(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        max_tokens: int,
-        on_text: TextSink | None,
-    ) -> Reply:
-        async with self._explaining():
-            await self._facts.know_name()
-            await self._chat.know_mode(max_tokens)
-            raw, usage, mode = await self._chat.send(
-                lambda profile: self._requests.call(self.name, profile, prompt, tools),
-                max_tokens,
-                lambda mode: CallReader(mode, tools, holds=self._thinks_unopened),
-                on_text,
-            )
-        self._note_thinking(raw)
-        parse = parse_native if mode == "tools" or raw.calls else parse_json
-        parsed = await _parse(raw, usage, partial(parse, raw, tools))
-        fields = provider_fields(self.name, raw, parsed.call.id) if mode == "tools" else None
-        return Reply(parsed.call, usage, parsed.text, fields)
 
     def _note_thinking(self, raw: RawReply) -> None:
         """From a thought on that nothing opened, text is held back until the next one has ended."""

@@ -79,7 +79,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     """The call in a reply of native tool calling.
 
     Where the endpoint found no call but the content is one, written out as JSON, that is taken: it is
-    what vLLM hands over when its tool parser gives up. JSON behind other prose is not: there the model
+    what vLLM hands over when its tool parser gives up. JSON after other prose is not: there the model
     may be quoting.
 
     A lone call of a reply that reached the output limit is refused, whole as it looks: vLLM's parsers
@@ -94,7 +94,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
         raise with_raw.about_length()
     if reply.calls:
         first = reply.calls[0]
-        call = _checked(first.name, first.arguments, tools, with_raw)
+        call = _check_call(first.name, first.arguments, tools, with_raw)
         return ParsedReply(call, _thought(reply.content, reply))
     start = _WRAPPING.match(reply.content)
     if start is not None and reply.content.startswith("{", start.end()):
@@ -119,7 +119,7 @@ def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     name = written["tool"] if "tool" in written else written["name"]
     arguments = written["arguments"] if "arguments" in written else written.get("parameters")
     before = _WRAPPING.sub("", reply.content[:start]).strip()
-    return ParsedReply(_checked(name, arguments, tools, with_raw), _thought(before, reply))
+    return ParsedReply(_check_call(name, arguments, tools, with_raw), _thought(before, reply))
 
 
 def parse_text(reply: RawReply) -> str:
@@ -161,7 +161,7 @@ def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int]
     return None
 
 
-def _checked(
+def _check_call(
     name: object, arguments: object, tools: Sequence[ToolSpec], complaint: "_Complaint"
 ) -> ToolCall:
     spec = resolve_name(name, tools)
@@ -241,7 +241,7 @@ class _Complaint:
         self._reply = reply
         self.was_cut_off = reply.finish_reason == "length"
 
-    def __call__(self, told: str, *, words: str = "", hint: str = "") -> ProtocolViolation:
+    def __call__(self, complaint: str, *, words: str = "", hint: str = "") -> ProtocolViolation:
         calls = "".join(
             f"\n{_shown(call.name)}({_shown(call.arguments)})" for call in self._reply.calls
         )
@@ -249,7 +249,7 @@ class _Complaint:
         message = f"The model's reply was no valid tool call: {excerpt(raw)}"
         return ProtocolViolation(
             message,
-            complaint=clean(told),
+            complaint=clean(complaint),
             raw=raw,
             words=words,
             thought=_thought("", self._reply),
@@ -259,7 +259,7 @@ class _Complaint:
     def about_length(self) -> ProtocolViolation:
         return self(
             "Your answer reached the output limit before its call was known to be complete. "
-            "Make a shorter call, and write nothing behind it.",
+            "Make a shorter call, and write nothing after it.",
             hint=MORE_OUTPUT,
         )
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from memserver.llm.modes import PROBE, PROBE_PROMPT
@@ -14,18 +13,9 @@ from memserver.llm.tool_schema import (
     plain_tools_json,
     response_format_json,
 )
-from memserver.llm.wire import MessageRules, json_messages, native_messages
+from memserver.llm.wire import json_messages, native_messages
 from memserver.messages import JsonObject, PromptMessage, ToolSpec
 from memserver.openai_http.streams import json_bytes
-
-_FILLERS: dict[str, JsonObject] = {
-    # An empty text is taken: https://github.com/can1357/oh-my-pi/issues/787
-    "reasoning_content": {"reasoning_content": ""},
-    # https://ai.google.dev/gemini-api/docs/thought-signatures: for calls that Gemini didn't make.
-    "thought_signature": {
-        "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +76,17 @@ class Requests:
         prompt: Sequence[PromptMessage],
         tools: Sequence[ToolSpec],
     ) -> Draft:
-        rules = _rules(model, profile)
         if profile.mode == "tools":
-            messages = _fill(profile, native_messages(prompt, rules))
+            messages = native_messages(prompt, profile, _fields_of(model, profile))
             written = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
             return Draft(messages, _tool_fields(profile, tools), f'"tools":{written}')
-        messages = json_messages(prompt, self.listed(profile, tools), rules)
-        return Draft(_fill(profile, messages), prepared=self._schema(profile, tools))
+        messages = json_messages(prompt, self.listed(profile, tools), profile)
+        return Draft(messages, prepared=self._schema(profile, tools))
 
     def probe(self, model: str, profile: EndpointProfile) -> Draft:
-        """The probe's question; where a schema holds the answer, nothing else tells its form."""
+        """The probe's question; where a schema holds the answer, nothing else says its form."""
         if profile.mode != "tools":
-            messages = json_messages(PROBE_PROMPT, rules=_rules(model, profile))
+            messages = json_messages(PROBE_PROMPT, profile=profile)
             return Draft(messages, prepared=self._schema(profile, [PROBE]))
         draft = self.call(model, profile, PROBE_PROMPT, [PROBE])
         if profile.tool_choice != "named":
@@ -106,11 +95,10 @@ class Requests:
 
     def text(self, model: str, profile: EndpointProfile, prompt: Sequence[PromptMessage]) -> Draft:
         """For plain text; only the calls in the prompt look different in each mode."""
-        rules = _rules(model, profile)
         native = profile.mode == "tools" and profile.calls_without_tools
         if native and any(message.call is not None for message in prompt):
-            return Draft(_fill(profile, native_messages(prompt, rules)))
-        return Draft(_fill(profile, json_messages(prompt, rules=rules)))
+            return Draft(native_messages(prompt, profile, _fields_of(model, profile)))
+        return Draft(json_messages(prompt, profile=profile))
 
     def finish(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
@@ -143,13 +131,8 @@ class Requests:
         return f'"response_format":{form(tools, self.answers.schema)}'
 
 
-@lru_cache(maxsize=256)
-def _rules(model: str, profile: EndpointProfile) -> MessageRules:
-    return MessageRules(
-        roles=profile.roles,
-        system_role=profile.system_role,
-        fields_of=model if profile.returned_fields == "sent" else None,
-    )
+def _fields_of(model: str, profile: EndpointProfile) -> str | None:
+    return model if profile.returned_fields == "sent" else None
 
 
 def _tool_fields(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> JsonObject:
@@ -168,29 +151,6 @@ def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
     if len(tools) > 1:
         return "required"
     return {"type": "function", "function": {"name": tools[0].name}}
-
-
-def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
-    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
-
-    Where text beside a call is refused, there is none.
-    """
-    if not profile.text_beside_calls:
-        for message in messages:
-            if "tool_calls" in message:
-                message["content"] = ""
-    if profile.missing_fields == "left_out":
-        return messages
-    filler = _FILLERS[profile.missing_fields]
-    spoken = [message for message in messages if message["role"] == "assistant"]
-    if profile.missing_fields == "reasoning_content":
-        wanting = spoken
-    else:
-        wanting = [call for message in spoken for call in message.get("tool_calls", ())]
-    for each in wanting:
-        for name, value in filler.items():
-            each.setdefault(name, value)
-    return messages
 
 
 def _seed_of(seed: int, messages: bytes) -> int:

@@ -55,7 +55,7 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     Lossless changes are made to top-level arguments; where they don't fit then, what is of no use is left out.
 
     Raises:
-        ProtocolViolation: they do not fit; the message tells the model what to change.
+        ProtocolViolation: they do not fit; the message says what the model should change.
         InvalidInput: the tool's own schema is broken.
     """
     text = schema_text(spec.parameters)

@@ -6,14 +6,13 @@ What looks like a control token is escaped, whoever wrote it. A policy that is t
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from memserver.llm.call_ids import nine_characters
 from memserver.llm.control_tokens import escape_control_tokens
-from memserver.llm.profile import Roles, SystemRole
+from memserver.llm.profile import EndpointProfile
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import JsonObject, PromptMessage, ProviderFields, ToolCall, ToolSpec
+from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
@@ -22,22 +21,15 @@ NOTICE_MARK = "[system] "
 """How a later system message starts, as a user message: many chat templates take only one, first."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRules:
-    """What an endpoint demands of a prompt's messages; the defaults demand nothing.
-
-    Attributes:
-        roles: whether user and assistant must take turns.
-        system_role: where the system message stands.
-        fields_of: the model whose provider fields are sent back; None sends none.
-    """
-
-    roles: Roles = "any"
-    system_role: SystemRole = "system"
-    fields_of: str | None = None
-
-
-ANY = MessageRules()
+_FILLERS: dict[str, JsonObject] = {
+    # An empty text is taken: https://github.com/can1357/oh-my-pi/issues/787
+    "reasoning_content": {"reasoning_content": ""},
+    # https://ai.google.dev/gemini-api/docs/thought-signatures: for calls that Gemini didn't make.
+    "thought_signature": {
+        "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    },
+}
+_USUAL = EndpointProfile()
 BETWEEN = "\n\n"
 CONTINUE = "[system] Continue."
 """What stands where the user would have to say something and hasn't."""
@@ -45,45 +37,52 @@ ACKNOWLEDGED = "OK."
 """What stands where the assistant would have to."""
 
 
-def native_messages(prompt: Sequence[PromptMessage], rules: MessageRules = ANY) -> list[JsonObject]:
-    if rules.roles == "any":
-        sent = [_native(each, rules, first=index == 0) for index, each in enumerate(prompt)]
-    else:
-        sent = [
-            _native(each, rules, first=index == 0)
-            if each.call is None or _is_paired(prompt, index)
-            else _as_json(each, first=index == 0)
-            for index, each in enumerate(prompt)
-        ]
-    return _by_rules(sent, rules)
+def native_messages(
+    prompt: Sequence[PromptMessage],
+    profile: EndpointProfile = _USUAL,
+    fields_of: str | None = None,
+) -> list[JsonObject]:
+    """The prompt for native tool calling; provider fields of the model `fields_of` go back to it."""
+    free = profile.roles == "any"
+    sent = [
+        _native(each, fields_of, free=free, first=index == 0)
+        if free or each.call is None or _is_paired(prompt, index)
+        else _as_json(each, first=index == 0)
+        for index, each in enumerate(prompt)
+    ]
+    return _by_profile(sent, profile)
 
 
 def json_messages(
-    prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec] = (), rules: MessageRules = ANY
+    prompt: Sequence[PromptMessage],
+    tools: Sequence[ToolSpec] = (),
+    profile: EndpointProfile = _USUAL,
 ) -> list[JsonObject]:
     """The prompt for JSON mode: calls are JSON text, results are user messages.
 
-    The tools are told at the end of the system message, since the endpoint hears of them nowhere
+    The tools are listed at the end of the system message, since the endpoint hears of them nowhere
     else. Prose beside a call is left out: the answer's schema has no place for it.
     """
     messages = [_as_json(message, first=index == 0) for index, message in enumerate(prompt)]
     if tools:
-        told = tools_as_text(tools)
+        listed = tools_as_text(tools)
         if messages and messages[0]["role"] == "system":
-            messages[0]["content"] += f"\n\n{told}"
+            messages[0]["content"] += f"\n\n{listed}"
         else:
-            messages.insert(0, {"role": "system", "content": told})
-    return _by_rules(messages, rules)
+            messages.insert(0, {"role": "system", "content": listed})
+    return _by_profile(messages, profile)
 
 
 def call_as_json(call: ToolCall) -> str:
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
-def _by_rules(messages: list[JsonObject], rules: MessageRules) -> list[JsonObject]:
-    if rules.roles == "alternating":
+def _by_profile(messages: list[JsonObject], profile: EndpointProfile) -> list[JsonObject]:
+    if profile.roles == "alternating":
         messages = _alternate(messages)
-    return _fold_system(messages) if rules.system_role == "user" else messages
+    if profile.system_role == "user":
+        messages = _fold_system(messages)
+    return _fill(profile, messages)
 
 
 def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
@@ -97,31 +96,30 @@ def _id_of(call: ToolCall | None) -> str | None:
     return call.id if call is not None else None
 
 
-def _native(message: PromptMessage, rules: MessageRules, *, first: bool) -> JsonObject:
-    call = message.call
+def _native(
+    message: PromptMessage, fields_of: str | None, *, free: bool, first: bool
+) -> JsonObject:
+    call, fields = message.call, message.fields
+    if fields is not None and fields.model != fields_of:
+        fields = None
     if call is None or message.role not in {"assistant", "tool"}:
         plain = _plain(message, first=first)
-        fields = _sent_back(message, rules) if message.role == "assistant" else None
-        return plain if fields is None else with_message_fields(plain, fields)
+        if fields is None or message.role != "assistant":
+            return plain
+        return with_message_fields(plain, fields)
     text = escape_control_tokens(message.text)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": nine_characters(call.id), "content": text}
     arguments = escape_control_tokens(_dumps(dict(call.arguments)))
     function = {"name": call.name, "arguments": arguments}
     made = {"id": nine_characters(call.id), "type": "function", "function": function}
-    beside = text if rules.roles == "any" else ""  # Mistral has text or calls in a message
-    fields = _sent_back(message, rules)
+    beside = text if free else ""  # Mistral has text or calls in a message
     if fields is None:
         return {"role": "assistant", "content": beside, "tool_calls": [made]}
     calls = [with_call_fields(made, fields)]
     return with_message_fields(
         {"role": "assistant", "content": beside, "tool_calls": calls}, fields
     )
-
-
-def _sent_back(message: PromptMessage, rules: MessageRules) -> ProviderFields | None:
-    fields = message.fields
-    return fields if fields is not None and fields.model == rules.fields_of else None
 
 
 def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
@@ -190,3 +188,26 @@ def _is_plain(message: JsonObject) -> bool:
 
 def _user(text: str) -> JsonObject:
     return {"role": "user", "content": text}
+
+
+def _fill(profile: EndpointProfile, messages: list[JsonObject]) -> list[JsonObject]:
+    """The messages, with a stand-in for what the endpoint wants in each of the model's, or beside each call.
+
+    Where text beside a call is refused, there is none.
+    """
+    if not profile.text_beside_calls:
+        for message in messages:
+            if "tool_calls" in message:
+                message["content"] = ""
+    if profile.missing_fields == "left_out":
+        return messages
+    filler = _FILLERS[profile.missing_fields]
+    spoken = [message for message in messages if message["role"] == "assistant"]
+    if profile.missing_fields == "reasoning_content":
+        wanting = spoken
+    else:
+        wanting = [call for message in spoken for call in message.get("tool_calls", ())]
+    for each in wanting:
+        for name, value in filler.items():
+            each.setdefault(name, value)
+    return messages

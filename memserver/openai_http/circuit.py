@@ -109,7 +109,7 @@ class Circuit:
             self._open()
 
     def release_try(self) -> None:
-        """The try ended without telling anything: the next request is the try."""
+        """The try ended and showed nothing: the next request is the try."""
         self._trying = False
 
     def _open(self) -> None:
@@ -147,7 +147,7 @@ class Attempt:
         self._circuit.record_failure(self._period, error)
 
     def end(self) -> None:
-        """The request is over; one that was given up by its caller has told nothing."""
+        """The request is over; one that was given up by its caller shows nothing."""
         if self._undecided:
             self._undecided = False
             self._circuit.release_try()

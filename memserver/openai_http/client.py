@@ -9,7 +9,7 @@ import math
 import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -115,15 +115,15 @@ class EndpointClient:
         """As `models`, but asked whatever the circuit says; an answer closes it.
 
         Raises:
-            ModelError: as `models`, and a server's own fault (5xx); it tells of the outage, if there is one.
+            ModelError: as `models`, and a server's own fault (5xx); it describes the outage, if there is one.
         """
         try:
             cards = await self._listed()
         except ModelError as error:
             status = _status_of(error)
             if status is None or status in {401, 408} or status >= 500:
-                if story := self._circuit.describe():
-                    raise type(error)(f"{error.message} {story}", hint=error.hint) from error
+                if outage := self._circuit.describe():
+                    raise type(error)(f"{error.message} {outage}", hint=error.hint) from error
                 raise
             cards = None
         self._circuit.record_check()
@@ -211,7 +211,7 @@ class EndpointClient:
         tried = 0
         while True:
             try:
-                response = await self._tried(request)
+                response = await self._send(request)
             except (StatusError, *_LOST) as error:
                 failure: Exception = error
             else:
@@ -220,12 +220,12 @@ class EndpointClient:
                 except StatusError as error:  # with 200
                     failure = error
             pause = self._pause(request, failure, tried)
-            if pause is None or not _is_time_for(pause, limit):
+            if pause is None or not _has_time(pause, limit):
                 raise failure
             await asyncio.sleep(pause)
             tried += 1
 
-    async def _tried(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _send(self, request: _Request) -> aiohttp.ClientResponse:
         if self._closed:
             raise ModelUnavailable(f"The connection to the {self._endpoint.title} is closed.")
         session = self._session or self._open_session()
@@ -263,11 +263,11 @@ class EndpointClient:
     ) -> tuple[aiohttp.ClientResponse, list[JsonObject], _Batches]:
         """A stream of which the first objects came, so that an error in their place is known."""
         more = read_stream(response, self._endpoint)
-        try:
-            return response, await anext(more, []), more
-        except BaseException:
-            response.close()
-            raise
+        with ExitStack() as stack:
+            stack.callback(response.close)
+            first: list[JsonObject] = await anext(more, [])
+            stack.pop_all()
+        return response, first, more
 
     async def _listed(self) -> list[JsonObject] | None:
         async with self._limits(_LIST_SECONDS) as limit:
@@ -300,7 +300,7 @@ class EndpointClient:
             headers=self._headers,
             # `_limits` holds the whole; waiting for a free connection has no limit of its own.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            # Not trust_env: that looks for a proxy and in .netrc anew for each request, in threads.
+            # Not trust_env: that looks for a proxy and in .netrc again for each request, in threads.
             proxy=self._proxy,
         )
         return self._session
@@ -318,7 +318,7 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
     return isinstance(error, ModelUnavailable) and _status_of(error) != 429
 
 
-def _is_time_for(pause: float, limit: asyncio.Timeout) -> bool:
+def _has_time(pause: float, limit: asyncio.Timeout) -> bool:
     now = asyncio.get_running_loop().time()
     ends = (limit.when(), _retry_until.get())
     return all(end is None or now + pause < end for end in ends)

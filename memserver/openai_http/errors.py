@@ -42,7 +42,7 @@ class StatusError(Exception):
     Attributes:
         status: of HTTP; of an error that came with 200 or in a stream, the one that it names, if it does.
         words: what the endpoint says went wrong.
-        kind: its codes and types, for telling errors of one status apart.
+        kind: its codes and types, to distinguish errors of one status.
         window: tokens of the model's window, where a field says it, as llama.cpp's does.
         retry_after: seconds that the endpoint asks to wait.
     """

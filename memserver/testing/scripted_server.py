@@ -163,36 +163,36 @@ class _Endpoint:
         return Response(f"Success: LoRA adapter '{name}' removed successfully.")
 
     async def tokenize(self, request: Request) -> Response:
-        asked = await request.json()
-        if asked.get("model") not in {None, self.model, *self.adapters}:
-            return _no_model(asked["model"])
-        count = self.count(asked["prompt"])
+        body = await request.json()
+        if body.get("model") not in {None, self.model, *self.adapters}:
+            return _no_model(body["model"])
+        count = self.count(body["prompt"])
         answer = {"count": count, "max_model_len": self.window, "tokens": list(range(count))}
         return JSONResponse(answer)
 
     async def complete(self, request: Request) -> Response:
-        asked = json.loads(await request.body())
-        if asked["model"] not in {self.model, *self.adapters}:
-            return _no_model(asked["model"])
-        if (refusal := self._unable(asked)) is not None:
+        body = json.loads(await request.body())
+        if body["model"] not in {self.model, *self.adapters}:
+            return _no_model(body["model"])
+        if (refusal := self._unable(body)) is not None:
             return refusal
-        prompt = [_prompt_message(message) for message in asked["messages"]]
-        read = self._read(prompt, asked)
-        room = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
+        prompt = [_prompt_message(message) for message in body["messages"]]
+        read = self._read(prompt, body)
+        room = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         if read + room > self.window:
             words = (
                 f"This model's maximum context length is {self.window} tokens. However, you requested "
                 f"{room} output tokens and your prompt contains {read} input tokens."
             )
             return _failure(400, words, "context_length_exceeded")
-        step = await due(self._step(prompt, asked))
+        step = await due(self._step(prompt, body))
         if isinstance(step, ModelTimeout):
             await asyncio.Event().wait()
         if isinstance(step, Exception):
             return _error_response(step)
         error = step.error if isinstance(step, Broken) else None
         call = step.call if isinstance(step, Broken) else step
-        message = _message(call, native="tools" in asked)
+        message = _message(call, native="tools" in body)
         written = self.count(json.dumps(message, ensure_ascii=False))
         usage = {
             "prompt_tokens": read,
@@ -200,21 +200,21 @@ class _Endpoint:
             "total_tokens": read + written,
             "prompt_tokens_details": {"cached_tokens": read // 2},
         }
-        if asked.get("stream"):
+        if body.get("stream"):
             events = _events(message, usage, error)
             return StreamingResponse(events, media_type="text/event-stream")
         if error is not None:
             return _error_response(error)
-        return JSONResponse(_completion(asked["model"], message, usage))
+        return JSONResponse(_completion(body["model"], message, usage))
 
-    def _read(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> int:
+    def _read(self, prompt: Sequence[PromptMessage], body: JsonObject) -> int:
         """Tokens of the prompt, with what a template would put around it."""
-        tools = json.dumps(asked["tools"], ensure_ascii=False) if asked.get("tools") else ""
+        tools = json.dumps(body["tools"], ensure_ascii=False) if body.get("tools") else ""
         around = 4 * len(prompt)
         return self.count(tools) + around + sum(self.count(shown(message)) for message in prompt)
 
-    def _step(self, prompt: Sequence[PromptMessage], asked: JsonObject) -> Step:
-        tools = _offered(asked)
+    def _step(self, prompt: Sequence[PromptMessage], body: JsonObject) -> Step:
+        tools = _offered(body)
         if [tool.name for tool in tools] == [PROBE.name]:
             return Call(PROBE.name, {"ready": True})
         if tools:
@@ -222,53 +222,53 @@ class _Endpoint:
         step = self.summary(prompt) if callable(self.summary) else self.summary
         return RawReply(step) if isinstance(step, str) else step
 
-    def _unable(self, asked: JsonObject) -> Response | None:
+    def _unable(self, body: JsonObject) -> Response | None:
         """The refusal of a field, if any; fields that are ignored are taken out."""
         for name in ("tools", "response_format"):
             support: Support = getattr(self.abilities, name)
-            if support == "refused" and name in asked:
+            if support == "refused" and name in body:
                 return _failure(400, f"This endpoint does not take {name}.")
             if support == "ignored":
-                asked.pop(name, None)
+                body.pop(name, None)
         return None
 
 
 async def _embed(request: Request) -> Response:
-    asked: JsonObject = await request.json()
-    vectors = await HashingEmbedder().embed(asked["input"])
+    body: JsonObject = await request.json()
+    vectors = await HashingEmbedder().embed(body["input"])
     made = [
         {"object": "embedding", "index": index, "embedding": vector}
         for index, vector in enumerate(vectors)
     ]
-    return JSONResponse({"object": "list", "data": made, "model": asked["model"]})
+    return JSONResponse({"object": "list", "data": made, "model": body["model"]})
 
 
 def _is_adapter(path: str) -> bool:
     return Path(path, "adapter_config.json").is_file()
 
 
-def _offered(asked: JsonObject) -> list[ToolSpec]:
+def _offered(body: JsonObject) -> list[ToolSpec]:
     """The tools in a request, whichever way it lists them."""
-    if "tools" in asked:
-        functions = [tool["function"] for tool in asked["tools"]]
+    if "tools" in body:
+        functions = [tool["function"] for tool in body["tools"]]
         return [
             ToolSpec(function["name"], function.get("description", ""), function["parameters"])
             for function in functions
         ]
-    if "response_format" not in asked:
-        system = str(asked["messages"][0].get("content", "") if asked["messages"] else "")
+    if "response_format" not in body:
+        system = str(body["messages"][0].get("content", "") if body["messages"] else "")
         _, _, listed = system.partition(TOOLS_HEADING)
         return [
             ToolSpec(name, description, json.loads(parameters))
             for name, description, parameters in _LISTED_TOOL.findall(listed)
         ]
-    answers = asked["response_format"]["json_schema"]["schema"]["anyOf"]
+    answers = body["response_format"]["json_schema"]["schema"]["anyOf"]
     shapes = [answer["properties"] for answer in answers]
     return [ToolSpec(shape["tool"]["const"], "", shape["arguments"]) for shape in shapes]
 
 
 def _prompt_message(message: JsonObject) -> PromptMessage:
-    """A message as it was before the wire form, as far as that can be told."""
+    """A message as it was before the wire form, as far as that shows."""
     text = message.get("content") or ""
     result = _RESULT.fullmatch(text) if message["role"] == "user" else None
     if result is not None:
@@ -276,9 +276,9 @@ def _prompt_message(message: JsonObject) -> PromptMessage:
     if message["role"] == "tool":
         return PromptMessage("tool", text, ToolCall(message["tool_call_id"], "", {}))
     if message.get("tool_calls"):
-        asked = message["tool_calls"][0]
-        function = asked["function"]
-        call = ToolCall(asked["id"], function["name"], json.loads(function["arguments"]))
+        made = message["tool_calls"][0]
+        function = made["function"]
+        call = ToolCall(made["id"], function["name"], json.loads(function["arguments"]))
         return PromptMessage("assistant", text, call)
     return PromptMessage(message["role"], text)
 
@@ -383,13 +383,13 @@ def main() -> None:
     parser.add_argument("--context-window", type=int, default=8192)
     for ability in ("--tools", "--response-format"):
         parser.add_argument(ability, choices=get_args(Support), default="taken")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     app = create_scripted_app(
-        RULES[asked.rule],
-        context_window=asked.context_window,
-        abilities=Abilities(asked.tools, asked.response_format),
+        RULES[arguments.rule],
+        context_window=arguments.context_window,
+        abilities=Abilities(arguments.tools, arguments.response_format),
     )
-    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", lifespan="off")
+    uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning", lifespan="off")
 
 
 if __name__ == "__main__":

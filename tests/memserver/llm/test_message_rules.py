@@ -10,16 +10,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memserver.llm.call_ids import new_call_id, nine_characters
-from memserver.llm.wire import MessageRules, json_messages, native_messages
+from memserver.llm.profile import EndpointProfile
+from memserver.llm.wire import json_messages, native_messages
 from memserver.messages import PromptMessage, ToolCall
 from tests.support.model_contract import NOW
 from tests.support.server import Golden
 
 Messages = list[dict[str, Any]]
-Render = Callable[[Sequence[PromptMessage], MessageRules], Messages]
+Render = Callable[[Sequence[PromptMessage], EndpointProfile], Messages]
 
 
-def as_json(prompt: Sequence[PromptMessage], rules: MessageRules) -> Messages:
+def as_json(prompt: Sequence[PromptMessage], rules: EndpointProfile) -> Messages:
     return json_messages(prompt, [NOW], rules)
 
 
@@ -109,7 +110,7 @@ def test_strict_roles_hold_for_any_prompt(
     render: Render, entries: list[list[PromptMessage]], with_system: bool, system_role: Any
 ) -> None:
     prompt = [*([SYSTEM] if with_system else []), *(each for entry in entries for each in entry)]
-    sent = render(prompt, MessageRules("alternating", system_role))
+    sent = render(prompt, EndpointProfile(roles="alternating", system_role=system_role))
     if not prompt and render is native_messages:
         assert sent == []
         return
@@ -126,7 +127,7 @@ def test_strict_roles_hold_for_any_prompt(
 def test_a_prompt_that_was_put_in_turns_stays_as_it_is(
     entries: list[list[PromptMessage]], system_role: Any
 ) -> None:
-    rules = MessageRules("alternating", system_role)
+    rules = EndpointProfile(roles="alternating", system_role=system_role)
     prompt = [SYSTEM, *(each for entry in entries for each in entry if each.call is None)]
     once = native_messages(prompt, rules)
     again = [PromptMessage(each["role"], each["content"]) for each in once]
@@ -155,12 +156,12 @@ def test_neighbours_are_merged_and_what_is_missing_stands_between() -> None:
     ]
 
 
-RULES = MessageRules("alternating", "user")
+RULES = EndpointProfile(roles="alternating", system_role="user")
 
 
 def test_a_call_without_its_result_and_a_result_without_its_call_are_told_as_text() -> None:
     call, result = STEP
-    sent = native_messages([USER, result, call], MessageRules("alternating"))
+    sent = native_messages([USER, result, call], EndpointProfile(roles="alternating"))
     assert [each["role"] for each in sent] == ["user", "assistant", "user"]
     assert sent[0]["content"].endswith("[result of search]\nOK. Found.")
     assert json.loads(sent[1]["content"]) == {"tool": "search", "arguments": {"query": "tea"}}

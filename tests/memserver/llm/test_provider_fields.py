@@ -7,31 +7,31 @@ import pytest
 from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.provider_fields import MOST_CHARACTERS, provider_fields
 from memserver.llm.reply_parser import RawCall, RawReply
-from memserver.llm.wire import MessageRules, json_messages, native_messages
+from memserver.llm.wire import json_messages, native_messages
 from memserver.messages import PromptMessage, ProviderFields, ToolCall
 
 CALL = ToolCall("aB3dE6gH9", "now", {})
-TO_M = MessageRules(fields_of="m")
 
 
-def sent(fields: ProviderFields, rules: MessageRules = TO_M) -> dict[str, Any]:
-    [message] = native_messages([PromptMessage("assistant", "", CALL, fields)], rules)
+def sent(fields: ProviderFields, to: str | None = "m") -> dict[str, Any]:
+    prompt = [PromptMessage("assistant", "", CALL, fields)]
+    [message] = native_messages(prompt, fields_of=to)
     return message
 
 
 def test_fields_go_back_to_the_model_that_they_came_from_only() -> None:
     fields = ProviderFields("m", {"reasoning_content": "hm"}, {"extra_content": {"a": 1}})
-    bare = sent(fields, MessageRules())
+    bare = sent(fields, None)
     assert bare.keys() == {"role", "content", "tool_calls"}
-    assert sent(fields, MessageRules(fields_of="n")) == bare
+    assert sent(fields, "n") == bare
     [call] = bare["tool_calls"]
     signed = {**call, "extra_content": {"a": 1}}
     assert sent(fields) == {**bare, "tool_calls": [signed], "reasoning_content": "hm"}
     text = PromptMessage("assistant", "Hi", fields=fields)
-    assert native_messages([text], TO_M) == [
+    assert native_messages([text], fields_of="m") == [
         {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
     ]
-    assert json_messages([text], rules=TO_M) == [{"role": "assistant", "content": "Hi"}]
+    assert json_messages([text]) == [{"role": "assistant", "content": "Hi"}]
 
 
 def test_fields_inside_a_calls_function_go_back_there() -> None:
