@@ -15,10 +15,9 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter
 
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
@@ -111,23 +110,11 @@ class Plan:
 
     def as_json(self) -> JsonObject:
         """As a JSON object, secrets included: not to be stored."""
-        plan = asdict(self)
-        plan["task_options"]["data"] = str(self.task_options.data or "")
+        plan: JsonObject = _PLAN.dump_python(self, mode="json")
         return plan
 
-    @classmethod
-    def read(cls, plan: JsonObject) -> "Plan":
-        options = dict(plan["task_options"])
-        options["data"] = Path(options["data"]) if options["data"] else None
-        return cls(
-            **{
-                **plan,
-                "task_options": TaskOptions(**options),
-                "systems": tuple(plan["systems"]),
-                "options": SystemOptions(**plan["options"]),
-                "addresses": Addresses(**plan["addresses"]),
-            }
-        )
+
+_PLAN = TypeAdapter(Plan)
 
 
 @contextmanager
@@ -219,7 +206,7 @@ async def _services(
 @asynccontextmanager
 async def open_player(plan: JsonObject) -> AsyncIterator[Player]:
     """A player of a plan; also what each worker of a cluster starts from."""
-    read = Plan.read(plan)
+    read = _PLAN.validate_python(plan)
     task = find_task(TASKS, read.task).make(read.task_options)
     async with AsyncExitStack() as stack:
         if isinstance(task, AbstractAsyncContextManager):  # it owns processes

@@ -208,7 +208,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("longmemeval", lambda row: row["haystack_sessions"][0][1].update(role="tool"), r"\[1\]\.haystack_sessions\[0\]\[1\]\.role"),
     ("longmemeval_evidence", lambda row: row.update(answer=[]), r"line 2: answer: "),
     ("longmemeval_evidence", lambda row: row.update(abstention="no"), r"line 2: abstention: "),
-    ("longmemeval_evidence", lambda row: row["evidence_sessions"][0].update(date="today"), r"line 2: 'today' is no time"),
+    ("longmemeval_evidence", lambda row: row["evidence_sessions"][0].update(date="today"), r"line 2: evidence_sessions\[0\]\.date: 'today' is no time"),
 ]  # fmt: skip
 
 
