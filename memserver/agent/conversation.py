@@ -107,13 +107,11 @@ class Conversation:
             NotFound: no such agent.
             Conflict: the idempotency key was used with another text or time.
         """
-        message = NewMessage(clean(text), 0, created_at=at or self._clock())
+        message = NewMessage(clean(text), 0, created_at=at)
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
-        return await self._post(
-            tenant, agent_id, message, self._envelope(key, [replace(message, created_at=at)])
-        )
+        return await self._post(tenant, agent_id, message, key)
 
     async def post_event(
         self, tenant: str, agent_id: UUID, kind: str, text: str = "", *, key: str | None = None
@@ -132,25 +130,22 @@ class Conversation:
             Conflict: the idempotency key was used with another content.
         """
         event = NewMessage(event_text(kind, clean(text).strip()), 0, "system")
-        envelope = self._envelope(key, [event])
-        at = self._clock()
-        return await self._post(tenant, agent_id, replace(event, created_at=at), envelope)
+        return await self._post(tenant, agent_id, event, key)
 
     async def _post(
-        self, tenant: str, agent_id: UUID, message: NewMessage, envelope: Envelope
+        self, tenant: str, agent_id: UUID, message: NewMessage, key: str | None
     ) -> Turn:
+        envelope = self._envelope(key, [message])  # of what came: not of the time at which it came
+        message = replace(message, created_at=message.created_at or self._clock())
         model = self._model_names.get(agent_id)
         [tokens] = await self._count([message], model)
         async with self._posting.setdefault(agent_id, asyncio.Lock()):
-            posted = await inbox.post(
-                self._database,
-                tenant,
-                agent_id,
-                replace(message, tokens=tokens),
-                envelope,
-            )
+            new = replace(message, tokens=tokens)
+            posted = await inbox.post(self._database, tenant, agent_id, new, envelope)
         if posted.model != model:
-            self._remember(agent_id, posted.model)
+            if len(self._model_names) >= MOST_MODEL_NAMES:
+                self._model_names.clear()
+            self._model_names[agent_id] = posted.model
             [tokens] = await self._count([message], posted.model)
             async with self._database.tenant(tenant) as tx:
                 await inbox.recount(tx, posted.turn, tokens)
@@ -192,7 +187,7 @@ class Conversation:
         Args:
             tenant: whose turn it is.
             turn: as `post`, `answer` or the database gave it.
-            after: only what happens behind this position.
+            after: only what happens after this position.
 
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
@@ -225,7 +220,7 @@ class Conversation:
             tenant: whose turn it is.
             turn: as `post` or the database gave it.
             text: also deltas of the text, where this worker is the one that serves the agent.
-            after: only steps behind this position, for one who has read that far.
+            after: only steps after this position, for one who has read that far.
         """
         first = turn.first_position
         seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)
@@ -236,10 +231,8 @@ class Conversation:
                 queue.put_nowait(WakeUp())
             while True:
                 event = await self._next(queue, turn)
-                found = (
-                    await self._look(tenant, turn, seen) if isinstance(event, WakeUp) else [event]
-                )
-                for item in found:
+                wakes = isinstance(event, WakeUp)
+                for item in await self._look(tenant, turn, seen) if wakes else [event]:
                     if isinstance(item, StepCommitted):
                         if item.messages[-1].position <= seen:
                             continue
@@ -257,12 +250,12 @@ class Conversation:
         *,
         key: str | None = None,
     ) -> tuple[Turn, int]:
-        """Store what was answered to a call that waits; its turn goes on with `follow`.
+        """Store what was answered to a call that waits; its turn resumes with `follow`.
 
         With a key the same answer may come again: it finds the turn as the first one left it.
 
         Returns:
-            The turn, and the position behind which lies what the answer brings.
+            The turn, and the position after which lies what the answer brings.
 
         Raises:
             NotFound: no such call.
@@ -295,7 +288,7 @@ class Conversation:
             return await self._answered(tx, call, {"cancelled": True}, key)
 
     async def find_blocker(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
-        """What a turn of the inbox waits behind, if that is a call which waits for an answer."""
+        """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
         found = await calls.list_waiting(tx, PageQuery(1), agent_id=turn.agent_id)
@@ -335,28 +328,27 @@ class Conversation:
                     return WakeUp()
 
     async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
-        """What the database says has happened in the turn behind position `seen`."""
+        """What the database says has happened in the turn after position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
             queued = await self.find_blocker(tx, now)
             messages = await recall.queue(
                 tx, turn.agent_id, seen + 1, turn.first_position + PLACES_PER_TURN
             )
-        closed = [message for message in messages if not _is_open(message)]
-        found: list[Event] = [StepCommitted((message,)) for message in closed]
+        last = messages[-1].call if messages else None
+        found: list[Event] = [
+            StepCommitted((message,))
+            for message in messages
+            if message.call is None or not message.call.is_open
+        ]
         if queued is not None:
             found.append(queued)
-        if now.state == "requires_action" and _waits(messages):
+        if now.state == "requires_action" and last is not None and last.state == "waiting":
             found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
             found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
         return found
-
-    def _remember(self, agent_id: UUID, model: str | None) -> None:
-        if len(self._model_names) >= MOST_MODEL_NAMES:
-            self._model_names.clear()
-        self._model_names[agent_id] = model
 
     async def _count(
         self, messages: Sequence[NewMessage], model_name: str | None, form: EntryForm = "calls"
@@ -388,12 +380,3 @@ class Conversation:
 def _check_text(message: NewMessage) -> None:
     if not message.text.strip():
         raise InvalidInput("A message's text is empty.", hint="Send a text with words in it.")
-
-
-def _is_open(message: Message) -> bool:
-    return message.call is not None and message.call.is_open
-
-
-def _waits(messages: Sequence[Message]) -> bool:
-    newest = messages[-1].call if messages else None
-    return newest is not None and newest.state == "waiting"

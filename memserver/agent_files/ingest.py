@@ -15,7 +15,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from memserver.agent.options import AgentOptions
+from memserver.agent.options import AgentOptionsIn
 from memserver.agent_files import statements
 from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
@@ -327,7 +327,7 @@ def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     try:
-        AgentOptions.model_validate(options)
+        AgentOptionsIn.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
         field_ = ".".join(map(str, first["loc"]))

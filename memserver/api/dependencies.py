@@ -1,6 +1,7 @@
 """What routes ask for: the services, and whose request it is."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, cast
 from uuid import UUID
@@ -15,27 +16,48 @@ from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.storage.database import Transaction
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
+from memserver.wire.base import Page, Record
 from memserver.wiring.services import Services
 
 Item = TypeVar("Item")
 Cursor = TypeVar("Cursor")
+Shown = TypeVar("Shown", bound=Record)
+Place = TypeVar("Place", bound=UUID | int | str)
 
 
-async def _services(request: Request) -> Services:
+def _services_of(request: Request) -> Services:
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
         raise ServerStarting
     return services
 
 
-async def _caller(request: Request) -> Caller:
+def _caller_of(request: Request) -> Caller:
     return cast("Caller", request.state.caller)
 
 
+# FastAPI runs what isn't a coroutine in a thread.
+async def _services(request: Request) -> Services:
+    return _services_of(request)
+
+
+async def _caller(request: Request) -> Caller:
+    return _caller_of(request)
+
+
 async def _tenant(request: Request) -> str:
-    return (await _caller(request)).tenant
+    return _caller_of(request).tenant
 
 
+async def _begin(
+    request: Request,
+) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
+    services, tenant = await _services(request), await _tenant(request)
+    return lambda: services.database.tenant(tenant)
+
+
+BeginDep = Annotated[Callable[[], AbstractAsyncContextManager[Transaction]], Depends(_begin)]
+"""Begins a transaction of the caller's tenant."""
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 TenantDep = Annotated[str, Depends(_tenant)]
@@ -45,42 +67,34 @@ _NAMED = "Its id, or its name; what has the form of an id is one."
 
 
 async def _agent_id(
-    agent: Annotated[PathText, Path(max_length=200, description=_NAMED)],
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request, agent: Annotated[PathText, Path(max_length=200, description=_NAMED)]
 ) -> UUID:
-    return await _id_of(agent, agents.id_of, services, tenant)
+    return await _id_of(agent, agents.id_of, request)
 
 
 async def _agent_filter(
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request,
     agent: Annotated[
         PathText | None, Query(max_length=200, description=f"{_NAMED} Left out: of all agents.")
     ] = None,
 ) -> UUID | None:
-    return None if agent is None else await _id_of(agent, agents.id_of, services, tenant)
+    return None if agent is None else await _id_of(agent, agents.id_of, request)
 
 
 async def _collection_id(
-    collection: Annotated[PathText, Path(max_length=200, description=_NAMED)],
-    services: ServicesDep,
-    tenant: TenantDep,
+    request: Request, collection: Annotated[PathText, Path(max_length=200, description=_NAMED)]
 ) -> UUID:
-    return await _id_of(collection, collections.id_of, services, tenant)
+    return await _id_of(collection, collections.id_of, request)
 
 
 async def _id_of(
-    given: str,
-    find: Callable[[Transaction, str], Awaitable[UUID]],
-    services: Services,
-    tenant: str,
+    given: str, find: Callable[[Transaction, str], Awaitable[UUID]], request: Request
 ) -> UUID:
     """The id that was given, which costs nothing, or that of the thing of this name. Raises NotFound."""
     try:
         return UUID(given)
     except ValueError:
-        async with services.database.tenant(tenant) as tx:
+        async with _services_of(request).database.tenant(_caller_of(request).tenant) as tx:
             return await find(tx, given)
 
 
@@ -110,6 +124,7 @@ class Listing:
 
     @classmethod
     def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
+        """From a request's parameters."""
         return cls(PageQuery(limit + 1, after, order == "desc"))
 
     def is_behind(self, name: str) -> bool:
@@ -125,6 +140,16 @@ class Listing:
         """The page's items, of those that were read, and where the next page begins, if there is one."""
         limit = self.query.limit - 1
         return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
+
+    def page(
+        self,
+        kind: type[Page[Shown, Place]],
+        found: Sequence[Item],
+        cursor: Callable[[Item], Place],
+    ) -> Page[Shown, Place]:
+        """The page as it is answered, of those that were read."""
+        items, more = self.split(found, cursor)
+        return kind.model_validate({"items": items, "next": more})
 
     def paginate(
         self, whole: Sequence[Item], cursor: Callable[[Item], Cursor]

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from memserver import errors
-from memserver.api.schemas.agents import ErrorResponse
+from memserver.wire.base import ErrorResponse
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Adds to the OpenAPI document what holds for all routes alike: keys, scopes, limits, idempotency, examples."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +31,8 @@ RETRY_AFTER = {
         "schema": {"type": "integer"},
     }
 }
+_PAGE = re.compile(r"\bPage_(\w+?)_(?:UUID|int|str)_\b")
+"""How pydantic names a page in the document; AgentPage is easier to read."""
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")
 _DESCRIPTION = """An API key, as `memserver keys create` or `POST /v1/keys` shows it once. Its scopes: `read` \
 for GET, `write` for everything else, `admin` for keys and tenants and for all of the above. While the server \
@@ -44,8 +47,10 @@ class DocumentedApp(FastAPI):
     @override
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            _complete(super().openapi())
-        return super().openapi()
+            document = json.dumps(super().openapi())
+            self.openapi_schema = json.loads(_PAGE.sub(r"\1Page", document))
+            _complete(self.openapi_schema)
+        return self.openapi_schema
 
 
 def operation_id(route: APIRoute) -> str:

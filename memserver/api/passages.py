@@ -7,25 +7,22 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
+from memserver import messages
 from memserver.api.dependencies import Listing, PageNumber
-from memserver.api.schemas.archival import (
-    ArchivalResults,
-    PassageOut,
-    PassagePage,
-    PassagesIn,
-    PassagesOut,
-)
+from memserver.api.schemas.answers import archival_results
+from memserver.api.schemas.archival import PassagesIn
 from memserver.api.uploads import parse_metadata
+from memserver.memory import paging
 from memserver.memory.archival import ArchivalQuery, Searched, SearchMode
 from memserver.memory.dates import parse_range
-from memserver.memory.paging import PAGE_SIZE, Page
 from memserver.memory.results import excerpts, passage_result
-from memserver.messages import Passage
-from memserver.storage.collections import Collection
+from memserver.storage import collections
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
 from memserver.storage.passages import NewPassage
 from memserver.text import clean
+from memserver.wire.archival import ArchivalResults, Passage, Passages
+from memserver.wire.base import Page
 from memserver.wiring.services import Services
 
 Tags = Annotated[list[str] | None, Query(max_length=100, description="May be repeated.")]
@@ -78,11 +75,13 @@ class Asked:
             SearchMode | None, Query(description="What finds passages; left out: the server's.")
         ] = None,
         page: PageNumber = 1,
-        limit: Annotated[int, Query(ge=1, le=100, description="Items on a page.")] = PAGE_SIZE,
+        limit: Annotated[
+            int, Query(ge=1, le=100, description="Items on a page.")
+        ] = paging.PAGE_SIZE,
     ) -> None:
         self._query = clean(query)
         self._mode = mode
-        self._page = Page(page, limit)
+        self._page = paging.Page(page, limit)
 
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
@@ -91,7 +90,7 @@ class Asked:
         async with LazyTransaction(services.database, tenant) as transaction:
             found = await services.archival.search(transaction, searched, asked, self._page)
         results = [passage_result(each.passage, each.label, UTC) for each in found.found]
-        return ArchivalResults.read(found, await excerpts(results, self._query))
+        return archival_results(found, await excerpts(results, self._query))
 
 
 FiltersDep = Annotated[Filters, Depends()]
@@ -101,9 +100,9 @@ AskedDep = Annotated[Asked, Depends()]
 async def insert(
     services: Services,
     tenant: str,
-    place: Callable[[Transaction], Awaitable[Collection]],
+    place: Callable[[Transaction], Awaitable[collections.Collection]],
     new: PassagesIn,
-) -> PassagesOut:
+) -> Passages:
     texts = [
         NewPassage(
             text=passage.text,
@@ -115,9 +114,8 @@ async def insert(
     ]
     async with LazyTransaction(services.database, tenant) as transaction:
         stored = await services.archival.insert(transaction, place, texts)
-    return PassagesOut(items=[PassageOut.read(passage) for passage in stored])
+    return Passages(items=[Passage.model_validate(passage) for passage in stored])
 
 
-def as_page(found: list[Passage], listing: Listing) -> PassagePage:
-    items, more = listing.split(found, lambda passage: UUID(passage.id))
-    return PassagePage(items=[PassageOut.read(passage) for passage in items], next=more)
+def as_page(found: list[messages.Passage], listing: Listing) -> Page[Passage, UUID]:
+    return listing.page(Page[Passage, UUID], found, lambda passage: UUID(passage.id))

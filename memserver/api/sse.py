@@ -15,8 +15,9 @@ from memserver.agent.events import (
     TurnStarted,
     WakeUp,
 )
-from memserver.api.schemas.messages import MessageOut, UsageOut, behind_of
+from memserver.api.schemas.answers import waiting_call
 from memserver.messages import Message
+from memserver.wire import messages as wire
 
 
 def encode(event: Event) -> Iterator[str]:
@@ -35,9 +36,8 @@ def encode(event: Event) -> Iterator[str]:
         case TurnPaused():
             yield from _paused(event)
         case TurnQueued(turn):
-            behind = behind_of(event)
-            assert behind is not None
-            yield frame("turn_queued", {"turn": turn, "behind": behind.model_dump(mode="json")})
+            call = waiting_call(event.blocked_by, event.expires_at).model_dump(mode="json")
+            yield frame("turn_queued", {"turn": turn, "blocked_by": call})
         case TurnEnded():
             yield from _ended(event)
         case WakeUp():
@@ -65,7 +65,7 @@ def _message(message: Message) -> Iterator[str]:
 
 
 def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
-    whole = MessageOut.read(message).model_dump(mode="json")
+    whole = wire.Message.model_validate(message).model_dump(mode="json")
     place = {"position": message.position}
     if message.role == "system":
         yield "system_note", {**place, "text": message.text}
@@ -82,13 +82,13 @@ def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _paused(event: TurnPaused) -> Iterator[str]:
-    """The call that waits, without an id: whoever reads on after it begins with it again."""
+    """The call that waits, without an id: who reads on after it begins with it again."""
     record = event.message.call
     assert record is not None
     for part in _parts(event.message):
         if part[0] != "tool_result":
             yield frame(*part)
-    yield frame("usage", UsageOut.read(event.usage).model_dump())
+    yield frame("usage", wire.Usage.model_validate(event.usage).model_dump())
     data = {
         "turn": event.turn,
         "steps": event.steps,
@@ -100,7 +100,7 @@ def _paused(event: TurnPaused) -> Iterator[str]:
 
 
 def _ended(event: TurnEnded) -> Iterator[str]:
-    yield frame("usage", UsageOut.read(event.usage).model_dump())
+    yield frame("usage", wire.Usage.model_validate(event.usage).model_dump())
     if event.error is not None:
         yield frame("error", {"error": event.error})
     ended = {"turn": event.turn, "steps": event.steps, "stop_reason": event.stop_reason}

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from memserver.api.schemas.keys import KeyOut
+import memserver.wire.keys as wire
 from memserver.cli.console import console, print_json, print_table
 from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, NotFound, SetupError
@@ -76,7 +76,7 @@ def keys_list(
     now = datetime.now(UTC)
     found = _run(lambda database: _all_keys(database, tenant))
     if as_json:
-        print_json([KeyOut.read(key).model_dump(mode="json") for key in found])
+        print_json([wire.ApiKey.model_validate(key).model_dump(mode="json") for key in found])
         return
     rows = [
         (

@@ -1,10 +1,9 @@
 """The transport for asyncio and trio: sends requests and lets others run meanwhile."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 from uuid import UUID
 
 import anyio
@@ -12,11 +11,11 @@ import httpx2
 
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
+from memserver.client.models import Page
 from memserver.client.progress import Progress
-from memserver.client.requests import PIECE, PageRequest, Request, build
-from memserver.client.retries import Retries, error_in, read
+from memserver.client.requests import PIECE, Request, next_page
+from memserver.client.retries import Retries, read
 
-P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=UUID | int | str)
 
@@ -38,7 +37,7 @@ class AsyncTransport:
         while True:
             tried += 1
             try:
-                answer = await self._http.send(self._prepared(request, request.headers))
+                answer = await self._receive(request)
             except httpx2.TransportError as failure:
                 await anyio.sleep(self._retries.after_failure(request, tried, failure))
                 continue
@@ -47,45 +46,18 @@ class AsyncTransport:
                 return read(request, answer)
             await anyio.sleep(pause)
 
-    async def items(self, request: PageRequest[T, C]) -> AsyncIterator[T]:
+    async def items(self, request: Request[Page[T, C]]) -> AsyncIterator[T]:
         """All of a list, page by page."""
-        following: PageRequest[T, C] | None = request
+        following: Request[Page[T, C]] | None = request
         while following is not None:
             page = await self.run(following)
             for item in page.items:
                 yield item
-            following = following.following(page)
+            following = next_page(following, page)
 
-    async def save(self, request: Request[None], file: Path) -> None:
-        """Write the answer to a file, which has its name only when it is whole. Raises MemserverError."""
-        tried = 0
-        part = anyio.Path(file.with_name(f"{file.name}.part"))
-        try:
-            while not await self._save(request, part, tried := tried + 1):
-                pass
-            await part.replace(file)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await part.unlink(missing_ok=True)
-
-    async def _save(self, request: Request[None], part: anyio.Path, tried: int) -> bool:
-        try:
-            answer = await self._http.send(self._prepared(request, request.headers), stream=True)
-            async with aclosing(answer):
-                if answer.is_success:
-                    async with await part.open("wb") as writing:
-                        async for piece in answer.aiter_bytes():
-                            await writing.write(piece)
-                    return True
-                await answer.aread()
-        except httpx2.TransportError as failure:
-            await anyio.sleep(self._retries.after_failure(request, tried, failure))
-            return False
-        pause = self._retries.after_answer(request, tried, answer)
-        if pause is None:
-            raise error_in(answer)
-        await anyio.sleep(pause)
-        return False
+    def stream(self, request: Request[None]) -> "AsyncStream":
+        """Follow a turn as events; the request is sent with the first `next`."""
+        return AsyncStream(self, Progress(request))
 
     async def events(self, progress: Progress) -> AsyncGenerator[Event]:
         """A stream's events to its end, over as many connections as it takes."""
@@ -113,6 +85,19 @@ class AsyncTransport:
             tried = 1 if progress.moved() else tried + 1
             await anyio.sleep(self._retries.after_break(progress.request, tried, answer, broken))
 
+    async def _receive(self, request: Request[T]) -> httpx2.Response:
+        """The answer; what it brings goes to the request's target, if there is one."""
+        prepared = self._prepared(request, request.headers)
+        if request.target is None:
+            return await self._http.send(prepared)
+        answer = await self._http.send(prepared, stream=True)
+        async with aclosing(answer):
+            if answer.is_success:
+                await _save(answer, request.target)
+            else:
+                await answer.aread()
+        return answer
+
     def _prepared(self, request: Request[T], headers: dict[str, str]) -> httpx2.Request:
         return self._http.build_request(
             request.method,
@@ -121,6 +106,19 @@ class AsyncTransport:
             content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},
         )
+
+
+async def _save(answer: httpx2.Response, file: Path) -> None:
+    """Write it to a file, which has its name only when it is whole."""
+    part = anyio.Path(file.with_name(f"{file.name}.part"))
+    try:
+        async with await part.open("wb") as writing:
+            async for piece in answer.aiter_bytes():
+                await writing.write(piece)
+        await part.replace(file)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await part.unlink(missing_ok=True)
 
 
 async def _pieces(file: Path) -> AsyncIterator[bytes]:
@@ -138,7 +136,7 @@ async def _frames(answer: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEve
 class AsyncStream:
     """The events of a turn. Iterate over it, best in an `async with` block, which closes the connection.
 
-    The turn goes on without its readers. A connection that breaks is made again, and the stream goes on
+    The turn continues without its readers. A connection that breaks is made again, and the stream resumes
     where it was.
     """
 
@@ -154,11 +152,11 @@ class AsyncStream:
 
     @property
     def last_event_id(self) -> int | None:
-        """Of the last step that was read whole: behind it another stream can go on."""
+        """Of the last step that was read whole: after it another stream can resume."""
         return self._progress.last_event_id
 
     def resumed(self) -> "AsyncStream":
-        """Another stream that goes on where this one was left."""
+        """Another stream that resumes where this one was left."""
         self._progress.left()
         return AsyncStream(self._transport, self._progress)
 
@@ -177,48 +175,3 @@ class AsyncStream:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-class AsyncResource:
-    """A group of methods of the client."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self.transport = transport
-
-
-class AsyncMethod(Generic[P, T]):
-    """A method that sends the request which `build` makes and returns what it is answered."""
-
-    def __init__(self, build: Callable[P, Request[T]]) -> None:
-        self._build = build
-        self._name = build.__name__
-        self.__doc__ = build.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, resource: AsyncResource, _: type) -> Callable[P, Awaitable[T]]:
-        @wraps(self._build)
-        async def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await resource.transport.run(build(self._build, self._name, *args, **kwargs))
-
-        return method
-
-
-class AsyncItems(Generic[P, T]):
-    """A method that iterates over a whole list, asking for page after page."""
-
-    def __init__(self, build: Callable[P, PageRequest[T, Any]]) -> None:
-        self._build = build
-        self._name = build.__name__
-        self.__doc__ = build.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, resource: AsyncResource, _: type) -> Callable[P, AsyncIterator[T]]:
-        @wraps(self._build)
-        def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-            return resource.transport.items(build(self._build, self._name, *args, **kwargs))
-
-        return method

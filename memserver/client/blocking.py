@@ -1,22 +1,21 @@
 """The transport that waits: sends requests on this thread and sleeps between tries."""
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 from uuid import UUID
 
 import httpx2
 
 from memserver.client.address import base_of, headers_of
 from memserver.client.events import Event, Reconnected
+from memserver.client.models import Page
 from memserver.client.progress import Progress
-from memserver.client.requests import PIECE, PageRequest, Request, build
-from memserver.client.retries import Retries, error_in, read
+from memserver.client.requests import PIECE, Request, next_page
+from memserver.client.retries import Retries, read
 
-P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=UUID | int | str)
 
@@ -38,7 +37,7 @@ class Transport:
         while True:
             tried += 1
             try:
-                answer = self._http.send(self._prepared(request, request.headers))
+                answer = self._receive(request)
             except httpx2.TransportError as failure:
                 time.sleep(self._retries.after_failure(request, tried, failure))
                 continue
@@ -47,43 +46,17 @@ class Transport:
                 return read(request, answer)
             time.sleep(pause)
 
-    def items(self, request: PageRequest[T, C]) -> Iterator[T]:
+    def items(self, request: Request[Page[T, C]]) -> Iterator[T]:
         """All of a list, page by page."""
-        following: PageRequest[T, C] | None = request
+        following: Request[Page[T, C]] | None = request
         while following is not None:
             page = self.run(following)
             yield from page.items
-            following = following.following(page)
+            following = next_page(following, page)
 
-    def save(self, request: Request[None], file: Path) -> None:
-        """Write the answer to a file, which has its name only when it is whole. Raises MemserverError."""
-        tried = 0
-        part = file.with_name(f"{file.name}.part")
-        try:
-            while not self._save(request, part, tried := tried + 1):
-                pass
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
-
-    def _save(self, request: Request[None], part: Path, tried: int) -> bool:
-        try:
-            answer = self._http.send(self._prepared(request, request.headers), stream=True)
-            with closing(answer):
-                if answer.is_success:
-                    with part.open("wb") as writing:
-                        for piece in answer.iter_bytes():
-                            writing.write(piece)
-                    return True
-                answer.read()
-        except httpx2.TransportError as failure:
-            time.sleep(self._retries.after_failure(request, tried, failure))
-            return False
-        pause = self._retries.after_answer(request, tried, answer)
-        if pause is None:
-            raise error_in(answer)
-        time.sleep(pause)
-        return False
+    def stream(self, request: Request[None]) -> "Stream":
+        """Follow a turn as events; the request is sent with the first `next`."""
+        return Stream(self, Progress(request))
 
     def events(self, progress: Progress) -> Generator[Event]:
         """A stream's events to its end, over as many connections as it takes."""
@@ -111,6 +84,19 @@ class Transport:
             tried = 1 if progress.moved() else tried + 1
             time.sleep(self._retries.after_break(progress.request, tried, answer, broken))
 
+    def _receive(self, request: Request[T]) -> httpx2.Response:
+        """The answer; what it brings goes to the request's target, if there is one."""
+        prepared = self._prepared(request, request.headers)
+        if request.target is None:
+            return self._http.send(prepared)
+        answer = self._http.send(prepared, stream=True)
+        with closing(answer):
+            if answer.is_success:
+                _save(answer, request.target)
+            else:
+                answer.read()
+        return answer
+
     def _prepared(self, request: Request[T], headers: dict[str, str]) -> httpx2.Request:
         return self._http.build_request(
             request.method,
@@ -119,6 +105,18 @@ class Transport:
             content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},
         )
+
+
+def _save(answer: httpx2.Response, file: Path) -> None:
+    """Write it to a file, which has its name only when it is whole."""
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as writing:
+            for piece in answer.iter_bytes():
+                writing.write(piece)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
@@ -134,7 +132,7 @@ def _frames(answer: httpx2.Response) -> Iterator[httpx2.ServerSentEvent]:
 class Stream:
     """The events of a turn. Iterate over it, best in a `with` block, which closes the connection.
 
-    The turn goes on without its readers. A connection that breaks is made again, and the stream goes on
+    The turn continues without its readers. A connection that breaks is made again, and the stream resumes
     where it was.
     """
 
@@ -150,11 +148,11 @@ class Stream:
 
     @property
     def last_event_id(self) -> int | None:
-        """Of the last step that was read whole: behind it another stream can go on."""
+        """Of the last step that was read whole: after it another stream can resume."""
         return self._progress.last_event_id
 
     def resumed(self) -> "Stream":
-        """Another stream that goes on where this one was left."""
+        """Another stream that resumes where this one was left."""
         self._progress.left()
         return Stream(self._transport, self._progress)
 
@@ -173,48 +171,3 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Resource:
-    """A group of methods of the client."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-
-
-class Method(Generic[P, T]):
-    """A method that sends the request which `build` makes and returns what it is answered."""
-
-    def __init__(self, build: Callable[P, Request[T]]) -> None:
-        self._build = build
-        self._name = build.__name__
-        self.__doc__ = build.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, resource: Resource, _: type) -> Callable[P, T]:
-        @wraps(self._build)
-        def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return resource.transport.run(build(self._build, self._name, *args, **kwargs))
-
-        return method
-
-
-class Items(Generic[P, T]):
-    """A method that iterates over a whole list, asking for page after page."""
-
-    def __init__(self, build: Callable[P, PageRequest[T, Any]]) -> None:
-        self._build = build
-        self._name = build.__name__
-        self.__doc__ = build.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, resource: Resource, _: type) -> Callable[P, Iterator[T]]:
-        @wraps(self._build)
-        def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            return resource.transport.items(build(self._build, self._name, *args, **kwargs))
-
-        return method

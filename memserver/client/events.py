@@ -80,10 +80,10 @@ class ActionRequired(Record):
 
 
 class TurnQueued(Record):
-    """The last event, for now: the turn is stored, and is worked when the call `behind` was answered."""
+    """The last event, for now: the turn is stored, and is worked when the call `blocked_by` was answered."""
 
     turn: int
-    behind: WaitingCall
+    blocked_by: WaitingCall
 
 
 class TurnEnded(Record):

@@ -14,11 +14,16 @@ from memserver.client.events import (
     TurnStarted,
 )
 from memserver.client.failures import OtherError, error_of
-from memserver.client.message_requests import turn_events
-from memserver.client.requests import JsonObject, Request
+from memserver.client.requests import Id, JsonObject, Request, nothing
 from memserver.client.retries import TRANSIENT
 
 ANY_STEP = -1
+
+
+def turn_events(agent: Id, turn: int, after: int | None = None) -> Request[None]:
+    """A turn as events, from its beginning or after an event's id."""
+    ids = {"agent": agent, "turn": turn}
+    return Request("GET", "/agents/{agent}/turns/{turn}/events", nothing, ids, after=after)
 
 
 class Progress:
@@ -30,21 +35,21 @@ class Progress:
         ended: whether its last event was read.
     """
 
-    def __init__(self, request: Request[None], *, after: int | None = None) -> None:
+    def __init__(self, request: Request[None]) -> None:
         turn = request.ids.get("turn")
         self.turn = turn if isinstance(turn, int) else None
-        self.last_event_id = after
+        self.last_event_id = request.after
         self.ended = False
         self._first = request
         self._parts: set[tuple[int, str]] = set()
         self._connections = 0
         self._left = False
         self._under_way: int | None = None
-        self._looked_at = after
+        self._looked_at = request.after
 
     @property
     def request(self) -> Request[None]:
-        """What to ask for now: the turn behind the last event, or, before there is one, the same again.
+        """What to ask for now: the turn after the last event, or, before there is one, the same again.
 
         What answers a call begins in the middle of a turn, so the turn alone doesn't say where.
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -18,9 +18,8 @@ from memserver.client.models import Page
 PIECE = 1_000_000
 """Bytes of a file that are in memory at once."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 C = TypeVar("C", bound=UUID | int | str)
 
 JsonObject = Mapping[str, Any]
@@ -53,9 +52,11 @@ class Request(Generic[T]):
         query: its parameters; None is left out.
         body: JSON.
         file: sent instead of JSON; one that is named by its path is read piece by piece, while it is sent.
+        target: where the answer is written, piece by piece, instead of being read.
         raw: whether `parse` takes the answer's bytes, not its JSON.
         key: the idempotency key: what is sent again with it is done once. Every POST has one.
         answers: statuses other than 2xx that are an answer and no error.
+        after: of a stream: the id of the event after which it begins.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -65,9 +66,11 @@ class Request(Generic[T]):
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     file: bytes | Path | None = None
+    target: Path | None = None
     raw: bool = False
     key: str | None = None
     answers: frozenset[int] = frozenset()
+    after: int | None = None
 
     @property
     def url(self) -> str:
@@ -111,23 +114,46 @@ class Request(Generic[T]):
         return self.method != "POST" or self.key is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest(Request[Page[T, C]], Generic[T, C]):
-    """A request for one page of a list."""
-
-    def following(self, page: Page[T, C]) -> Self | None:
-        """The request for the page behind this one, or None if it was the last."""
-        if page.next is None:
-            return None
-        return replace(self, query={**self.query, "after": page.next})
+def get(
+    path: str, shape: type[M], query: JsonObject | None = None, /, **ids: Id | int
+) -> Request[M]:
+    """A request that reads something."""
+    return Request("GET", path, shape.model_validate, ids, query or {})
 
 
-def build(make: Callable[P, R], name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """The request that `make` makes; an error about its arguments names the client's method."""
-    try:
-        return make(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(str(error).replace(f"{make.__name__}()", f"{name}()")) from None
+def post(
+    path: str,
+    shape: type[M],
+    body: JsonObject | None = None,
+    /,
+    *,
+    key: str | None = None,
+    **ids: Id | int,
+) -> Request[M]:
+    """A request that is done once for each idempotency key; a fresh one is made where none is given."""
+    return Request("POST", path, shape.model_validate, ids, body=body, key=key or new_key())
+
+
+def put(path: str, shape: type[M], body: JsonObject, /, **ids: Id | int) -> Request[M]:
+    """A request that replaces something."""
+    return Request("PUT", path, shape.model_validate, ids, body=body)
+
+
+def patch(path: str, shape: type[M], body: JsonObject, /, **ids: Id | int) -> Request[M]:
+    """A request that changes something."""
+    return Request("PATCH", path, shape.model_validate, ids, body=body)
+
+
+def delete(path: str, /, **ids: Id | int) -> Request[None]:
+    """A request that removes something."""
+    return Request("DELETE", path, nothing, ids)
+
+
+def next_page(request: Request[Page[T, C]], page: Page[T, C]) -> Request[Page[T, C]] | None:
+    """The request for the page after this one, or None if it was the last."""
+    if page.next is None:
+        return None
+    return replace(request, query={**request.query, "after": page.next})
 
 
 def new_key() -> str:

@@ -95,6 +95,8 @@ def read(request: Request[T], answer: httpx2.Response) -> T:
     """
     if not answer.is_success and answer.status_code not in request.answers:
         raise error_in(answer)
+    if request.target is not None:
+        return request.parse(None)
     try:
         if request.raw:
             return request.parse(answer.content)

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import CallRecord, JsonObject, ToolCall, WaitsFor
+from memserver.messages import CallRecord, JsonObject, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
-from memserver.storage.rows import PageQuery, paginate
+from memserver.storage.rows import PageQuery, fetch_one, paginate
 
 AUTOMATIC = "auto_"
 """How the id of a call begins that the server made, and not the model."""
@@ -48,10 +49,7 @@ async def list_waiting(
     query = f"""SELECT {_COLUMNS} FROM tool_calls c
                 WHERE c.state = 'waiting' AND c.answer IS NULL
                   AND (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)"""
-    rows: list[JsonObject] = await paginate(
-        tx, dict, page, query, {"agent_id": agent_id}, by="c.agent_id"
-    )
-    return [_waiting(row) for row in rows]
+    return await paginate(tx, _waiting, page, query, {"agent_id": agent_id}, by="c.agent_id")
 
 
 async def overdue(tx: Transaction, seconds: float, at_most: int) -> list[tuple[UUID, str, str]]:
@@ -72,18 +70,17 @@ async def lock(
         Conflict: it doesn't wait, or was answered already.
     """
     await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
-    cursor = await tx.execute(
+    call = await fetch_one(
+        tx,
+        _waiting,
         f"""SELECT {_COLUMNS} FROM tool_calls c WHERE c.agent_id = %s AND c.call_id = %s
             ORDER BY c.position DESC LIMIT 1""",
         [agent_id, call_id],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise NotFound(
+        NotFound(
             f"The agent has made no call {call_id}.",
             hint="GET /v1/calls/waiting lists those that wait.",
-        )
-    call = _waiting(row)
+        ),
+    )
     given = call.record.answer
     if given is not None and key is not None and given.get("key") == key:
         return call
@@ -92,7 +89,7 @@ async def lock(
         raise Conflict(
             f"The call {call_id} waits for no answer"
             + (" any more: its time was over." if expired else "."),
-            hint="GET /v1/agents/{agent}/messages tells what came of it.",
+            hint="GET /v1/agents/{agent}/messages shows what came of it.",
         )
     return call
 
@@ -108,27 +105,26 @@ async def lock_of_turn(
         Conflict: the turn doesn't wait for an answer.
     """
     await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
-    cursor = await tx.execute(
+    return await fetch_one(
+        tx,
+        _waiting,
         f"""SELECT {_COLUMNS} FROM tool_calls c
             WHERE c.agent_id = %s AND c.position BETWEEN %s AND %s
               AND (c.state = 'waiting' AND c.answer IS NULL OR c.answer->>'key' = %s)
             ORDER BY c.answer IS NULL LIMIT 1""",
         [agent_id, turn * PLACES_PER_TURN, (turn + 1) * PLACES_PER_TURN - 1, key],
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise Conflict(
+        Conflict(
             f"The turn {turn} waits for no answer, so it can't be cancelled.",
-            hint="GET /v1/agents/{agent}/turns/{turn} tells how it stands.",
-        )
-    return _waiting(row)
+            hint="GET /v1/agents/{agent}/turns/{turn} says how it stands.",
+        ),
+    )
 
 
 async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: str) -> Turn:
     """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
 
     Returns:
-        The turn, which whoever takes the agent's lease goes on with.
+        The turn, which is resumed by the worker that takes the agent's lease.
     """
     await tx.execute(
         "UPDATE tool_calls SET answer = %s WHERE agent_id = %s AND position = %s",
@@ -160,12 +156,7 @@ async def made_in(
     return [(row["name"], row["done"]) for row in await cursor.fetchall()]
 
 
-def _waiting(row: JsonObject) -> WaitingCall:
-    waits_for: WaitsFor | None = row["waits_for"]
-    record = CallRecord(
-        ToolCall(row["call_id"], row["name"], row["arguments"]),
-        row["state"],
-        waits_for=waits_for,
-        answer=row["answer"],
-    )
+def _waiting(**row: Any) -> WaitingCall:  # noqa: ANN401
+    call = ToolCall(row["call_id"], row["name"], row["arguments"])
+    record = CallRecord(call, row["state"], waits_for=row["waits_for"], answer=row["answer"])
     return WaitingCall(row["agent_id"], row["position"], record, row["created_at"])

@@ -7,7 +7,7 @@ the recall row, and from its commit on nothing can lose it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -62,26 +62,22 @@ class NewMessage:
     created_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(NamedTuple):
     """What posting a message gave: its turn, and the model that the agent names."""
 
     turn: Turn
     model: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """How something was posted: by which worker, under which idempotency key.
-
-    `fingerprint` identifies the content, to tell a repeated request from a key used twice.
-    """
+class Envelope(NamedTuple):
+    """How something was posted; `fingerprint` identifies the content: a repeated request is no key used twice."""
 
     worker: str
     key: str | None = None
     fingerprint: str | None = None
 
 
+_TURN_FIELDS = [name for name in Turn.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
 
@@ -144,9 +140,7 @@ async def post(
         "text": new.text,
         "tokens": new.tokens,
         "created_at": new.created_at,
-        "key": envelope.key,
-        "fingerprint": envelope.fingerprint,
-        "worker": envelope.worker,
+        **envelope._asdict(),
     }
     try:
         async with database.tenant(tenant) as tx:
@@ -187,9 +181,7 @@ async def post_import(
         "agent_id": agent_id,
         "batches": -(-len(messages) // IMPORT_BATCH),
         "messages": len(messages),
-        "key": envelope.key,
-        "fingerprint": envelope.fingerprint,
-        "worker": envelope.worker,
+        **envelope._asdict(),
     }
     try:
         async with database.tenant(tenant) as tx:
@@ -225,20 +217,8 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
 
 def turn_from_row(row: dict[str, Any]) -> Turn:
     """Read the columns of TURN_COLUMNS."""
-    return Turn(
-        agent_id=row["agent_id"],
-        turn=row["turn"],
-        kind=row["kind"],
-        state=row["state"],
-        steps=row["steps"],
-        attempts=row["attempts"],
-        stop_reason=row["stop_reason"],
-        error=row["error"],
-        usage=Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"]),
-        posted_by=row["posted_by"],
-        created_at=row["created_at"],
-        finished_at=row["finished_at"],
-    )
+    usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
+    return Turn(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 
 async def _insert_messages(
@@ -275,7 +255,7 @@ async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -
     )
     row = await cursor.fetchone()
     if row is None:
-        raise Conflict("The agent was deleted and made anew meanwhile.")
+        raise Conflict("The agent was deleted and made again meanwhile.")
     if row["fingerprint"] != envelope.fingerprint:
         raise Conflict(
             f"The idempotency key {envelope.key!r} was used with another request.",

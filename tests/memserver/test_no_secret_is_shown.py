@@ -10,18 +10,18 @@ from pydantic import BaseModel
 
 import memserver.api.schemas
 import memserver.client
-import memserver.client.models
 import memserver.storage
 import memserver.tools.outbound
+import memserver.wire
 from memserver.client.models import CreatedKey, Tool
 
 SECRET = {"secret", "api_key", "headers", "env", "password"}
 PACKAGES = (
     memserver.api.schemas,
     memserver.client,
-    memserver.client.models,
     memserver.storage,
     memserver.tools.outbound,
+    memserver.wire,
 )
 
 

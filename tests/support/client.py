@@ -1,6 +1,7 @@
 """A server on a real socket, a way to break its connections, and both clients behind one face."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,8 +9,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memserver.client import Client
-from memserver.client.blocking import Items, Resource, Stream
+from memserver.client.blocking import Stream
+from memserver.client.methods import Resource, items, streamed
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
@@ -17,8 +18,6 @@ from memserver.wiring.services import assemble
 from tests.support.apps import application
 from tests.support.http_app import serving
 from tests.support.server import FixedModels, OneDatabase
-
-STREAMS = {"stream", "events", "stream_decision", "stream_result"}
 
 
 @dataclass
@@ -77,16 +76,17 @@ def served(database: OneDatabase, model: ScriptedModel, **settings: Any) -> Iter
 class Awaitable:
     """The waiting client as one whose methods are awaited: each runs in a thread."""
 
-    def __init__(self, inner: Client | Resource) -> None:
+    def __init__(self, inner: Resource[Any]) -> None:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if isinstance(value, Resource):
             return Awaitable(value)
-        if isinstance(type(self._inner).__dict__.get(name), Items):
+        kind = inspect.getattr_static(type(self._inner), name, None)
+        if isinstance(kind, items):
             return lambda *args, **kwargs: _stepped(value(*args, **kwargs))
-        if name in STREAMS:
+        if isinstance(kind, streamed):
             return lambda *args, **kwargs: AwaitableStream(value(*args, **kwargs))
 
         async def method(*args: Any, **kwargs: Any) -> Any:

@@ -19,12 +19,13 @@ from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
-from memserver.api.schemas.agent_files import ImportOut
-from memserver.api.schemas.agents import ErrorResponse, Name
+from memserver.api.schemas.agents import Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
 from memserver.text import clean
+from memserver.wire.agents import ImportedAgent
+from memserver.wire.base import ErrorResponse
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
@@ -64,7 +65,7 @@ async def export_agent(
 @router.post(
     "/import",
     status_code=201,
-    response_model=ImportOut,
+    response_model=ImportedAgent,
     responses={
         413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
         415: {"model": ErrorResponse, "description": "It is no agent file."},
@@ -180,7 +181,7 @@ class _Once:
         return cls(services, claim)
 
     async def record(self, tx: Transaction, imported: Imported) -> None:
-        self.body = ImportOut.read(imported).model_dump_json().encode()
+        self.body = ImportedAgent.model_validate(imported).model_dump_json().encode()
         if self.claim is not None:
             kept = KeptAnswer(201, "application/json", self.body)
             await self.services.idempotency.record(tx, self.claim, kept)

@@ -4,26 +4,30 @@ import json
 import secrets
 from dataclasses import replace
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import Query
 
+from memserver import messages
 from memserver.agent.inspect_context import inspect_context
-from memserver.api.dependencies import AgentId, ById, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.agents import AgentChange, AgentIn, AgentOut, AgentPage
-from memserver.api.schemas.messages import ContextModel, ContextOut, ContextPart, MessageOut
+from memserver.api.schemas.agents import AgentChange, AgentIn
+from memserver.api.schemas.answers import context_model
 from memserver.errors import InvalidInput
 from memserver.memory.working_context import default_sections
-from memserver.messages import PromptMessage, Section
 from memserver.storage import agents, collections, languages
 from memserver.storage.agents import NewAgent
 from memserver.text import clean
+from memserver.wire.agents import Agent
+from memserver.wire.base import Page
+from memserver.wire.messages import ContextPart, ContextView, Message
 
 router = Router(prefix="/agents", tags=["agents"])
 
 
 @router.post("", status_code=201)
-async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -> AgentOut:
+async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -> Agent:
     """Create an agent."""
     dimension = await services.archival.dimension()
     async with services.database.tenant(tenant) as tx:
@@ -42,34 +46,30 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
                 language=new.language,
             ),
         )
-    return AgentOut.read(agent)
+    return Agent.model_validate(agent)
 
 
 @router.get("")
 async def list_agents(
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
-) -> AgentPage:
+) -> Page[Agent, UUID]:
     """List agents."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
-    items, more = listing.split(found, lambda agent: agent.id)
-    return AgentPage(items=[AgentOut.read(agent) for agent in items], next=more)
+    return listing.page(Page[Agent, UUID], found, lambda agent: agent.id)
 
 
 @router.get("/{agent}")
-async def get_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> AgentOut:
+async def get_agent(agent_id: AgentId, begin: BeginDep) -> Agent:
     """Get one agent."""
-    async with services.database.tenant(tenant) as tx:
-        return AgentOut.read(await agents.get(tx, agent_id))
+    async with begin() as tx:
+        return Agent.model_validate(await agents.get(tx, agent_id))
 
 
 @router.patch("/{agent}")
-async def update_agent(
-    agent_id: AgentId, change: AgentChange, services: ServicesDep, tenant: TenantDep
-) -> AgentOut:
+async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) -> Agent:
     """Change an agent; what is left out stays. `options` and `metadata` are replaced as a whole.
 
     In a new language its passages are lexed again by a job; until it is done, words are looked for in both.
@@ -81,21 +81,21 @@ async def update_agent(
     if change.options is not None:
         values["options"] = change.options.model_dump(exclude_none=True)
     language = values.pop("language", None)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         if language is not None:
             await languages.change(tx, (await collections.own_of(tx, agent_id)).id, language)
-        return AgentOut.read(await agents.update(tx, agent_id, values))
+        return Agent.model_validate(await agents.update(tx, agent_id, values))
 
 
 @router.delete("/{agent}", status_code=204)
-async def delete_agent(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_agent(agent_id: AgentId, begin: BeginDep) -> None:
     """Delete an agent with its whole memory."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.delete(tx, agent_id)
 
 
 @router.get("/{agent}/context")
-async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> ContextOut:
+async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDep) -> ContextView:
     """What the agent's prompt holds now, part by part, in text and tokens."""
     view = await inspect_context(services.deps, tenant, agent_id)
     budget = view.prompt.budget
@@ -105,29 +105,29 @@ async def get_context(agent_id: AgentId, services: ServicesDep, tenant: TenantDe
     ]
     queue = sum(budget.shown(message) for message in view.queue)
     shown = "\n".join(_shown(part) for part in await view.shown())
-    return ContextOut(
+    return ContextView(
         window=budget.window,
         reserved=budget.reserved,
         used=budget.used(view.queue),
         token_scale=budget.scale,
         parts=[*parts, ContextPart(name="queue", tokens=queue, text=shown)],
         queue=[
-            MessageOut.read(replace(message, tokens=budget.shown(message)))
+            Message.model_validate(replace(message, tokens=budget.shown(message)))
             for message in view.queue
         ],
         summary_failure=view.agent.snapshot.summary_failure,
-        model=ContextModel.of(view.model),
+        model=context_model(view.model),
     )
 
 
-def _shown(part: PromptMessage) -> str:
+def _shown(part: messages.PromptMessage) -> str:
     if part.role == "assistant" and part.call is not None:
         arguments = json.dumps(dict(part.call.arguments), ensure_ascii=False)
         return f"assistant: {part.call.name} {arguments}"
     return f"{part.role}: {part.text}"
 
 
-def _sections(new: AgentIn) -> list[Section]:
+def _sections(new: AgentIn) -> list[messages.Section]:
     if new.sections is None:
         return list(default_sections())
     names = [section.name for section in new.sections]
@@ -139,5 +139,5 @@ def _sections(new: AgentIn) -> list[Section]:
             raise InvalidInput(
                 f"sections.{given.name}.text: {len(given.text)} characters, but the limit is {given.limit}."
             )
-        made.append(Section(given.name, given.text, given.limit, given.description))
+        made.append(messages.Section(given.name, given.text, given.limit, given.description))
     return made

@@ -1,6 +1,7 @@
 """Calls that wait for somebody: a person's approval, or the result from the caller who runs them."""
 
 from typing import Any
+from uuid import UUID
 
 from fastapi import Response
 
@@ -8,15 +9,12 @@ from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond
-from memserver.api.schemas.messages import Answer, TurnOut
-from memserver.api.schemas.tools import (
-    ApprovalIn,
-    CallResultIn,
-    WaitingCallOut,
-    WaitingCallPage,
-)
+from memserver.api.schemas.answers import turn_status, waiting_call
+from memserver.api.schemas.tools import ApprovalIn, CallResultIn
 from memserver.storage import agents, calls, inbox
 from memserver.tools.foreign import cut
+from memserver.wire.base import Page
+from memserver.wire.messages import Answer, Turn, WaitingCall
 
 router = Router(tags=["calls"])
 
@@ -27,11 +25,8 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 @router.get("/calls/waiting")
 async def list_waiting_calls(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-    agent_id: AgentFilter,
-) -> WaitingCallPage:
+    services: ServicesDep, tenant: TenantDep, listing: ById, agent_id: AgentFilter
+) -> Page[WaitingCall, UUID]:
     """List the calls that wait for an answer, by their agents; each has one at most."""
     async with services.database.tenant(tenant) as tx:
         if agent_id is not None:
@@ -39,8 +34,8 @@ async def list_waiting_calls(
         found = await calls.list_waiting(tx, listing.query, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
     limits = services.deps.limits
-    shown = [WaitingCallOut.read(call, limits.expiry(call.created_at)) for call in items]
-    return WaitingCallPage(items=shown, next=more)
+    shown = [waiting_call(call, limits.expiry(call.created_at)) for call in items]
+    return Page[WaitingCall, UUID](items=shown, next=more)
 
 
 @router.post("/agents/{agent}/calls/{call_id}/approval", response_model=Answer, responses=STREAMED)
@@ -84,9 +79,9 @@ async def cancel_turn(
     services: ServicesDep,
     tenant: TenantDep,
     key: IdempotencyKey = None,
-) -> TurnOut:
+) -> Turn:
     """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
     found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62), key=key)
     await services.conversation.result(tenant, found)
     async with services.database.tenant(tenant) as tx:
-        return TurnOut.read(await inbox.get_turn(tx, agent_id, found.turn))
+        return turn_status(await inbox.get_turn(tx, agent_id, found.turn))

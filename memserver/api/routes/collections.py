@@ -7,27 +7,18 @@ from uuid import UUID
 from fastapi import Query
 
 from memserver.api import passages as common
-from memserver.api.dependencies import ById, CollectionId, ServicesDep, TenantDep
+from memserver.api.dependencies import BeginDep, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
-from memserver.api.schemas.archival import (
-    ArchivalResults,
-    CollectionIn,
-    CollectionOut,
-    CollectionPage,
-    CollectionPatch,
-    PassageOut,
-    PassagePage,
-    PassagePatch,
-    PassagesIn,
-    PassagesOut,
-)
+from memserver.api.schemas.archival import CollectionIn, CollectionPatch, PassagePatch, PassagesIn
 from memserver.errors import InvalidInput
 from memserver.storage import collections, languages, passage_search, passages
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passages import PassageChange
 from memserver.text import clean
+from memserver.wire.archival import ArchivalResults, Collection, Passage, Passages
+from memserver.wire.base import Page
 
 router = Router(prefix="/collections", tags=["collections"])
 
@@ -35,7 +26,7 @@ router = Router(prefix="/collections", tags=["collections"])
 @router.post("", status_code=201)
 async def create_collection(
     new: CollectionIn, services: ServicesDep, tenant: TenantDep
-) -> CollectionOut:
+) -> Collection:
     """Create a collection; its vectors are of the server's embedding model."""
     dimension = await services.archival.dimension()
     async with services.database.tenant(tenant) as tx:
@@ -51,61 +42,55 @@ async def create_collection(
                 language=new.language,
             ),
         )
-    return CollectionOut.read(made)
+    return Collection.model_validate(made)
 
 
 @router.get("")
 async def list_collections(
-    services: ServicesDep,
-    tenant: TenantDep,
+    begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
-) -> CollectionPage:
+) -> Page[Collection, UUID]:
     """List the shared collections. Agents' own ones are not among them."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found = await collections.list_page(tx, listing.query, name=clean(name) if name else None)
-    items, more = listing.split(found, lambda collection: collection.id)
-    return CollectionPage(items=[CollectionOut.read(each) for each in items], next=more)
+    return listing.page(Page[Collection, UUID], found, lambda collection: collection.id)
 
 
 @router.get("/{collection}")
-async def get_collection(
-    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
-) -> CollectionOut:
+async def get_collection(collection_id: CollectionId, begin: BeginDep) -> Collection:
     """Get one collection, an agent's own too."""
-    async with services.database.tenant(tenant) as tx:
-        return CollectionOut.read(await collections.get(tx, collection_id))
+    async with begin() as tx:
+        return Collection.model_validate(await collections.get(tx, collection_id))
 
 
 @router.patch("/{collection}")
 async def update_collection(
-    collection_id: CollectionId, change: CollectionPatch, services: ServicesDep, tenant: TenantDep
-) -> CollectionOut:
+    collection_id: CollectionId, change: CollectionPatch, begin: BeginDep
+) -> Collection:
     """Change name, description, metadata or language; what is left out stays.
 
     In a new language the passages are lexed again by a job; until it is done, words are looked for in both.
     """
     values = change.model_dump(exclude_unset=True)
     _no_nulls(values)
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         if language := values.pop("language", None):
             await languages.change(tx, collection_id, language)
-        return CollectionOut.read(await collections.update(tx, collection_id, values))
+        return Collection.model_validate(await collections.update(tx, collection_id, values))
 
 
 @router.delete("/{collection}", status_code=204)
-async def delete_collection(
-    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def delete_collection(collection_id: CollectionId, begin: BeginDep) -> None:
     """Delete a collection with its passages; agents it is attached to lose it."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await collections.delete(tx, collection_id)
 
 
 @router.post("/{collection}/passages", status_code=201)
 async def insert_passages(
     collection_id: CollectionId, new: PassagesIn, services: ServicesDep, tenant: TenantDep
-) -> PassagesOut:
+) -> Passages:
     """Insert passages, all or none."""
     place = partial(collections.get, key=collection_id)
     return await common.insert(services, tenant, place, new)
@@ -118,7 +103,7 @@ async def list_passages(
     tenant: TenantDep,
     filters: FiltersDep,
     listing: ById,
-) -> PassagePage:
+) -> Page[Passage, UUID]:
     """List passages."""
     wanted = filters.read(services)
     async with services.database.tenant(tenant) as tx:
@@ -128,12 +113,10 @@ async def list_passages(
 
 
 @router.get("/{collection}/passages/{passage_id}")
-async def get_passage(
-    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> PassageOut:
+async def get_passage(collection_id: CollectionId, passage_id: UUID, begin: BeginDep) -> Passage:
     """Get one passage."""
-    async with services.database.tenant(tenant) as tx:
-        return PassageOut.read(await passages.get(tx, collection_id, passage_id))
+    async with begin() as tx:
+        return Passage.model_validate(await passages.get(tx, collection_id, passage_id))
 
 
 @router.patch("/{collection}/passages/{passage_id}")
@@ -143,21 +126,19 @@ async def update_passage(
     change: PassagePatch,
     services: ServicesDep,
     tenant: TenantDep,
-) -> PassageOut:
+) -> Passage:
     """Change a passage; a new text is embedded anew."""
     _no_nulls(change.model_dump(exclude_unset=True))
     wanted = PassageChange(text=change.text, tags=change.tags, metadata=change.metadata)
     async with LazyTransaction(services.database, tenant) as transaction:
         changed = await services.archival.update(transaction, collection_id, passage_id, wanted)
-    return PassageOut.read(changed)
+    return Passage.model_validate(changed)
 
 
 @router.delete("/{collection}/passages/{passage_id}", status_code=204)
-async def delete_passage(
-    collection_id: CollectionId, passage_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> None:
+async def delete_passage(collection_id: CollectionId, passage_id: UUID, begin: BeginDep) -> None:
     """Delete a passage."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await passages.delete(tx, collection_id, passage_id)
 
 
@@ -171,7 +152,7 @@ async def search_collection(
 ) -> ArchivalResults:
     """Search one collection, best first."""
 
-    async def searched(tx: Transaction) -> list[Collection]:
+    async def searched(tx: Transaction) -> list[collections.Collection]:
         return [await collections.get(tx, collection_id)]
 
     return await asked.answer(services, tenant, searched, filters)

@@ -4,33 +4,51 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
 
-from memserver.api.dependencies import AgentId, ById, CollectionId, Listing, ServicesDep, TenantDep
+from memserver.api.dependencies import (
+    AgentId,
+    BeginDep,
+    ById,
+    CollectionId,
+    Listing,
+    ServicesDep,
+    TenantDep,
+)
 from memserver.api.json_body import Router
-from memserver.api.schemas.agents import ErrorResponse, Name
-from memserver.api.schemas.documents import DocumentOut, DocumentPage, DocumentText
+from memserver.api.schemas.agents import Name
 from memserver.api.uploads import BODY, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
 from memserver.storage import agents, collections, documents
 from memserver.storage.documents import Upload
 from memserver.text import clean
+from memserver.wire.archival import Document, DocumentText
+from memserver.wire.base import ErrorResponse, Page
 from memserver.wiring.services import Services
 
 router = Router(tags=["documents"])
 
-FileName = Annotated[
-    str | None, Query(max_length=500, description="Instead of the one in the form.")
-]
-Tags = Annotated[list[Name] | None, Query(max_length=100, description="Of all its passages.")]
-Metadata = Annotated[
-    str | None, Query(max_length=10_000, description="Of all its passages: a JSON object.")
-]
-Unique = Annotated[
-    bool, Query(description="Answer with the collection's document of the same content, if any.")
-]
+
+class UploadQuery(BaseModel):
+    """What is said of an uploaded file."""
+
+    name: str | None = Field(
+        default=None, max_length=500, description="Instead of the one in the form."
+    )
+    tags: list[Name] = Field(default=[], max_length=100, description="Of all its passages.")
+    metadata: str | None = Field(
+        default=None, max_length=10_000, description="Of all its passages: a JSON object."
+    )
+    unique: bool = Field(
+        default=False,
+        description="Answer with the collection's document of the same content, if any.",
+    )
+
+
+About = Annotated[UploadQuery, Query()]
 ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": DocumentOut, "description": "With `unique`: it is there already."},
+    200: {"model": Document, "description": "With `unique`: it is there already."},
     413: {"model": ErrorResponse, "description": "The file is too large."},
     415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
 }
@@ -43,11 +61,8 @@ async def post_agent_document(
     response: Response,
     services: ServicesDep,
     tenant: TenantDep,
-    name: FileName = None,
-    tags: Tags = None,
-    metadata: Metadata = None,
-    unique: Unique = False,
-) -> DocumentOut:
+    about: About,
+) -> Document:
     """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
 
     The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
@@ -56,8 +71,7 @@ async def post_agent_document(
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
         collection = await collections.own_of(tx, agent_id)
-    upload = await _upload(request, services, name, tags, metadata)
-    return await _add(services, tenant, collection.id, upload, unique, response)
+    return await _add(request, response, services, tenant, collection.id, about)
 
 
 @router.post(
@@ -69,25 +83,18 @@ async def post_collection_document(
     response: Response,
     services: ServicesDep,
     tenant: TenantDep,
-    name: FileName = None,
-    tags: Tags = None,
-    metadata: Metadata = None,
-    unique: Unique = False,
-) -> DocumentOut:
+    about: About,
+) -> Document:
     """Take a file into a collection, as for an agent's own."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
-    upload = await _upload(request, services, name, tags, metadata)
-    return await _add(services, tenant, collection_id, upload, unique, response)
+    return await _add(request, response, services, tenant, collection_id, about)
 
 
 @router.get("/agents/{agent}/documents")
 async def list_agent_documents(
-    agent_id: AgentId,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-) -> DocumentPage:
+    agent_id: AgentId, services: ServicesDep, tenant: TenantDep, listing: ById
+) -> Page[Document, UUID]:
     """List the documents of the agent's own collection."""
     async with services.database.tenant(tenant) as tx:
         collection = await collections.own_of(tx, agent_id)
@@ -96,11 +103,8 @@ async def list_agent_documents(
 
 @router.get("/collections/{collection}/documents")
 async def list_collection_documents(
-    collection_id: CollectionId,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-) -> DocumentPage:
+    collection_id: CollectionId, services: ServicesDep, tenant: TenantDep, listing: ById
+) -> Page[Document, UUID]:
     """List the documents of a collection."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
@@ -108,23 +112,21 @@ async def list_collection_documents(
 
 
 @router.get("/documents/{document_id}")
-async def get_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> DocumentOut:
+async def get_document(document_id: UUID, begin: BeginDep) -> Document:
     """How far a document is, and what went wrong."""
-    async with services.database.tenant(tenant) as tx:
-        return DocumentOut.read(await documents.get(tx, document_id))
+    async with begin() as tx:
+        return Document.model_validate(await documents.get(tx, document_id))
 
 
 @router.get("/documents/{document_id}/text")
-async def get_document_text(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> DocumentText:
+async def get_document_text(document_id: UUID, begin: BeginDep) -> DocumentText:
     """What was read in a document."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await documents.get(tx, document_id)
         read = await documents.text(tx, document_id)
     if read is None:
         raise Conflict("The document has not been read.", hint="Its state says why.")
-    return DocumentText.read(read)
+    return DocumentText.model_validate(read)
 
 
 @router.get(
@@ -132,11 +134,9 @@ async def get_document_text(
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
-async def get_document_file(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> Response:
+async def get_document_file(document_id: UUID, begin: BeginDep) -> Response:
     """The file as it came."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         content = await documents.file(tx, document_id)
     return Response(
         content,
@@ -146,68 +146,54 @@ async def get_document_file(
 
 
 @router.post("/documents/{document_id}/cancel")
-async def cancel_document(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> DocumentOut:
+async def cancel_document(document_id: UUID, begin: BeginDep) -> Document:
     """Stop taking a document in. The passages that are stored stay until it is deleted."""
-    async with services.database.tenant(tenant) as tx:
-        return DocumentOut.read(await documents.cancel(tx, document_id))
+    async with begin() as tx:
+        return Document.model_validate(await documents.cancel(tx, document_id))
 
 
 @router.post("/documents/{document_id}/resume", status_code=202)
-async def resume_document(
-    document_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> DocumentOut:
+async def resume_document(document_id: UUID, begin: BeginDep) -> Document:
     """Have a document that failed or was cancelled go on where it stood."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         document = await documents.resume(tx, document_id)
         await ingestion.queue(tx, document)
-    return DocumentOut.read(document)
+    return Document.model_validate(document)
 
 
 @router.delete("/documents/{document_id}", status_code=204)
-async def delete_document(document_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_document(document_id: UUID, begin: BeginDep) -> None:
     """Delete a document with its passages."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await documents.delete(tx, document_id)
 
 
-async def _upload(
-    request: Request,
-    services: Services,
-    name: str | None,
-    tags: list[str] | None,
-    metadata: str | None,
-) -> Upload:
-    known = parse_metadata(metadata)
-    sent = await read_upload(request, services.documents.limits.max_bytes)
-    return Upload(
-        sent.content,
-        clean(name or sent.name)[:500] or "unnamed",
-        sent.content_type,
-        [clean(tag) for tag in tags or ()],
-        known,
-    )
-
-
 async def _add(
+    request: Request,
+    response: Response,
     services: Services,
     tenant: str,
     collection_id: UUID,
-    upload: Upload,
-    unique: bool,
-    response: Response,
-) -> DocumentOut:
-    document, new = await services.documents.add(tenant, collection_id, upload, unique=unique)
+    about: UploadQuery,
+) -> Document:
+    metadata = parse_metadata(about.metadata)
+    sent = await read_upload(request, services.documents.limits.max_bytes)
+    upload = Upload(
+        sent.content,
+        clean(about.name or sent.name)[:500] or "unnamed",
+        sent.content_type,
+        [clean(tag) for tag in about.tags],
+        metadata,
+    )
+    document, new = await services.documents.add(tenant, collection_id, upload, unique=about.unique)
     if not new:
         response.status_code = 200
-    return DocumentOut.read(document)
+    return Document.model_validate(document)
 
 
 async def _page(
     services: Services, tenant: str, collection_id: UUID, listing: Listing
-) -> DocumentPage:
+) -> Page[Document, UUID]:
     async with services.database.tenant(tenant) as tx:
         found = await documents.list_page(tx, collection_id, listing.query)
-    items, more = listing.split(found, lambda document: document.id)
-    return DocumentPage(items=[DocumentOut.read(each) for each in items], next=more)
+    return listing.page(Page[Document, UUID], found, lambda document: document.id)

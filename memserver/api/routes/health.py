@@ -8,8 +8,8 @@ from fastapi import Request, Response
 import memserver
 from memserver.api.json_body import Router
 from memserver.api.middleware.access import Caller
-from memserver.api.schemas.agents import Component, Health, Readiness
 from memserver.errors import MemserverError
+from memserver.wire.base import Component, Health, Readiness
 from memserver.wiring.services import Services
 
 router = Router(tags=["health"])
@@ -32,16 +32,13 @@ async def get_readiness(request: Request, response: Response) -> Readiness:
         return Readiness(
             ready=False, components=[Component(name="database", ready=False, detail=waits_for)]
         )
-    found = [
-        Component(name=check.name, ready=check.ready, detail=check.detail)
-        for check in await services.readiness()
-    ]
+    found = [Component.model_validate(check) for check in await services.readiness()]
     ready = all(component.ready for component in found)
     if not ready:
         response.status_code = 503
         if not await _is_operator(request):
-            for component in found:
-                component.detail = component.detail if component.ready else HIDDEN
+            hidden = {"detail": HIDDEN}
+            found = [each if each.ready else each.model_copy(update=hidden) for each in found]
     return Readiness(ready=ready, components=found)
 
 

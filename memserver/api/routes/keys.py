@@ -10,10 +10,12 @@ from memserver.api.dependencies import ById, CallerDep, ServicesDep
 from memserver.api.json_body import Router
 from memserver.api.middleware.access import Caller
 from memserver.api.middleware.idempotency import keep_instead
-from memserver.api.schemas.keys import KeyCreated, KeyIn, KeyOut, KeyPage, TenantName
+from memserver.api.schemas.keys import KeyIn, TenantName
 from memserver.errors import InvalidInput
 from memserver.storage import api_keys
 from memserver.storage.api_keys import NewKey, no_tenant
+from memserver.wire.base import Page
+from memserver.wire.keys import ApiKey, CreatedKey
 
 router = Router(prefix="/keys", tags=["keys and tenants"])
 
@@ -40,7 +42,7 @@ KeysOf = Annotated[str, Depends(_asked_tenant)]
 @router.post("", status_code=201)
 async def create_key(
     new: KeyIn, request: Request, services: ServicesDep, caller: CallerDep
-) -> KeyCreated:
+) -> CreatedKey:
     """Create a key. The answer alone has its secret; what is stored is a hash."""
     now: datetime = services.deps.clock()
     if new.expires_at is not None and new.expires_at <= now:
@@ -51,29 +53,25 @@ async def create_key(
             tx, tenant, NewKey(new.name, new.scopes, new.expires_at)
         )
     services.keys.created()
-    keep_instead(request, KeyCreated.of(made, None).model_dump_json().encode())
-    return KeyCreated.of(made, secret)
+    created = CreatedKey(**dict(ApiKey.model_validate(made)), key=secret)
+    keep_instead(request, created.model_copy(update={"key": None}).model_dump_json().encode())
+    return created
 
 
 @router.get("")
-async def list_keys(
-    services: ServicesDep,
-    tenant: KeysOf,
-    listing: ById,
-) -> KeyPage:
+async def list_keys(services: ServicesDep, tenant: KeysOf, listing: ById) -> Page[ApiKey, UUID]:
     """List keys, revoked and expired ones too."""
     async with services.database.tenant(tenant) as tx:
         await api_keys.get_tenant(tx, tenant)
         found = await api_keys.list_page(tx, listing.query)
-    items, more = listing.split(found, lambda key: key.id)
-    return KeyPage(items=[KeyOut.read(key) for key in items], next=more)
+    return listing.page(Page[ApiKey, UUID], found, lambda key: key.id)
 
 
 @router.get("/{key_id}")
-async def get_key(key_id: UUID, services: ServicesDep, tenant: KeysOf) -> KeyOut:
+async def get_key(key_id: UUID, services: ServicesDep, tenant: KeysOf) -> ApiKey:
     """Get one key."""
     async with services.database.tenant(tenant) as tx:
-        return KeyOut.read(await api_keys.get(tx, key_id))
+        return ApiKey.model_validate(await api_keys.get(tx, key_id))
 
 
 @router.delete("/{key_id}", status_code=204)

@@ -2,13 +2,16 @@
 
 from uuid import UUID
 
-from memserver.api.dependencies import ById, ServicesDep, TenantDep
+from memserver.api.dependencies import BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.tools import McpServerIn, McpServerOut, McpServerPage
+from memserver.api.schemas.answers import mcp_server
+from memserver.api.schemas.tools import McpServerIn
 from memserver.errors import Conflict
 from memserver.storage import tools
 from memserver.storage.tools import NewMcpServer
 from memserver.tools.outbound.addresses import check_url
+from memserver.wire.base import Page
+from memserver.wire.tools import McpServer
 from memserver.wiring.services import Services
 
 router = Router(prefix="/mcp-servers", tags=["MCP servers"])
@@ -17,7 +20,7 @@ router = Router(prefix="/mcp-servers", tags=["MCP servers"])
 @router.post("", status_code=201)
 async def create_mcp_server(
     new: McpServerIn, services: ServicesDep, tenant: TenantDep
-) -> McpServerOut:
+) -> McpServer:
     """Register an MCP server over streamable HTTP; it is asked for its tools, which agents then attach.
 
     Servers that are processes (stdio) are named in the server's settings only.
@@ -34,52 +37,48 @@ async def create_mcp_server(
         server = await tools.create_server(tx, tenant, made)
         stored = await tools.relist(tx, tenant, server.id, listed.tools)
         server = await tools.get_server(tx, server.id)
-    return McpServerOut.read(server, stored, listed.refused)
+    return mcp_server(server, stored, listed.refused)
 
 
 @router.get("")
-async def list_mcp_servers(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ById,
-) -> McpServerPage:
+async def list_mcp_servers(begin: BeginDep, listing: ById) -> Page[McpServer, UUID]:
     """List the registered MCP servers."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         found, more = listing.split(
             await tools.list_servers(tx, listing.query), lambda server: server.id
         )
-        items = [McpServerOut.read(server, await tools.tools_of(tx, server.id)) for server in found]
-    return McpServerPage(items=items, next=more)
+        items = [mcp_server(server, await tools.tools_of(tx, server.id)) for server in found]
+    return Page[McpServer, UUID](items=items, next=more)
 
 
 @router.get("/{server_id}")
-async def get_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> McpServerOut:
+async def get_mcp_server(server_id: UUID, begin: BeginDep) -> McpServer:
     """Get one registered MCP server."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         server = await tools.get_server(tx, server_id)
-        return McpServerOut.read(server, await tools.tools_of(tx, server_id))
+        return mcp_server(server, await tools.tools_of(tx, server_id))
 
 
 @router.post("/{server_id}/refresh")
 async def refresh_mcp_server(
     server_id: UUID, services: ServicesDep, tenant: TenantDep
-) -> McpServerOut:
+) -> McpServer:
     """Ask an MCP server for its tools again; agents lose those that are gone."""
     return await _relisted(services, tenant, server_id)
 
 
 @router.delete("/{server_id}", status_code=204)
-async def delete_mcp_server(server_id: UUID, services: ServicesDep, tenant: TenantDep) -> None:
+async def delete_mcp_server(server_id: UUID, begin: BeginDep) -> None:
     """Delete an MCP server with its tools; agents that had them have them no more."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await tools.delete_server(tx, server_id)
 
 
-async def _relisted(services: Services, tenant: str, server_id: UUID) -> McpServerOut:
+async def _relisted(services: Services, tenant: str, server_id: UUID) -> McpServer:
     async with services.database.tenant(tenant) as tx:
         server = await tools.get_server(tx, server_id)
     listed = await services.mcp.list_tools(server)
     async with services.database.tenant(tenant) as tx:
         stored = await tools.relist(tx, tenant, server_id, listed.tools)
         server = await tools.get_server(tx, server_id)
-    return McpServerOut.read(server, stored, listed.refused)
+    return mcp_server(server, stored, listed.refused)

@@ -8,23 +8,18 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import TurnQueued
-from memserver.api.dependencies import AgentId, NewestFirst, ServicesDep, TenantDep
+from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.json_body import Router
-from memserver.api.schemas.messages import (
-    Answer,
-    EventIn,
-    ImportIn,
-    MessageIn,
-    MessageOut,
-    MessagePage,
-    TurnOut,
-)
+from memserver.api.schemas.answers import answer, turn_status
+from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
 from memserver.api.sse import encode, frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
 from memserver.storage import agents, inbox, recall
-from memserver.storage.inbox import NewMessage, Turn
+from memserver.storage.inbox import NewMessage
+from memserver.wire.base import Page
+from memserver.wire.messages import Answer, Message, Turn
 
 router = Router(prefix="/agents/{agent}", tags=["messages"])
 
@@ -43,7 +38,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-QUEUED = "Stored. It is answered behind the turn whose call waits for an answer: see `behind`."
+QUEUED = "Stored. It is answered after the turn whose call waits for an answer: see `blocked_by`."
 
 
 @router.post(
@@ -65,7 +60,7 @@ async def post_message(
 
     The message is stored before the model is asked. If the model fails, the answer is an error, the
     message stays in the agent's history, and the next message works. While a call of the agent waits for
-    an answer, the message is stored and answered behind that: the answer is then 202, at once.
+    an answer, the message is stored and answered after that: the answer is then 202, at once.
     """
     turn = await services.conversation.post(
         tenant, agent_id, message.text, key=key, at=message.created_at
@@ -102,36 +97,29 @@ async def post_event(
 
 @router.get("/messages")
 async def list_messages(
-    agent_id: AgentId,
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: NewestFirst,
-) -> MessagePage:
+    agent_id: AgentId, begin: BeginDep, listing: NewestFirst
+) -> Page[Message, int]:
     """List the history. What still waits in the inbox is not listed yet.
 
     `after` is a position: with `order=asc` later messages follow, with `order=desc` earlier ones.
     """
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
         found = await recall.history_page(tx, agent_id, listing.query)
-    items, more = listing.split(found, lambda message: message.position)
-    return MessagePage(items=[MessageOut.read(message) for message in items], next=more)
+    return listing.page(Page[Message, int], found, lambda message: message.position)
 
 
 @router.get("/messages/{position}")
 async def get_message(
-    agent_id: AgentId,
-    position: Annotated[int, Path(ge=0, lt=10**18)],
-    services: ServicesDep,
-    tenant: TenantDep,
-) -> MessageOut:
+    agent_id: AgentId, position: Annotated[int, Path(ge=0, lt=10**18)], begin: BeginDep
+) -> Message:
     """Get one message of the history."""
-    async with services.database.tenant(tenant) as tx:
+    async with begin() as tx:
         await agents.get(tx, agent_id)
-        return MessageOut.read(await reading.message_at(tx, agent_id, position))
+        return Message.model_validate(await reading.message_at(tx, agent_id, position))
 
 
-@router.post("/messages/import", responses={202: {"model": TurnOut, "description": "Stored."}})
+@router.post("/messages/import", responses={202: {"model": Turn, "description": "Stored."}})
 async def import_messages(
     agent_id: AgentId,
     past: ImportIn,
@@ -140,7 +128,7 @@ async def import_messages(
     response: Response,
     key: IdempotencyKey = None,
     wait: Annotated[bool, Query(description="Answer when all is worked in; else at once.")] = True,
-) -> TurnOut:
+) -> Turn:
     """Import past messages with their own times, oldest first, without asking for replies.
 
     They are stored together, and then counted, evicted and summarised as if they had just come.
@@ -162,17 +150,15 @@ async def import_messages(
         services.worker.ensure_serving(agent_id, tenant)
     if queued is not None or not wait:
         response.status_code = 202
-    return TurnOut.read(turn, queued)
+    return turn_status(turn, queued)
 
 
 @router.get("/turns/{turn}")
-async def get_turn(
-    agent_id: AgentId, turn: int, services: ServicesDep, tenant: TenantDep
-) -> TurnOut:
+async def get_turn(agent_id: AgentId, turn: int, services: ServicesDep, tenant: TenantDep) -> Turn:
     """How a turn stands: a message's, or an import's."""
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
-        return TurnOut.read(found, await services.conversation.find_blocker(tx, found))
+        return turn_status(found, await services.conversation.find_blocker(tx, found))
 
 
 @router.get(
@@ -187,7 +173,7 @@ async def get_turn_events(
     tenant: TenantDep,
     last_event_id: LastEventId = 0,
 ) -> StreamingResponse:
-    """A turn as server-sent events, from its beginning or, with Last-Event-ID, behind that event.
+    """A turn as server-sent events, from its beginning or, with Last-Event-ID, after that event.
 
     For a client that lost its connection; the turn goes on without it.
     """
@@ -197,22 +183,22 @@ async def get_turn_events(
 
 
 async def respond(
-    conversation: Conversation, tenant: str, turn: Turn, *, stream: bool, after: int = 0
+    conversation: Conversation, tenant: str, turn: inbox.Turn, *, stream: bool, after: int = 0
 ) -> Response:
-    """What comes of a turn behind a position, whole or as a stream."""
+    """What comes of a turn after a position, whole or as a stream."""
     if stream:
         return _stream(conversation, tenant, turn, after=after)
     result = await conversation.result(tenant, turn, after=after)
     ended = result.ended
     if ended.error is not None:
         return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
-    answer = Answer.of(ended, list(result.messages))
+    shown = answer(ended, result.messages)
     status = 202 if isinstance(ended, TurnQueued) else 200
-    return Response(answer.model_dump_json(), status, media_type="application/json")
+    return Response(shown.model_dump_json(), status, media_type="application/json")
 
 
 def _stream(
-    conversation: Conversation, tenant: str, turn: Turn, *, after: int = 0
+    conversation: Conversation, tenant: str, turn: inbox.Turn, *, after: int = 0
 ) -> StreamingResponse:
     return StreamingResponse(
         _events(conversation, tenant, turn, after),
@@ -222,7 +208,7 @@ def _stream(
 
 
 async def _events(
-    conversation: Conversation, tenant: str, turn: Turn, after: int
+    conversation: Conversation, tenant: str, turn: inbox.Turn, after: int
 ) -> AsyncIterator[str]:
     try:
         async for event in conversation.follow(tenant, turn, text=True, after=after):

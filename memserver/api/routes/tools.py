@@ -9,29 +9,23 @@ from uuid import UUID
 
 from fastapi import Body
 
-from memserver.agent.options import AgentOptions
 from memserver.api.dependencies import AgentId, ByName, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.tools import (
-    AgentToolOut,
-    AgentToolPage,
-    ClientToolIn,
-    ToolOut,
-    ToolPage,
-    ToolPatch,
-    ToolRules,
-    WebhookIn,
-)
+from memserver.api.schemas.answers import agent_tool, registered_tool, server_tool
+from memserver.api.schemas.tools import ClientToolIn, ToolPatch, ToolRulesIn, WebhookIn
 from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
+from memserver.tools import registry
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
 from memserver.tools.parameters import check_parameters
-from memserver.tools.registry import Tool
 from memserver.tools.toolbox import check_rules
+from memserver.wire.agents import AgentOptions
+from memserver.wire.base import Page
+from memserver.wire.tools import AgentTool, Tool
 from memserver.wiring.services import Services
 
 router = Router(tags=["tools"])
@@ -40,7 +34,7 @@ NewTool = Annotated[WebhookIn | ClientToolIn, Body(discriminator="kind")]
 
 
 @router.post("/tools", status_code=201)
-async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) -> ToolOut:
+async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) -> Tool:
     """Register a tool: a webhook, or one that callers run themselves. Agents then attach it.
 
     A webhook's `secret` is in this answer only.
@@ -56,42 +50,38 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
         secret=secret,
     )
     async with services.database.tenant(tenant) as tx:
-        return ToolOut.read(await tools.create(tx, tenant, definition), secret=secret)
+        return registered_tool(await tools.create(tx, tenant, definition), secret=secret)
 
 
 @router.get("/tools")
-async def list_tools(
-    services: ServicesDep,
-    tenant: TenantDep,
-    listing: ByName,
-) -> ToolPage:
+async def list_tools(services: ServicesDep, tenant: TenantDep, listing: ByName) -> Page[Tool, str]:
     """List the tools that agents can have, by name: those of the server, and those registered."""
     async with services.database.tenant(tenant) as tx:
         own = await tools.list_page(tx, listing.query)
-    of_server = map(ToolOut.of_server, services.deps.tools.server_tools())
+    of_server = map(server_tool, services.deps.tools.server_tools())
     found = sorted(
-        [*map(ToolOut.read, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
+        [*map(registered_tool, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
         key=lambda tool: tool.name,
         reverse=listing.query.descending,
     )
     items, more = listing.split(found, lambda tool: tool.name)
-    return ToolPage(items=list(items), next=more)
+    return Page[Tool, str](items=list(items), next=more)
 
 
 @router.get("/tools/{name}")
-async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> ToolOut:
+async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> Tool:
     """Get one tool."""
     tool = services.deps.tools.server_tool(name)
     if tool is not None:
-        return ToolOut.of_server(tool)
+        return server_tool(tool)
     async with services.database.tenant(tenant) as tx:
-        return ToolOut.read(await tools.get(tx, name))
+        return registered_tool(await tools.get(tx, name))
 
 
 @router.patch("/tools/{name}")
 async def update_tool(
     name: PathText, change: ToolPatch, services: ServicesDep, tenant: TenantDep
-) -> ToolOut:
+) -> Tool:
     """Change a registered tool; what is left out stays. It counts from an agent's next step on."""
     check_own(services, name)
     values = change.model_dump(exclude_unset=True)
@@ -105,7 +95,7 @@ async def update_tool(
         _check_change(definition.kind, set(values))
         if change.url is not None:
             check_url(change.url, services.networks)
-        return ToolOut.read(await tools.update(tx, name, values))
+        return registered_tool(await tools.update(tx, name, values))
 
 
 @router.delete("/tools/{name}", status_code=204)
@@ -124,7 +114,7 @@ async def delete_tool(name: PathText, services: ServicesDep, tenant: TenantDep) 
 @router.get("/agents/{agent}/tools")
 async def list_agent_tools(
     agent_id: AgentId, services: ServicesDep, tenant: TenantDep, listing: ByName
-) -> AgentToolPage:
+) -> Page[AgentTool, str]:
     """List what an agent can call, in the order in which the model sees it, with its rules."""
     async with services.database.tenant(tenant) as tx:
         await agents.get(tx, agent_id)
@@ -134,14 +124,14 @@ async def list_agent_tools(
     names = [spec.name for spec in toolset.specs()]
     away = [grant.name for grant in grants if grant.attached and grant.name not in names]
     shown, more = listing.paginate(names + away, lambda name: name)
-    items = [AgentToolOut.read(name, toolset.get(name), said.get(name)) for name in shown]
-    return AgentToolPage(items=items, next=more)
+    items = [agent_tool(name, toolset.get(name), said.get(name)) for name in shown]
+    return Page[AgentTool, str](items=items, next=more)
 
 
 @router.put("/agents/{agent}/tools/{name}")
 async def attach_tool(
-    agent_id: AgentId, name: PathText, rules: ToolRules, services: ServicesDep, tenant: TenantDep
-) -> AgentToolOut:
+    agent_id: AgentId, name: PathText, rules: ToolRulesIn, services: ServicesDep, tenant: TenantDep
+) -> AgentTool:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
     It counts from the agent's next step on. An agent whose protocol is chat is refused: its model calls none.
@@ -152,7 +142,7 @@ async def attach_tool(
         grant = replace(grant, **rules.model_dump())
         await _check(services, tx, agent_id, ([*_without(grants, name), grant], tool))
         await tools.grant(tx, tenant, agent_id, grant)
-    return AgentToolOut.read(name, tool, grant)
+    return agent_tool(name, tool, grant)
 
 
 @router.delete("/agents/{agent}/tools/{name}", status_code=204)
@@ -206,7 +196,7 @@ def _check_change(kind: str, fields: set[str]) -> None:
         )
 
 
-async def _named(services: Services, tx: Transaction, name: str) -> tuple[Tool, Grant]:
+async def _named(services: Services, tx: Transaction, name: str) -> tuple[registry.Tool, Grant]:
     toolbox = services.deps.tools
     tool = toolbox.server_tool(name)
     if tool is not None:
@@ -220,7 +210,7 @@ def _without(grants: tuple[Grant, ...], name: str) -> list[Grant]:
 
 
 async def _check(
-    services: Services, tx: Transaction, agent_id: UUID, changed: tuple[list[Grant], Tool]
+    services: Services, tx: Transaction, agent_id: UUID, changed: tuple[list[Grant], registry.Tool]
 ) -> None:
     grants, tool = changed
     agent = await agents.get(tx, agent_id)

@@ -1,8 +1,7 @@
-"""The API's resources as pydantic models, and how they are read from our own values."""
+"""Bodies of requests for agents and timers; what texts, names and times of all requests have to be."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
-from uuid import UUID
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -11,12 +10,12 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    model_validator,
 )
 
-from memserver.agent.options import AgentOptions
+from memserver.agent.options import AgentOptionsIn
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.working_context import DEFAULT_LIMIT
-from memserver.storage.agents import Agent
 from memserver.text import MOST_METADATA, is_within
 
 
@@ -67,20 +66,6 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ErrorBody(BaseModel):
-    """What went wrong; `code` is stable, `message` and `hint` are for people."""
-
-    code: str = Field(examples=["not_found"])
-    message: str = Field(examples=["There is no such thing."])
-    hint: str = ""
-
-
-class ErrorResponse(BaseModel):
-    """The body of every answer that is not a success."""
-
-    error: ErrorBody
-
-
 class SectionIn(Request):
     """A section of the working context, for a new agent."""
 
@@ -101,7 +86,7 @@ class AgentIn(Request):
     sections: Annotated[list[SectionIn], Field(fail_fast=True)] | None = Field(
         default=None, max_length=MOST_SECTIONS, description="Left out: persona and human."
     )
-    options: AgentOptions = AgentOptions()
+    options: AgentOptionsIn = AgentOptionsIn()
     metadata: Metadata = Field(default_factory=dict)
     language: Language = "auto"
 
@@ -127,66 +112,25 @@ class AgentChange(Request):
     name: Name | None = Field(default=None, examples=["sam"])
     model: Name | None = Field(default=None, examples=["default"])
     system_prompt: LongText | None = Field(default=None, examples=["You are Sam."])
-    options: AgentOptions | None = None
+    options: AgentOptionsIn | None = None
     metadata: Metadata | None = Field(default=None, examples=[{"team": "support"}])
     language: Language | None = None
 
 
-class AgentOut(BaseModel):
-    """An agent."""
+class TimerIn(Request):
+    """What an agent is to be reminded of, and when: `at` a time, or `in_seconds`."""
 
-    id: UUID
-    name: str = Field(examples=["sam"])
-    model: str | None = Field(examples=[None])
-    system_prompt: str | None = Field(examples=[None])
-    options: AgentOptions
-    metadata: dict[str, Any]
-    language: str = Field(description="Of its own collection.", examples=["auto"])
-    message_count: int = Field(description="In recall storage.", examples=[0])
-    created_at: datetime
-    updated_at: datetime
+    text: LongText = Field(description="What it reads then.")
+    at: Moment | None = Field(default=None, description="When, with a zone.")
+    in_seconds: float | None = Field(default=None, gt=0, le=315_360_000, description="From now.")
 
-    @classmethod
-    def read(cls, agent: Agent) -> Self:
-        """From a stored agent."""
-        return cls(
-            id=agent.id,
-            name=agent.name,
-            model=agent.model,
-            system_prompt=agent.system_prompt,
-            options=AgentOptions.model_validate(agent.options),
-            metadata=agent.metadata,
-            language=agent.language,
-            message_count=agent.message_count,
-            created_at=agent.created_at,
-            updated_at=agent.updated_at,
-        )
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"in_seconds": 86400, "text": "Ask how it went."}]},
+    )
 
-
-class AgentPage(BaseModel):
-    """A page of agents; `next` is the cursor of the following page, or null."""
-
-    items: list[AgentOut]
-    next: UUID | None
-
-
-class Health(BaseModel):
-    """The server answers."""
-
-    status: Literal["ok"]
-    version: str = Field(examples=["1.0.0"])
-
-
-class Component(BaseModel):
-    """One thing that the server needs."""
-
-    name: str = Field(examples=["model"])
-    ready: bool
-    detail: str = Field(examples=["answers"])
-
-
-class Readiness(BaseModel):
-    """Whether turns can be answered now, and if not, what is missing."""
-
-    ready: bool
-    components: list[Component]
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.at is None) == (self.in_seconds is None):
+            raise ValueError("a timer has either `at` or `in_seconds`")
+        return self

@@ -1,13 +1,12 @@
-"""Keys and tenants as pydantic models."""
+"""Bodies of requests for keys and tenants."""
 
-from datetime import datetime
-from typing import Annotated, Any, Self
-from uuid import UUID
+from typing import Annotated
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from memserver.api.schemas.agents import Moment, Name, Request
-from memserver.storage.api_keys import TENANT_PATTERN, ApiKey, Scope, Tenant
+from memserver.storage.api_keys import TENANT_PATTERN
+from memserver.wire.keys import Scope
 
 TenantName = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]
 
@@ -28,76 +27,9 @@ class KeyIn(Request):
     )
 
 
-class KeyOut(BaseModel):
-    """An API key, without its secret."""
-
-    id: UUID
-    tenant: str = Field(examples=["acme"])
-    name: str = Field(examples=["chat app"])
-    prefix: str = Field(
-        description="The beginning of its secret, to recognise it by.", examples=["msk_3fZk9"]
-    )
-    scopes: list[Scope] = Field(examples=[["read", "write"]])
-    created_at: datetime
-    expires_at: datetime | None = Field(examples=[None])
-    revoked_at: datetime | None = Field(examples=[None])
-    last_used_at: datetime | None = Field(description="To the minute.", examples=[None])
-
-    @classmethod
-    def read(cls, key: ApiKey) -> Self:
-        """From a stored key."""
-        return cls(**_fields(key))
-
-
-class KeyCreated(KeyOut):
-    """A key just created, with its secret."""
-
-    key: str | None = Field(
-        repr=False,
-        description="The secret, shown this once. Null where the request is repeated with its "
-        "Idempotency-Key: the secret is stored nowhere. Revoke the key then, and create another one.",
-        examples=["msk_3fZk9…"],
-    )
-
-    @classmethod
-    def of(cls, key: ApiKey, secret: str | None) -> Self:
-        """From a stored key and its secret."""
-        return cls(**_fields(key), key=secret)
-
-
-class KeyPage(BaseModel):
-    """A page of keys; `next` is the cursor of the following page, or null."""
-
-    items: list[KeyOut]
-    next: UUID | None
-
-
 class TenantIn(Request):
     """A new tenant."""
 
     tenant: TenantName = Field(
         description="Its name, by which it is known for ever.", examples=["example"]
     )
-
-
-class TenantOut(BaseModel):
-    """A tenant."""
-
-    tenant: str = Field(examples=["acme"])
-    created_at: datetime
-
-    @classmethod
-    def read(cls, tenant: Tenant) -> Self:
-        """From a stored tenant."""
-        return cls(tenant=tenant.tenant, created_at=tenant.created_at)
-
-
-class TenantPage(BaseModel):
-    """A page of tenants; `next` is the cursor of the following page, or null."""
-
-    items: list[TenantOut]
-    next: str | None = Field(examples=[None])
-
-
-def _fields(key: ApiKey) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in KeyOut.model_fields}

@@ -222,7 +222,7 @@ def drop(spec: Json, name: str) -> None:
 
 BREAKS: dict[str, Callable[[Json], Any]] = {
     "every_list_is_asked_in_the_same_way": lambda d: drop(spec_of(d, "get", "/keys"), "order"),
-    "every_list_answers_in_the_same_envelope": lambda d: d["components"]["schemas"]["KeyPage"][
+    "every_list_answers_in_the_same_envelope": lambda d: d["components"]["schemas"]["ApiKeyPage"][
         "properties"
     ].update(total={}),
     "a_list_is_called_one": lambda d: spec_of(d, "get", "/keys").update(operationId="get_keys"),
@@ -235,7 +235,7 @@ BREAKS: dict[str, Callable[[Json], Any]] = {
     "ids_are_uuids": lambda d: parameters(spec_of(d, "get", "/keys/{key_id}"), "path")[
         "key_id"
     ].update(schema={"type": "string"}),
-    "times_are_named_and_formed_alike": lambda d: d["components"]["schemas"]["KeyOut"][
+    "times_are_named_and_formed_alike": lambda d: d["components"]["schemas"]["ApiKey"][
         "properties"
     ].update(made={"type": "string", "format": "date-time"}),
     "every_post_takes_an_idempotency_key": lambda d: drop(

@@ -308,7 +308,7 @@ async def test_every_answer_keeps_to_the_openapi_document(database: OneDatabase)
         agent = await server.create_agent()
         answer = await server.say(agent, "hello")
         context = await server.get(f"{agent}/context")
-    for name, value in (("Answer", answer), ("ContextOut", context)):
+    for name, value in (("Answer", answer), ("ContextView", context)):
         schema = {**document["components"]["schemas"][name], "components": document["components"]}
         jsonschema.validate(value, schema)
     posted = document["paths"]["/v1/agents/{agent}/messages"]["post"]

@@ -7,7 +7,6 @@ import httpx2
 import pytest
 
 from memserver.client import Client, OtherError, Retries, ServerUnreachable, UnexpectedAnswer
-from memserver.client.agent_requests import create_agent, get_agent
 from memserver.client.events import (
     MessageDelta,
     MessageSaid,
@@ -18,7 +17,8 @@ from memserver.client.events import (
     TurnStarted,
     UsageCounted,
 )
-from memserver.client.message_requests import send_message
+from memserver.client.models import Agent, Answer
+from memserver.client.requests import get, post
 from memserver.errors import LeaseLost, ModelUnavailable
 from memserver.testing.scripted import Call, ScriptedModel, say
 from tests.support.client import once, served
@@ -170,7 +170,7 @@ def error(code: str) -> dict[str, object]:
 
 def test_only_what_may_pass_is_tried_again_and_not_for_ever():
     retries = Retries(most=2, first_pause=1, longest_pause=1.5)
-    send = send_message("a", "b")
+    send = post("/agents/{agent}/messages", Answer, {"text": "b"}, agent="a")
     assert (
         0.5 <= (retries.after_answer(send, 1, answer(503, json=error("server_stopping"))) or 0) <= 1
     )
@@ -181,12 +181,19 @@ def test_only_what_may_pass_is_tried_again_and_not_for_ever():
     assert retries.after_answer(send, 1, answer(503, json=error("model_unavailable"))) is None
     assert retries.after_answer(send, 1, answer(500, json=error("internal_error"))) is None
     assert retries.after_answer(send, 1, answer(502, text="<html>")) is not None
-    keyless = replace(create_agent(), key=None)
-    assert retries.after_answer(create_agent(), 1, answer(502, text="<html>")) is not None
+    keyless = replace(post("/agents", Agent, {}), key=None)
+    assert (
+        retries.after_answer(post("/agents", Agent, {}), 1, answer(502, text="<html>")) is not None
+    )
     assert retries.after_answer(keyless, 1, answer(502, text="<html>")) is None
     limited = answer(429, json=error("rate_limited"), headers={"Retry-After": "7"})
     assert retries.after_answer(keyless, 1, limited) == 7
-    assert retries.after_answer(get_agent("a"), 1, answer(404, json=error("not_found"))) is None
+    assert (
+        retries.after_answer(
+            get("/agents/{agent}", Agent, agent="a"), 1, answer(404, json=error("not_found"))
+        )
+        is None
+    )
 
 
 def test_an_error_keeps_its_code_whether_it_has_a_class_or_not():

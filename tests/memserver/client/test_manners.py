@@ -36,5 +36,5 @@ def test_a_wrong_argument_is_an_error_about_the_method_that_was_called() -> None
 
 async def test_so_is_one_of_the_client_that_is_awaited() -> None:
     async with AsyncClient() as client:
-        with pytest.raises(TypeError, match=r"^AsyncAgents\.create\(\) got an unexpected"):
+        with pytest.raises(TypeError, match=r"^Agents\.create\(\) got an unexpected"):
             await client.agents.create("sam", colour="red")  # type: ignore[call-arg]

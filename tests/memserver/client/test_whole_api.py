@@ -3,7 +3,6 @@
 import inspect
 import re
 from functools import cache
-from types import ModuleType
 from typing import Any, get_args
 from uuid import UUID
 
@@ -11,35 +10,12 @@ import pytest
 from pydantic import BaseModel
 
 from memserver.api.app import create_app
-from memserver.client import (
-    AsyncClient,
-    Client,
-    agent_requests,
-    archival_requests,
-    call_requests,
-    document_requests,
-    key_requests,
-    message_requests,
-    section_requests,
-    timer_requests,
-    tool_requests,
-)
-from memserver.client.awaiting import AsyncResource
-from memserver.client.blocking import Resource
+from memserver.client import AsyncClient, Client
+from memserver.client.clients import Memserver
 from memserver.client.events import EVENTS, Event, Reconnected
+from memserver.client.methods import Resource, items, method, streamed
 from memserver.client.requests import Request
 
-MODULES = (
-    agent_requests,
-    archival_requests,
-    call_requests,
-    document_requests,
-    key_requests,
-    message_requests,
-    section_requests,
-    timer_requests,
-    tool_requests,
-)
 ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models)\b")
 """What OpenAI's own clients are for."""
 SAMPLES: dict[str, Any] = {
@@ -59,25 +35,32 @@ KEPT = ("type", "enum", "const", "format", "anyOf", "items", "properties", "addi
 
 def sample_requests() -> list[Request[Any]]:
     found = []
-    for module in MODULES:
-        for build in builders(module):
-            required = [
-                name
-                for name, parameter in inspect.signature(build).parameters.items()
-                if parameter.default is parameter.empty
-            ]
-            found.append(build(**{name: SAMPLES.get(name, "x") for name in required}))
+    for resource, sending in builders():
+        _, *parameters = inspect.signature(sending.build).parameters.values()
+        required = [
+            each.name
+            for each in parameters
+            if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+        ]
+        given = {name: SAMPLES.get(name, "x") for name in required}
+        found.append(sending.build(resource, **given))
     return found
 
 
-def builders(module: ModuleType) -> list[Any]:
+def builders() -> list[tuple[Any, Any]]:
+    """All that sends requests, with the resource that has it."""
+    client = Client()
     return [
-        value
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
+        (resource, value)
+        for resource in (client, *resources(client))
+        for kind in type(resource).__mro__
+        for value in vars(kind).values()
+        if isinstance(value, method | items | streamed)
     ]
+
+
+def resources(client: Any) -> list[Any]:
+    return [value for value in vars(client).values() if isinstance(value, Resource)]
 
 
 @cache
@@ -157,34 +140,16 @@ def plain(schema: Any, document: dict[str, Any]) -> Any:
     return found
 
 
-def test_both_clients_have_the_same_methods_of_the_same_requests() -> None:
-    waiting, awaited = tables(Client()), tables(AsyncClient())
-    assert waiting == awaited
-    offered = {request for _, request in waiting.values() if request is not None}
-    streamed = {
-        message_requests.stream_message,
-        message_requests.turn_events,
-        agent_requests.export_agent,
-        call_requests.stream_decision,
-        call_requests.stream_result,
-    }
-    assert offered | streamed == {each for module in MODULES for each in builders(module)}
+def test_both_clients_have_the_same_resources() -> None:
+    waiting, awaited = Client(), AsyncClient()
+    assert issubclass(Client, Memserver)
+    assert [*map(type, resources(waiting))] == [*map(type, resources(awaited))]
+    assert set(vars(waiting)) == set(vars(awaited))
 
 
-def tables(client: Any) -> dict[str, Any]:
-    found = methods("", client)
-    for name, value in vars(client).items():
-        if isinstance(value, Resource | AsyncResource):
-            found.update(methods(name + ".", value))
-    return found
-
-
-def methods(prefix: str, resource: Any) -> dict[str, Any]:
-    return {
-        prefix + name: (type(value).__name__.removeprefix("Async"), getattr(value, "_build", None))
-        for name, value in vars(type(resource)).items()
-        if not name.startswith("_") and name not in {"close", "aclose"}
-    }
+def test_an_option_that_a_method_does_not_have_is_an_error_before_anything_is_sent() -> None:
+    with pytest.raises(TypeError, match=r"^Archival\.search\(\) got an unexpected .* 'tags'$"):
+        Client().archival.search("sam", "bees", tags=["bee"])  # type: ignore[call-arg]
 
 
 def test_every_kind_of_event_is_known_by_its_name() -> None:

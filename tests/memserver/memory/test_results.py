@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from memserver.client.archival_requests import get_archival
+from memserver.client.models import Passage
+from memserver.client.requests import get
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, Step, say
 from tests.memserver.memory.histories import remember
@@ -281,7 +282,9 @@ async def test_a_passage_is_read_by_its_label_whatever_its_collection_is_named(
         texts = {"passages": [{"text": "The zinc compass points north."}]}
         await server.http.post(f"/v1/collections/{made}/passages", json=texts)
         [found] = (await server.get(f"{agent}/archival/search", query="zinc"))["items"]
-        read = await server.http.get(get_archival(agent, found["label"]).url)
+        path = "/agents/{agent}/passages/{label}"
+        request = get(path, Passage, agent=agent, label=found["label"])
+        read = await server.http.get(request.url)
     assert found["label"] == f"p1@{name}"
     assert read.status_code == 200, read.text
     assert read.json()["text"] == found["text"]

@@ -62,13 +62,13 @@ async def test_a_message_behind_a_call_that_waits_is_stored_and_its_sender_told_
     assert (first.status_code, second.status_code) == (202, 202)
     told = first.json()
     assert (told["turn"], told["text"], told["stop_reason"]) == (2, "", "queued")
-    behind = told["behind"]
+    behind = told["blocked_by"]
     assert (behind["turn"], behind["call_id"], behind["name"]) == (1, call, "pay")
     assert (behind["waits_for"], behind["arguments"]) == ("approval", {"euros": 5})
     assert behind["expires_at"] > behind["created_at"]
-    assert second.json()["behind"] == behind
-    assert (stands["state"], stands["behind"]) == ("waiting", behind)
-    assert (later["state"], later["behind"]) == ("done", None)
+    assert second.json()["blocked_by"] == behind
+    assert (stands["state"], stands["blocked_by"]) == ("waiting", behind)
+    assert (later["state"], later["blocked_by"]) == ("done", None)
     assert texts == ["Pay!", "Paid.", "Are you there?", "Yes.", "And you?", "And me, too."]
 
 
@@ -82,7 +82,7 @@ async def test_a_stream_behind_a_call_that_waits_ends_with_what_it_waits_for(
         again = await ended(server, agent, 2)
         await answer(server, agent, call, "approval", approve=False)
         after = await ended(server, agent, 2)
-    assert (kind, data["turn"], data["behind"]["call_id"]) == ("turn_queued", 2, call)
+    assert (kind, data["turn"], data["blocked_by"]["call_id"]) == ("turn_queued", 2, call)
     assert again == {"kind": kind, **data}
     assert (after["kind"], after["stop_reason"]) == ("turn_ended", "message_sent")
 
@@ -145,7 +145,7 @@ async def test_an_import_behind_a_call_that_waits_is_stored(database: OneDatabas
         await answer(server, agent, call, "approval", approve=True)
         assert (await ended(server, agent, 2))["stop_reason"] == "imported"
     assert (told.status_code, told.json()["state"]) == (202, "waiting")
-    assert told.json()["behind"]["call_id"] == call
+    assert told.json()["blocked_by"]["call_id"] == call
 
 
 async def test_who_waits_when_the_turn_before_begins_to_wait_is_told(database: OneDatabase) -> None:
@@ -189,7 +189,7 @@ async def test_a_cancelled_turn_lets_what_waits_behind_it_go_on(database: OneDat
     async with serving(database, ScriptedModel([PAY, say("Yes.")]), [counting([])]) as server:
         agent, _ = await asked(server)
         told = await post(server, agent, "Are you there?")
-        behind = told.json()["behind"]
+        behind = told.json()["blocked_by"]
         await server.http.post(f"/v1/agents/{agent}/turns/{behind['turn']}/cancel")
         assert (await ended(server, agent, 2))["stop_reason"] == "message_sent"
 
@@ -268,10 +268,10 @@ def test_the_client_tells_what_a_message_waits_behind(database: OneDatabase) -> 
         client.messages.send(agent.id, "I am Ada.")
         [call] = client.calls.all()
         queued = client.messages.send(agent.id, "Are you there?")
-        assert (queued.stop_reason, queued.behind, queued.waiting) == ("queued", call, None)
+        assert (queued.stop_reason, queued.blocked_by, queued.waiting) == ("queued", call, None)
         stream = client.messages.stream(agent.id, "Still?")
-        assert list(stream) == [TurnQueued(turn=3, behind=call)]
-        assert client.turns.get(agent.id, 3).behind == call
+        assert list(stream) == [TurnQueued(turn=3, blocked_by=call)]
+        assert client.turns.get(agent.id, 3).blocked_by == call
         client.calls.approve(agent.id, call.call_id)
         assert [event for event in stream.resumed() if event.__class__.__name__ == "MessageSaid"]
         assert [each.text for each in client.messages.all(agent.id) if each.text] == [

@@ -1,0 +1,89 @@
+"""API keys and tenants."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from memserver.client.methods import Resource, TransportT, items, method
+from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant
+from memserver.client.requests import Id, Order, Request, get, given, nothing, post
+
+_KEY = "/keys/{key_id}"
+
+
+class Keys(Resource[TransportT]):
+    """API keys."""
+
+    @method
+    def create(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[Scope] | None = None,
+        expires_at: datetime | None = None,
+        tenant: str | None = None,
+    ) -> Request[CreatedKey]:
+        """Create an API key. Its secret is in this answer only.
+
+        Args:
+            name: what it is for; need not be unique.
+            scopes: left out: read and write.
+            expires_at: with a zone; left out: never.
+            tenant: left out: your own. Another one's only for the operator.
+        """
+        body = given(
+            name=name,
+            scopes=None if scopes is None else [*scopes],
+            expires_at=expires_at,
+            tenant=tenant,
+        )
+        return post("/keys", CreatedKey, body)
+
+    @method
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        after: Id | None = None,
+        limit: int = 50,
+        order: Order | None = None,
+    ) -> Request[Page[ApiKey, UUID]]:
+        """List the API keys, oldest first, revoked and expired ones too."""
+        query = {"tenant": tenant, "after": after, "limit": limit, "order": order}
+        return get("/keys", Page[ApiKey, UUID], query)
+
+    all = items(list.build)
+
+    @method
+    def get(self, key: Id, *, tenant: str | None = None) -> Request[ApiKey]:
+        """Get one API key."""
+        return get(_KEY, ApiKey, {"tenant": tenant}, key_id=key)
+
+    @method
+    def revoke(self, key: Id, *, tenant: str | None = None) -> Request[None]:
+        """Revoke an API key: from now on it opens nothing."""
+        return Request("DELETE", _KEY, nothing, {"key_id": key}, {"tenant": tenant})
+
+
+class Tenants(Resource[TransportT]):
+    """Tenants."""
+
+    @method
+    def create(self, tenant: str) -> Request[Tenant]:
+        """Create a tenant; only the operator can."""
+        return post("/tenants", Tenant, {"tenant": tenant})
+
+    @method
+    def list(
+        self, *, after: str | None = None, limit: int = 50, order: Order | None = None
+    ) -> Request[Page[Tenant, str]]:
+        """List the tenants, by name: all for the operator, for others their own."""
+        query = {"after": after, "limit": limit, "order": order}
+        return get("/tenants", Page[Tenant, str], query)
+
+    all = items(list.build)
+
+    @method
+    def get(self, tenant: str) -> Request[Tenant]:
+        """Get one tenant."""
+        return get("/tenants/{tenant}", Tenant, tenant=tenant)
