@@ -67,7 +67,7 @@ class SystemOptions:
     speak: Speak = "text"  # whether the systems without memserver write text, or call send_message
     agent_model: str | None = None  # of memserver's agents; None is the server's own
 
-    def as_told(self) -> JsonObject:
+    def as_json(self) -> JsonObject:
         """As a run's manifest has it; what is as it always was before it could be chosen is left out."""
         return {
             name: value for name, value in asdict(self).items() if name != "agent_model" or value

@@ -111,7 +111,7 @@ class Dialogue:
     # the time between the begin of a session and that of the next, one for each session; the last
     # one ends with the question
     gaps: tuple[timedelta, ...]
-    # what each of the two was told to be, A's first
+    # what each of the two is meant to be, A's first
     personas: tuple[tuple[str, ...], tuple[str, ...]]
     question: Question | None = None  # asked after the last session
     opener: Opener | None = None  # of the session after some of these

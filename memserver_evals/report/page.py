@@ -139,8 +139,8 @@ def _text(message: JsonObject) -> str:
     content = message.get("content")
     text = content if isinstance(content, str) else "" if content is None else json.dumps(content)
     calls = message.get("tool_calls") or []
-    told = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls]
-    whole = "\n".join([text, *told] if text else told)
+    shown = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls]
+    whole = "\n".join([text, *shown] if text else shown)
     if len(whole) <= MOST_PROMPT:
         return whole
     half = MOST_PROMPT // 2

@@ -89,7 +89,7 @@ async def fit(
     """As many pieces as fit into `room` tokens: from the first on, or the newest.
 
     The piece at the edge is left out whole; if not even one fits, it is shown cut. Of thousands only those
-    are counted that may fit; what the others would have taken is told from their length.
+    are counted that may fit; what the others would have taken is estimated from their length.
     """
     if not pieces:
         return Fitted((), 0, 0)

@@ -36,8 +36,8 @@ class Speaker:
         """Tokens that the messages of a prompt may have in all."""
         window = await self.model.context_window()
         tool = self.model.tools_text([self.tool]) if self.tool else ""
-        [told] = await self.count([tool])
-        room = window - min(self.max_tokens, window // 2) - told - SLACK
+        [of_tool] = await self.count([tool])
+        room = window - min(self.max_tokens, window // 2) - of_tool - SLACK
         if room < 1:
             raise ContextOverflow(f"A window of {window} tokens leaves no room for a prompt.")
         return room

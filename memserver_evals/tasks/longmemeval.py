@@ -90,7 +90,7 @@ def _example(asked: LongMemQuestion) -> Question:
 
 
 def _sessions(asked: LongMemQuestion) -> tuple[Session, ...]:
-    told = []
+    found = []
     now = None
     for session in asked.sessions:
         began = session.began if now is None else max(session.began, now)
@@ -99,8 +99,8 @@ def _sessions(asked: LongMemQuestion) -> tuple[Session, ...]:
             for number, turn in enumerate(session.turns)
         )
         now = utterances[-1].at + STEP
-        told.append(Session(began, utterances, session.id))
-    return tuple(told)
+        found.append(Session(began, utterances, session.id))
+    return tuple(found)
 
 
 def _evidence(asked: LongMemQuestion) -> frozenset[str]:

@@ -79,11 +79,11 @@ def kept_half(dialogues: Sequence[Dialogue], half: str) -> list[Dialogue]:
     return [each for each in dialogues if zlib.crc32(each.id.encode()) % 2 in wanted]
 
 
-def tell(
+def as_history(
     sessions: Sequence[Sequence[Line]], gaps: Sequence[timedelta], system: Side
 ) -> tuple[tuple[Session, ...], datetime]:
     """Sessions as the history of the one that the system plays, and when the next one begins."""
-    began, told = START, []
+    began, found = START, []
     for number, (lines, gap) in enumerate(zip(sessions, gaps, strict=True), start=1):
         utterances = tuple(
             Utterance(
@@ -94,9 +94,9 @@ def tell(
             )
             for turn, line in enumerate(lines)
         )
-        told.append(Session(began, utterances, str(number)))
+        found.append(Session(began, utterances, str(number)))
         began = max(began + gap, utterances[-1].at + STEP)
-    return tuple(told), began
+    return tuple(found), began
 
 
 def place(session: int, turn: int) -> str:
@@ -109,7 +109,7 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
     for dialogue in dialogues:
         if (asked := dialogue.question) is None:
             continue
-        sessions, at = tell(dialogue.sessions, dialogue.gaps, asked.answerer)
+        sessions, at = as_history(dialogue.sessions, dialogue.gaps, asked.answerer)
         proof = asked.evidence
         examples.append(
             Question(

@@ -1,6 +1,6 @@
 """MSC engagement, the MemGPT paper's conversation opener: greet somebody so that it shows what you remember.
 
-The system has some sessions behind it and opens the next one. What it says is compared with the persona of the
+The system has had some sessions and opens the next one. What it says is compared with the persona of the
 person who is greeted, and with what the human said in its place (`scoring.similarity` defines the scores).
 """
 
@@ -16,7 +16,14 @@ from memserver_evals.data.msc import SIDES, Dialogue
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.similarity import csim
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
-from memserver_evals.tasks.msc import FILES, HALF_OPTION, HALVES, kept_half, read_dialogues, tell
+from memserver_evals.tasks.msc import (
+    FILES,
+    HALF_OPTION,
+    HALVES,
+    as_history,
+    kept_half,
+    read_dialogues,
+)
 from memserver_evals.tasks.question import data_hash
 from memserver_evals.tasks.read_task import ReadTask
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
@@ -35,7 +42,7 @@ class Greeting:
 
     id: str  # unique in the task
     material: Material  # the sessions before
-    prompt: str  # the event that tells the system to begin
+    prompt: str  # the event with which the system begins
     at: datetime  # when
     persona: tuple[str, ...]  # lines about the one who is greeted
     human: str  # how the human began
@@ -99,7 +106,9 @@ def greetings(dialogues: "list[Dialogue]") -> tuple[Greeting, ...]:
         greeted = SIDES[1 - SIDES.index(opener.speaker)]
         if not dialogue.persona(greeted):
             continue
-        sessions, at = tell(dialogue.sessions[:before], dialogue.gaps[:before], opener.speaker)
+        sessions, at = as_history(
+            dialogue.sessions[:before], dialogue.gaps[:before], opener.speaker
+        )
         examples.append(
             Greeting(
                 dialogue.id,

@@ -1,4 +1,4 @@
-"""Who answers the agent: the one that knows the hidden reference, and tells only what is asked."""
+"""Who answers the agent: the one that knows the hidden reference, and says only what is asked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class Habits:
 
     early: float = 0  # answering though something is still unknown; 1 asks nothing
     idle: float = 0  # asking what the human can't answer
-    # one of the values in the answer is another than was told (for the whole answer)
+    # one of the values in the answer is not the one heard (for the whole answer)
     miscopy: float = 0
 
 
@@ -58,7 +58,7 @@ class ScriptedAgent:
         return names.get(self.habits, "scripted")
 
     @asynccontextmanager
-    async def begin(  # the material tells it nothing new
+    async def begin(  # the material has nothing new
         self,
         example_id: str,
         material: Material,  # noqa: ARG002

@@ -89,7 +89,7 @@ class BackendTask:
             "answer": answer,
             "answered": gives_answer(last.text),
             "passed": list(grade.passed),
-            "got": [one.told for one in grade.got],
+            "got": [one.shown for one in grade.got],
             "error": last.error,
         }
         return Played(tuple(turns), outcome, tuple(exchanges))
@@ -107,9 +107,9 @@ class BackendTask:
                 break
             if reply.error or gives_answer(reply.text):
                 break
-            told = await self.human.answer(example, turns)
-            said = told.text
-            exchanges += [told.exchange] if told.exchange else []
+            answer = await self.human.answer(example, turns)
+            said = answer.text
+            exchanges += [answer.exchange] if answer.exchange else []
         return turns, exchanges
 
     def score(self, example: BackendExample, played: Played) -> Scores:

@@ -156,7 +156,7 @@ class LayoutTask:
 def generate_layouts(split: str, count: int, *, seed: int = 0) -> tuple[LayoutTask, ...]:
     """So many pages of a split; each depends on seed, split and number alone.
 
-    The description tells where things are and none of the attributes; some attribute always differs
+    The description says where things are and none of the attributes; some attribute always differs
     from the plain page that an agent would begin with.
     """
     return tuple(_layout_task(f"{split}_{seed}_{number:05d}") for number in range(count))

@@ -44,12 +44,12 @@ class LayoutTalk:
 
 
 def fixed(layout: Layout, said: str) -> Layout:
-    if told := _COLOUR.search(said):
-        part = {"background of the page": "page", "cards": "card"}.get(told[1], told[1])
-        changed: dict[str, Any] = {part: told[2]}
+    if found := _COLOUR.search(said):
+        part = {"background of the page": "page", "cards": "card"}.get(found[1], found[1])
+        changed: dict[str, Any] = {part: found[2]}
         return replace(layout, **changed)
-    if told := re.search(r"There should be (\d+) cards", said):
-        return replace(layout, cards=int(told[1]))
-    if told := re.search(r"a sidebar on the (left|right)", said):
-        return replace(layout, sidebar=cast("Sidebar", told[1]))
+    if found := re.search(r"There should be (\d+) cards", said):
+        return replace(layout, cards=int(found[1]))
+    if found := re.search(r"a sidebar on the (left|right)", said):
+        return replace(layout, sidebar=cast("Sidebar", found[1]))
     return replace(layout, sidebar="none") if "There should be no sidebar" in said else layout

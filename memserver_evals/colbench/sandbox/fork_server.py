@@ -64,7 +64,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ServerOptions:
     """What the pool wants of a server."""
 
     namespaces: bool = True  # to use them where the machine allows it
@@ -79,14 +79,14 @@ class _Host:
     folder: str
 
 
-def main(wishes: Wishes, folder: str) -> None:
+def main(options: ServerOptions, folder: str) -> None:
     """Confine what can be confined once, say how far that went, and serve until stdin ends.
 
     Jobs work in the folder, which is empty and stays so where there are namespaces.
     """
     os.umask(0o077)
     _leave_root(folder)
-    in_namespaces = wishes.namespaces and namespaces.enter_namespaces()
+    in_namespaces = options.namespaces and namespaces.enter_namespaces()
     namespaces.hide_memory()
     server = os.fork()  # the first process in the new space of process ids
     if server:
@@ -98,7 +98,7 @@ def main(wishes: Wishes, folder: str) -> None:
         __import__(name)
     namespaces.keep_from_new_capabilities()
     host = _host(in_namespaces, folder)
-    if refusal := reason_to_refuse(host.landlock, wishes):
+    if refusal := reason_to_refuse(host.landlock, options):
         sys.exit(refusal)
     gc.freeze()  # so that a child's collector leaves these pages shared
     _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
@@ -119,9 +119,9 @@ def _host(in_namespaces: bool, folder: str) -> _Host:
     return _Host(in_namespaces, version, rules, own)
 
 
-def reason_to_refuse(landlock_version: int, wishes: Wishes) -> str:
+def reason_to_refuse(landlock_version: int, options: ServerOptions) -> str:
     """Why code can't be run safely here, or an empty string."""
-    if landlock_version or wishes.disposable:
+    if landlock_version or options.disposable:
         return ""
     return (
         "the kernel has no Landlock to keep code from this user's files; say that the machine is "
@@ -235,7 +235,7 @@ def empty(folder: str) -> None:
 def _become_child(
     host: _Host, limits: Limits, result: int, source: str, calls: list[str]
 ) -> NoReturn:
-    """Confine this process, say so, run the calls, and end. What fails before is told instead."""
+    """Confine this process, say so, run the calls, and end. What fails before is written instead."""
     try:
         try:
             _confine(host, limits, result)
@@ -338,8 +338,8 @@ def _write(line: str) -> None:
         content = content[os.write(_RESULT, content) :]
 
 
-def start(wishes: str, folder: str, *paths: str) -> NoReturn:
+def start(options: str, folder: str, *paths: str) -> NoReturn:
     """Begin, with modules looked for in these folders only."""
     sys.path[:] = paths
-    main(Wishes(**json.loads(wishes)), folder)
+    main(ServerOptions(**json.loads(options)), folder)
     sys.exit()

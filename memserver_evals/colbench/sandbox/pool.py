@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from memserver.errors import SetupError
 from memserver_evals.colbench.kinds import Kind
-from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes, empty
+from memserver_evals.colbench.sandbox.fork_server import Limits, ServerOptions, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
 from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 
@@ -93,7 +93,7 @@ class Sandbox:
         self._workers = workers or os.cpu_count() or 1
         self._places: asyncio.LifoQueue[_Place] = asyncio.LifoQueue()
         for _ in range(self._workers):
-            server = partial(_ForkServer, Wishes(namespaces, disposable))
+            server = partial(_ForkServer, ServerOptions(namespaces, disposable))
             self._places.put_nowait({"answer": server(), "reference": server()})
 
     async def __aenter__(self) -> Self:
@@ -153,7 +153,7 @@ def _plain(text: str) -> str:
 class _ForkServer:
     """One fork server, started when it is first asked and again after it was killed."""
 
-    _wishes: Wishes
+    _options: ServerOptions
     _process: asyncio.subprocess.Process | None = None
     _protection: Protection | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
@@ -198,9 +198,9 @@ class _ForkServer:
             try:
                 self._protection = await self._tried()
             except SetupError:
-                if not self._wishes.namespaces:
+                if not self._options.namespaces:
                     raise
-                self._wishes = replace(self._wishes, namespaces=False)
+                self._options = replace(self._options, namespaces=False)
                 self._protection = await self._tried()
         return self._protection
 
@@ -229,7 +229,7 @@ class _ForkServer:
         )
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-s", "-P", "-B", "-c", _START, home),
-            json.dumps(asdict(self._wishes)),
+            json.dumps(asdict(self._options)),
             self._folder.name,
             *dict.fromkeys(paths),
             stdin=asyncio.subprocess.PIPE,

@@ -31,7 +31,7 @@ class Outcome:
         )
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         return (self.value if self.value is not None else self.error or f"stopped: {self.stop}")[
             :300
         ]
