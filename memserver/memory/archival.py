@@ -165,7 +165,7 @@ class ArchivalStorage:
             }
             missing = models.keys() - vectors.keys()
             if not missing:
-                return await _find(tx, found_in, (query, mode), vectors, page)
+                return await _find(tx, found_in, query, mode, vectors, page)
             await transaction.roll_back()
             for model in missing:
                 embedder = self.embedder_of(model, models[model])
@@ -228,11 +228,11 @@ class ArchivalStorage:
 async def _find(
     tx: Transaction,
     searched: Sequence[Collection],
-    request: tuple[ArchivalQuery, SearchMode],
+    query: ArchivalQuery,
+    mode: SearchMode,
     vectors: Mapping[str, Vector],
     page: Page,
 ) -> ArchivalPage:
-    query, mode = request
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
         return ArchivalPage((), total, page, mode, query.text)

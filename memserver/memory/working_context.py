@@ -4,7 +4,7 @@ An edit locks its section for the rest of the transaction, so that two edits nev
 text that stays as it is makes no version. Characters are code points, as Postgres counts them too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from uuid import UUID
 
 from memserver.errors import Conflict, InvalidInput, ToolError, VersionConflict
@@ -70,12 +70,8 @@ async def rewrite(
 ) -> StoredSection:
     """Give a locked section a whole new text, another limit or description. Raises InvalidInput."""
     old = stored.section
-    new = replace(
-        old,
-        text=old.text if change.text is None else change.text,
-        limit=old.limit if change.limit is None else change.limit,
-        description=old.description if change.description is None else change.description,
-    )
+    changes = {name: value for name, value in asdict(change).items() if value is not None}
+    new = replace(old, **changes)
     if new == old:
         return stored
     if new.text == old.text and len(old.text) > new.limit:

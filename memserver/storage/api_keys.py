@@ -42,25 +42,22 @@ _COLUMNS = "id, tenant, name, prefix, scopes, created_at, expires_at, revoked_at
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
-    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
-
-    id: UUID
-    tenant: str
-    name: str
-    prefix: str
-    scopes: list[Scope]
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class NewKey:
     name: str
     scopes: Sequence[Scope]
     expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(NewKey):
+    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
+
+    id: UUID
+    tenant: str
+    prefix: str
+    created_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

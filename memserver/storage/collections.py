@@ -32,19 +32,25 @@ AUTO = "auto"  # the language of a collection each passage of which is lexed in 
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class NewCollection:
+    """What a shared collection is created from; `language` is a text search configuration, or AUTO."""
+
+    name: str
+    embedding_model: str
+    dimension: int
+    description: str = ""
+    metadata: JsonObject = field(default_factory=dict)
+    language: str = AUTO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(NewCollection):
     """A collection as it is stored; `own` is that of an agent."""
 
     id: UUID
     tenant: str
-    name: str
     own: bool
-    description: str
-    metadata: JsonObject
-    language: str  # a text search configuration, or AUTO
     languages: list[str]  # other ones that passages were lexed in
-    embedding_model: str
-    dimension: int
     vectors_table: str
     passage_count: int
     last_number: int  # how many passages were ever inserted
@@ -58,16 +64,6 @@ class Collection:
     def has_own_table(self) -> bool:
         """Whether its vectors lie apart from other collections', with an index."""
         return self.vectors_table.startswith(OWN_TABLE_PREFIX)
-
-
-@dataclass(frozen=True, slots=True)
-class NewCollection:
-    name: str
-    embedding_model: str
-    dimension: int
-    description: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    language: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
