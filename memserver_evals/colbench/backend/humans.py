@@ -26,7 +26,6 @@ class Said:
 class Human(Protocol):
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
         """Answer the agent's newest message; the turns are all so far, never empty."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

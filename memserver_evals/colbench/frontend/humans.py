@@ -30,7 +30,6 @@ class Seen:
 class Viewer(Protocol):
     async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:
         """Compare two pictures (PNG): the one in mind, and that of the agent's newest page."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
