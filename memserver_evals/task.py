@@ -113,6 +113,11 @@ class Material:
     # who said what is asked for. Only the system copying reads it
     answers_from: Literal["assistant", "anyone"] = "anyone"
 
+    @property
+    def said(self) -> tuple[Utterance, ...]:
+        """Everything that was said in the sessions, oldest first."""
+        return tuple(each for session in self.sessions for each in session.utterances)
+
 
 # --- a system, and what comes of asking it
 
