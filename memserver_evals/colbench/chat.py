@@ -51,3 +51,12 @@ class PartModel:
                 f"The answer of the {purpose}'s model has no message in it."
             ) from error
         return text, exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a simulated human says, and the exchange with the model that plays it, if there is one."""
+
+    text: str
+    exchange: Exchange | None = None
+    content: bool = False  # whether it has nothing left to say; that ends the collaboration

@@ -25,4 +25,3 @@ class Judge(Protocol):
         Raises ModelUnavailable: the judge can't be reached; the claim is to be put to it again; ModelTimeout:
         it gave no answer in time; likewise.
         """
-        ...

@@ -47,12 +47,7 @@ def document_piece(document: Document) -> Piece:
 
 
 def all_utterances(material: Material) -> list[Piece]:
-    return [
-        utterance_piece(utterance)
-        for session in material.sessions
-        for utterance in session.utterances
-        if utterance.text.strip()
-    ]
+    return [utterance_piece(each) for each in material.said if each.text.strip()]
 
 
 def all_documents(material: Material) -> list[Piece]:

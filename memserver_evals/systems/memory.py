@@ -96,8 +96,7 @@ class MemorySystem:
                 for batch in _batches(library):
                     await self.client.archival.insert(agent.id, batch)
             conversation = MemoryConversation(self, agent.id, key, material)
-            said = [each for session in material.sessions for each in session.utterances]
-            await conversation.live_through([each for each in said if each.text.strip()])
+            await conversation.live_through([each for each in material.said if each.text.strip()])
             yield conversation
         finally:
             if not self.setup.keep:
@@ -258,8 +257,7 @@ class MemoryConversation(Conversation):
 
     @property
     def _by_text(self) -> dict[str, Utterance]:
-        said = [each for session in self.material.sessions for each in session.utterances]
-        return {each.spoken: each for each in reversed(said)}
+        return {each.spoken: each for each in reversed(self.material.said)}
 
 
 def _searches(answer: Answer) -> list[ToolCall]:

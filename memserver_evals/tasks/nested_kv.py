@@ -31,8 +31,7 @@ from memserver_evals.task import (
     System,
     ask,
 )
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "nested-kv"
 CHAINS, PAIRS = "nested_kv.jsonl", "nested_kv_base.json"

@@ -47,8 +47,7 @@ from memserver_evals.tasks.question import (
     data_hash,
     evidence_found,
 )
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "nq"
 QUESTIONS, PASSAGES = "nq_open.jsonl", "nq_passages.jsonl"

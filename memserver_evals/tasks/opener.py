@@ -25,8 +25,7 @@ from memserver_evals.tasks.msc import (
     read_dialogues,
 )
 from memserver_evals.tasks.question import data_hash
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "opener"
 MEASURES = ("sim_1", "sim_3", "sim_h")

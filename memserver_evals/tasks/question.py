@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
-from memserver_evals.tasks.read_task import ReadTask
+from memserver_evals.tasks.registry import ReadTask
 
 WORDS_OPTION = {"answer_words": f"so many words of an answer count ({ANSWER_WORDS})"}
 STEP = timedelta(minutes=1)

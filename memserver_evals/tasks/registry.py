@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from typing_extensions import override
+
 from memserver.errors import InvalidInput
-from memserver_evals.task import Task
+from memserver_evals.task import E, Task
 
 T = TypeVar("T", bound=str)
 MaterialKind = Literal["sessions", "documents"]
@@ -85,3 +87,21 @@ def refuse_unknown(options: TaskOptions, entry: TaskEntry) -> None:
             raise InvalidInput(
                 f"The task {entry.name} has no option {name!r}.", hint=f"It has: {known}."
             )
+
+
+class ReadTask(Task[E]):
+    """A task of examples that are there from the start; a subclass says the rest."""
+
+    def __init__(self, examples: Sequence[E], data_hash: str) -> None:
+        """`data_hash`: of the data that they were read from, and of what chose them."""
+        self._examples = tuple(examples)
+        self._hash = data_hash
+
+    @property
+    @override
+    def data_hash(self) -> str:
+        return self._hash
+
+    @override
+    def examples(self) -> Sequence[E]:
+        return self._examples

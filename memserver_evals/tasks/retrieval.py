@@ -29,8 +29,7 @@ from memserver_evals.task import (
 )
 from memserver_evals.tasks.msc import place, read_dialogues
 from memserver_evals.tasks.question import data_hash
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "retrieval"
 AT = (1, 5, 10, 20)

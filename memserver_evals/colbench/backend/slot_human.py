@@ -8,7 +8,7 @@ from random import Random
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.families import Slot
 from memserver_evals.colbench.backend.generator import SlotTask
-from memserver_evals.colbench.backend.humans import Said
+from memserver_evals.colbench.chat import Said
 from memserver_evals.task import Turn
 
 _TELLS = (

@@ -19,7 +19,6 @@ class Similarity(Protocol):
 
     async def compare(self, first: bytes, second: bytes) -> float:
         """How alike two pictures (PNG) are; 1 for the same."""
-        ...
 
 
 class ImageStatistics:

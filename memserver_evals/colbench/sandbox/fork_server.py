@@ -35,7 +35,7 @@ from memserver_evals.colbench.sandbox.encoding import encode
 _HEAD = struct.Struct("=I")
 _RESULT = 3
 """Where a child writes, and the one thing that it has open beside /dev/null."""
-_FILES, _NOBODY = 64, 65534
+_FILES, _NOBODY, _MEGABYTE = 64, 65534, 2**20
 _CONFINED = b"confined\n"
 _OURS = ("memserver", "memserver_evals", "sweet_rl")
 """Packages of ours: from the generator of tasks an answer could make its reference again."""
@@ -52,15 +52,15 @@ _PRELOADED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one child may use."""
+class SandboxLimits:
+    """What code may use."""
 
-    call_cpu: float  # seconds of CPU for one call
-    call_wall: float  # seconds of wall clock for one call
-    job_wall: float  # seconds of wall clock for all calls of a job
-    memory: int  # bytes of address space
-    file_size: int  # bytes of one file; all its files together may have four times that
-    output: int  # bytes of all results
+    cpu_seconds: float = 1  # for one call
+    wall_seconds: float = 5  # for one call; what sleeps or waits uses no CPU
+    job_seconds: float = 30  # of wall clock for all calls of one job together
+    megabytes: int = 1024  # of memory
+    file_megabytes: int = 4  # of one file that it writes
+    output_megabytes: int = 4  # of all that its calls return
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _forked(host: _Host) -> int:
         namespaces.die_with_parent()
         job = _receive()
         try:
-            result = _kept(host, job["source"], job["calls"], Limits(**job["limits"]))
+            result = _kept(host, job["source"], job["calls"], SandboxLimits(**job["limits"]))
         except (OSError, RuntimeError) as error:
             result = {"failed": repr(error)[:500]}
         _send(result)
@@ -195,10 +195,11 @@ def _forked(host: _Host) -> int:
         os._exit(1)
 
 
-def _kept(host: _Host, source: str, calls: list[str], limits: Limits) -> dict[str, Any]:
+def _kept(host: _Host, source: str, calls: list[str], limits: SandboxLimits) -> dict[str, Any]:
     if host.in_namespaces:
         namespaces.new_processes_and_mounts()
-        namespaces.mount_memory(host.folder, 4 * limits.file_size, 4 * _FILES)
+        folder_size = 4 * limits.file_megabytes * _MEGABYTE
+        namespaces.mount_memory(host.folder, folder_size, 4 * _FILES)
         if not host.landlock:  # other processes' environments could be read there
             namespaces.mount_memory("/proc", 4096, 2)
     reading, result = os.pipe()
@@ -233,7 +234,7 @@ def empty(folder: str) -> None:
 
 
 def _become_child(
-    host: _Host, limits: Limits, result: int, source: str, calls: list[str]
+    host: _Host, limits: SandboxLimits, result: int, source: str, calls: list[str]
 ) -> NoReturn:
     """Confine this process, say so, run the calls, and end. What fails before is written instead."""
     try:
@@ -257,26 +258,27 @@ def _wait_until_confined(reading: int) -> None:
         raise RuntimeError(f"the process can't be confined: {line.decode('utf-8', 'replace')}")
 
 
-def _output(child: int, reading: int, limits: Limits) -> tuple[bytearray, str]:
+def _output(child: int, reading: int, limits: SandboxLimits) -> tuple[bytearray, str]:
     """What the child writes until it ends or one of its limits does, and which."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     output = bytearray()
-    end = time.monotonic() + limits.job_wall
-    cpu, wall = limits.call_cpu, min(time.monotonic() + limits.call_wall, end)
-    while len(output) < limits.output:
+    end = time.monotonic() + limits.job_seconds
+    cpu, wall = limits.cpu_seconds, min(time.monotonic() + limits.wall_seconds, end)
+    most = limits.output_megabytes * _MEGABYTE
+    while len(output) < most:
         wait = min(wall - time.monotonic(), cpu - _cpu_seconds(child))
         if wait <= 0:
             return output, "time"
         if not poll.poll(wait * 1000 + 1):
             continue
-        piece = os.read(reading, min(limits.output - len(output), 65536))
+        piece = os.read(reading, min(most - len(output), 65536))
         if not piece:
             return output, "ended"
         output += piece
         if b"\n" in piece:
-            cpu = _cpu_seconds(child) + limits.call_cpu
-            wall = min(time.monotonic() + limits.call_wall, end)
+            cpu = _cpu_seconds(child) + limits.cpu_seconds
+            wall = min(time.monotonic() + limits.wall_seconds, end)
     return output, "output"
 
 
@@ -288,7 +290,7 @@ def _cpu_seconds(process: int) -> float:
         return 0
 
 
-def _confine(host: _Host, limits: Limits, result: int) -> None:
+def _confine(host: _Host, limits: SandboxLimits, result: int) -> None:
     """Give up, for good, all that the code doesn't need."""
     if not host.in_namespaces:
         namespaces.die_with_parent()
@@ -302,9 +304,9 @@ def _confine(host: _Host, limits: Limits, result: int) -> None:
     os.dup2(result, _RESULT)
     os.closerange(_RESULT + 1, 65536)
     bounds = {
-        resource.RLIMIT_CPU: math.ceil(limits.job_wall),
-        resource.RLIMIT_AS: limits.memory,
-        resource.RLIMIT_FSIZE: limits.file_size,
+        resource.RLIMIT_CPU: math.ceil(limits.job_seconds),
+        resource.RLIMIT_AS: limits.megabytes * _MEGABYTE,
+        resource.RLIMIT_FSIZE: limits.file_megabytes * _MEGABYTE,
         resource.RLIMIT_NOFILE: _FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,

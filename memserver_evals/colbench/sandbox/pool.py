@@ -21,16 +21,15 @@ from typing import Any, Self
 
 from memserver.errors import SetupError
 from memserver_evals.colbench.kinds import Kind
-from memserver_evals.colbench.sandbox.fork_server import Limits, ServerOptions, empty
+from memserver_evals.colbench.sandbox.fork_server import SandboxLimits, ServerOptions, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
 from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 
 _HEAD = struct.Struct("=I")
-_MEGABYTE = 2**20
 _PATIENCE = 10
 """Seconds beyond a job's own limit until its server is taken for broken."""
 _NEEDS = "It needs Linux with seccomp filters and Landlock; a container must not forbid them."
-_TRIAL = Limits(call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20)
+_TRIAL = SandboxLimits(10, 60, 60, megabytes=1024, file_megabytes=1, output_megabytes=1)
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
@@ -50,28 +49,6 @@ class Protection:
     # the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none
     landlock: int
     user: int  # the id of the user that it runs as
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxLimits:
-    """What code may use."""
-
-    cpu_seconds: float = 1  # for one call
-    wall_seconds: float = 5  # for one call; what sleeps or waits uses no CPU
-    job_seconds: float = 30  # of wall clock for all calls of one job together
-    megabytes: int = 1024  # of memory
-    file_megabytes: int = 4  # of one file that it writes
-    output_megabytes: int = 4  # of all that its calls return
-
-    def in_bytes(self) -> Limits:
-        return Limits(
-            call_cpu=self.cpu_seconds,
-            call_wall=self.wall_seconds,
-            job_wall=self.job_seconds,
-            memory=self.megabytes * _MEGABYTE,
-            file_size=self.file_megabytes * _MEGABYTE,
-            output=self.output_megabytes * _MEGABYTE,
-        )
 
 
 class Sandbox:
@@ -115,11 +92,11 @@ class Sandbox:
         How each call ended, in order. No code makes this raise. Raises SetupError: this machine can't run code
         safely.
         """
-        limits = self._limits.in_bytes()
+        limits = self._limits
         place = await self._places.get()
         server, ended = place[kind], False
         try:
-            async with asyncio.timeout(limits.job_wall + _PATIENCE):
+            async with asyncio.timeout(limits.job_seconds + _PATIENCE):
                 lines = await server.run(_plain(source), [_plain(call) for call in calls], limits)
             ended = True
         except TimeoutError:
@@ -159,11 +136,11 @@ class _ForkServer:
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _killed: list[asyncio.subprocess.Process] = field(default_factory=list)
 
-    async def run(self, source: str, calls: list[str], limits: Limits) -> list[str]:
+    async def run(self, source: str, calls: list[str], limits: SandboxLimits) -> list[str]:
         """A line for each call; one that was cut off has `["stop", why]`, and the next get a new process."""
         await self.started()
         lines: list[str] = []
-        end = time.monotonic() + limits.job_wall
+        end = time.monotonic() + limits.job_seconds
         why = ""
         while len(lines) < len(calls):
             left = end - time.monotonic()
@@ -171,13 +148,15 @@ class _ForkServer:
                 lines.append(json.dumps(["stop", "output" if why == "output" else "time"]))
                 continue
             rest = calls[len(lines) :]
-            got, why = await self._ask(source, rest, replace(limits, job_wall=left))
+            got, why = await self._ask(source, rest, replace(limits, job_seconds=left))
             lines += got
             if len(got) < len(rest):
                 lines.append(json.dumps(["stop", why]))
         return lines
 
-    async def _ask(self, source: str, calls: list[str], limits: Limits) -> tuple[list[str], str]:
+    async def _ask(
+        self, source: str, calls: list[str], limits: SandboxLimits
+    ) -> tuple[list[str], str]:
         job = {"source": source, "calls": calls, "limits": asdict(limits)}
         content = json.dumps(job).encode()
         process = self._running
