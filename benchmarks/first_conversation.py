@@ -25,7 +25,7 @@ from rich.table import Table
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME
 from memserver.memory.queue import COMPACT_AT
 from memserver.settings import Settings
-from sweet_rl.warm_start.values import MONTHS, draw
+from sweet_rl.warm_start.facts import MONTHS, draw
 from tests.support.servers import memserver, temporary_folder
 
 WINDOW = 1280

@@ -20,7 +20,7 @@ RESERVED = ("inner_thought", "request_heartbeat")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that the model asked for, its arguments already checked against the tool's schema."""
+    """One call that the model made, its arguments already checked against the tool's schema."""
 
     id: str
     name: str
@@ -29,7 +29,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told of a tool.
+    """A tool as a model sees it.
 
     Attributes:
         name: by which it is called.
@@ -118,7 +118,7 @@ class Message:
     """One entry of an agent's history, which is recall storage.
 
     `position` identifies it within its agent and orders the history: turn number x 1000 + place in
-    the turn, so that an answer stands right behind what it answers, however much arrived meanwhile.
+    the turn, so that an answer stands right after what it answers, however much arrived meanwhile.
     `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included.
     """
 

@@ -60,14 +60,6 @@ def save(model: Model, folder: Path, *, base: str) -> None:
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's form of a model card, not filled in
 
 
-def check_size(folder: Path, most: int = 16 * 2**20) -> int:
-    """How many bytes an adapter's weights have."""
-    size = (checked(folder) / WEIGHTS).stat().st_size
-    if size > most:
-        raise InvalidInput(f"{folder} has {size:,} bytes; {most:,} are allowed.")
-    return size
-
-
 def checked(folder: Path) -> Path:
     if not (folder / WEIGHTS).is_file():
         raise InvalidInput(

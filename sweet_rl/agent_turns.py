@@ -56,7 +56,7 @@ def rendered(
 @dataclass(frozen=True, slots=True)
 class AgentTurns:
     head: tuple[int, ...]  # the tokens in front of it
-    end: int  # the token behind it, which the agent writes too
+    end: int  # the token after it, which the agent writes too
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:
@@ -86,7 +86,7 @@ class AgentTurns:
         )
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """For each turn of the agent its first token, and the place behind its last (the end token).
+        """For each turn of the agent its first token, and the place after its last (the end token).
 
         A turn that was cut off goes to the end.
         """

@@ -7,7 +7,7 @@ every stage as the recipe has it, on a random model of the same architecture.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,7 @@ from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
 
 from memserver.errors import InvalidInput
 from sweet_rl.adapters import Model
-from sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
-from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan, SftPlan
-from sweet_rl.preferences import train_preferences
-from sweet_rl.ranking import rank
 from sweet_rl.recipe import Preference, Recipe, Training
-from sweet_rl.sft import train_sft
-from sweet_rl.tiny import write_tiny
-from sweet_rl.training_run import Figures
-from sweet_rl.trajectories import Candidates, ChatMessage, Ranked, Trajectory, read_file, write_file
 
 ARCHITECTURES = Path(__file__).parent / "architectures"
 GB = 1e9
@@ -151,108 +143,6 @@ def estimate(recipe: Recipe, architecture: Path) -> list[Memory]:
     """
     estimator = Estimator(architecture, rank=recipe.rank_of_adapters)
     return [estimator.memory(load) for load in loads_of(recipe)]
-
-
-def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figures]:
-    """One step of each training of a recipe, and its ranking, on a tiny random model."""
-    base = write_tiny(architecture, folder / "base")
-    played = _made_up(2 * recipe.collect.samples)
-    pairs = trajectory_pairs(played)
-    write_file(folder / "successes.jsonl", successes(played))
-    write_file(folder / "pairs.jsonl", pairs)
-    write_file(folder / "candidates.jsonl", _candidates(played, recipe.candidates.count))
-
-    def preferences(stage: str, part: Preference, data: str, *, hidden: bool) -> Figures:
-        return train_preferences(
-            PreferencePlan(
-                base,
-                folder / data,
-                folder / stage,
-                rank=recipe.rank_of_adapters,
-                loss=part.loss,
-                beta=part.beta,
-                nll=part.nll,
-                hidden=hidden,
-                schedule=_one_step(part),
-            )
-        )
-
-    figures = {
-        "rft": train_sft(
-            SftPlan(
-                base,
-                folder / "successes.jsonl",
-                folder / "rft",
-                rank=recipe.rank_of_adapters,
-                schedule=_one_step(recipe.rft),
-            )
-        ),
-        "mdpo": preferences("mdpo", recipe.mdpo, "pairs.jsonl", hidden=False),
-        "critic": preferences("critic", recipe.critic, "pairs.jsonl", hidden=recipe.critic.hidden),
-    }
-    plan = ScorePlan(
-        base,
-        folder / "critic" / "adapter",
-        hidden=recipe.critic.hidden,
-        reference_hidden=recipe.rank.reference_hidden and recipe.critic.hidden,
-        normalised=recipe.rank.normalised,
-        batch_tokens=recipe.rank.batch_tokens,
-    )
-    figures["rank"] = rank(plan, folder / "candidates.jsonl", folder / "ranked.jsonl")
-    actor = recipe.actor
-    turns = turn_pairs(
-        read_file(folder / "ranked.jsonl", Ranked),
-        count=actor.pairs,
-        margin=actor.margin,
-        top=actor.top,
-    )
-    write_file(folder / "turns.jsonl", turns)
-    figures["actor"] = preferences("actor", actor, "turns.jsonl", hidden=False)
-    return figures
-
-
-def _one_step(part: Training) -> Schedule:
-    """One that changes something: at a warm-up's first step the rate is 0."""
-    return replace(part.schedule(0, None), steps=1, warmup=0)
-
-
-def _made_up(tasks: int) -> list[Trajectory]:
-    return [
-        Trajectory(
-            task=f"task {number}",
-            sample=sample,
-            hidden=f"def f(x):\n    return x > {number}",
-            messages=tuple(messages),
-            answer=answer,
-            reward=reward,
-        )
-        for number in range(tasks)
-        for sample, (answer, reward) in enumerate(((f"x > {number}", 1.0), ("x > 0.5", 0.0)))
-        for messages in (_talk(number, answer, asks=reward == 1),)
-    ]
-
-
-def _talk(number: int, answer: str, *, asks: bool) -> Iterator[ChatMessage]:
-    yield {"role": "system", "content": "Ask, then answer."}
-    yield {"role": "user", "content": "Say whether x is over the limit."}
-    if asks:
-        yield {"role": "assistant", "content": "What is the limit?"}
-        yield {"role": "user", "content": f"It is {number}."}
-    yield {"role": "assistant", "content": f"I WANT TO ANSWER:\nreturn {answer}"}
-
-
-def _candidates(played: list[Trajectory], count: int) -> list[Candidates]:
-    return [
-        Candidates(
-            task=each.task,
-            sample=each.sample,
-            hidden=each.hidden,
-            turn=0,
-            messages=each.before(0),
-            candidates=tuple(f"What is number {number}?" for number in range(count)),
-        )
-        for each in played
-    ]
 
 
 class _Flash(torch.autograd.Function):  # type: ignore[misc]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ from pydantic import TypeAdapter
 
 from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
-from sweet_rl.plans import PreferencePlan, Progress, SftPlan, unseen
+from sweet_rl.plans import PreferencePlan, SftPlan
+from sweet_rl.progress import Progress, unseen
 
 Plan = SftPlan | PreferencePlan
-Train = Callable[[Plan, Progress], JsonObject]
 FIGURES = "figures.json"
 
 
 def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
-    """Do (or go on with) a training, and return its figures."""
+    """Do (or resume) a training, and return its figures."""
     if gpus > 1:
         return _launched(plan, gpus)
     return train_here(plan, progress)
@@ -27,8 +26,7 @@ def trained(plan: Plan, gpus: int, progress: Progress) -> JsonObject:
 
 def train_here(plan: Plan, progress: Progress = unseen) -> JsonObject:
     try:
-        from sweet_rl.preferences import train_preferences  # noqa: PLC0415 - torch
-        from sweet_rl.sft import train_sft  # noqa: PLC0415 - torch
+        from sweet_rl.training import train_preferences, train_sft  # noqa: PLC0415 - torch
     except ImportError as error:
         raise SetupError(
             f"Training needs packages that aren't installed: {error}", hint=install_extra("train")

@@ -4,21 +4,38 @@ What TRL does (tokens, the frozen copy of the adapter as reference, log-probabil
 logits, the loop) is its own. Ours is how log-ratios become a trajectory's score: TRL has the sum and the
 mean over a completion ("sigmoid", "sigmoid_norm"), not the paper's sum over turns of means, and its metrics
 are of sums always. The three are one weight for each token here; a test holds two of them equal to TRL's.
+
+An ablation has a linear value of each turn's mean hidden state in place of log-ratios. The paper's critic for web
+pages is of this kind; for code it is worse than log-ratios (its table 3).
 """
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from trl import DPOTrainer
 from trl.trainer.utils import use_adapter
 from typing_extensions import override
 
 from sweet_rl.adapters import Model
-from sweet_rl.pair_rows import by_side
+from sweet_rl.agent_turns import Tokenizer, rendered
 from sweet_rl.plans import Loss
-from sweet_rl.regression_head import load_head, save_head, token_values, turn_means
-from sweet_rl.score_rows import Batch, placed, seen
+from sweet_rl.rows import Batch, Row, batch_of, by_side, forked, placed, seen
+from sweet_rl.trajectories import ChatMessage
+
+HEAD = "value_head.safetensors"
+_NAME = "value_head"
+_START: tuple[ChatMessage, ...] = (
+    {"role": "system", "content": "Ask."},
+    {"role": "user", "content": "I want a function of x."},
+)
+_NEXT = ("What is x?", "I don't know.", "x")
+_CLOSE, _ROUNDINGS = 0.02, 16
+"""How far a token's log-probability may be off: always, and for each rounding error of the model's numbers.
+
+In bf16 that makes 0.15: SmolLM2 is off by 0.04, and by 0.7 where the branches see each other.
+"""
 
 
 def numbered(mask: torch.Tensor) -> torch.Tensor:
@@ -58,7 +75,7 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     @override
     def _send_telemetry(self) -> None:
-        """Nobody is told that somebody trains."""
+        """Nothing is sent about who trains."""
 
     @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
@@ -129,3 +146,67 @@ def log_probs(model: Model, inputs: Batch) -> torch.Tensor:
         **seen(inputs), labels=labels, use_cache=False, fused_lm_head=True
     ).log_probs
     return torch.nn.functional.pad(found, (1, 0))  # nothing says how likely the first is
+
+
+def add_head(model: Model) -> None:
+    """Put a head on a model, one that says 0 to everything. It is trained with the adapter."""
+    embeddings = model.get_input_embeddings().weight
+    head = torch.nn.Linear(embeddings.shape[1], 1, bias=False)
+    torch.nn.init.zeros_(head.weight)
+    setattr(model, _NAME, head.to(embeddings.device, torch.float32))
+
+
+def has_head(folder: Path) -> bool:
+    return (folder / HEAD).is_file()
+
+
+def save_head(model: Model, folder: Path) -> None:
+    save_file({"weight": getattr(model, _NAME).weight.detach().float().cpu()}, folder / HEAD)
+
+
+def load_head(model: Model, folder: Path) -> None:
+    head = getattr(model, _NAME)
+    with torch.no_grad():
+        head.weight.copy_(load_file(folder / HEAD)["weight"])
+
+
+def token_values(model: Model, inputs: dict[str, Any]) -> torch.Tensor:
+    """What the head says of each token's hidden state. It is linear, so a turn's value is their mean."""
+    backbone = model.get_base_model().base_model
+    hidden = backbone(**inputs, use_cache=False).last_hidden_state.float()
+    weight = getattr(model, _NAME).weight[0]
+    values: torch.Tensor = (hidden * weight).sum(-1)  # no matmul, which autocast would round
+    return values
+
+
+def turn_means(values: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """The mean over each turn's tokens, (batch, turns); 0 where a row has no such turn.
+
+    Args:
+        values: (batch, tokens).
+        turn: for each token the number of its turn from 1; 0 for what isn't the agent's.
+    """
+    each = torch.nn.functional.one_hot(turn, int(turn.max()) + 1)[..., 1:].to(values.dtype)
+    return torch.einsum("bl,blt->bt", values, each) / each.sum(1).clamp(min=1)
+
+
+def can_fork(model: Model, tokenizer: Tokenizer) -> bool:
+    """Whether texts are as likely in one row as each alone; tried on a few words.
+
+    Models for which that is something else (with a sliding window, say) are found out.
+    """
+    if getattr(model.config, "sliding_window", None):
+        return False  # a mask of ours would be one without a window
+    before = rendered(tokenizer, _START, ready=True)
+    said = tokenizer(list(_NEXT), add_special_tokens=False)["input_ids"]
+    alone = [Row(before + ids, [0] * len(before) + [1] * len(ids)) for ids in said]
+    together = [forked(before, said)]
+    one, other = (_scored(model, rows, tokenizer.pad_token_id) for rows in (alone, together))
+    allowed = _CLOSE + _ROUNDINGS * torch.finfo(model.dtype).eps
+    return bool((one - other).abs().mean() < allowed)
+
+
+def _scored(model: Model, rows: list[Row], filler: int) -> torch.Tensor:
+    batch = placed(batch_of(rows, filler), model)
+    with torch.no_grad():
+        return log_probs(model, batch)[batch["completion_mask"] > 0]

@@ -7,10 +7,12 @@ with the pairs of a shorter one.
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import islice
 from random import Random
 from statistics import pstdev
 
+from memserver.prompts import Prompts
 from sweet_rl.trajectories import ChatMessage, Pair, Ranked, Trajectory
 
 PROMPT = 2
@@ -57,7 +59,6 @@ def turn_pairs(
     count: int = 4,
     margin: float = 0,
     top: float = 0.5,
-    by_oracle: bool = False,
     seed: int = 0,
 ) -> list[Pair]:
     """For each state: one of the best of its candidates against one from the worse half.
@@ -70,12 +71,11 @@ def turn_pairs(
         margin: by how many standard deviations of the state's scores the better one must be ahead; 0 as
             published.
         top: share of the candidates that count as best (one at least); the better half as published.
-        by_oracle: rank by the oracle's scores; states without any are left out.
         seed: of the draws.
     """
     pairs = []
     for record in ranked:
-        texts = _comparable(record, margin, top, by_oracle=by_oracle)
+        texts = _comparable(record, margin, top)
         chance = Random(f"{seed} {record.key}")
         pairs += [
             Pair(
@@ -90,13 +90,10 @@ def turn_pairs(
     return pairs
 
 
-def _comparable(
-    record: Ranked, margin: float, top: float, *, by_oracle: bool
-) -> list[tuple[str, str]]:
+def _comparable(record: Ranked, margin: float, top: float) -> list[tuple[str, str]]:
     """All pairs of different texts of a state that its scores tell well enough apart."""
-    scores: Sequence[float] = (record.oracle or ()) if by_oracle else record.advantages
-    ahead = margin * pstdev(scores) if scores else 0
-    scored = sorted(zip(scores, record.candidates, strict=False), key=lambda one: -one[0])
+    ahead = margin * pstdev(record.advantages)
+    scored = sorted(zip(record.advantages, record.candidates, strict=True), key=lambda one: -one[0])
     half, best = len(scored) // 2, max(1, int(top * len(scored)))
     texts = {
         (better, worse): None
@@ -109,3 +106,20 @@ def _comparable(
 
 def _said(text: str) -> ChatMessage:
     return {"role": "assistant", "content": text}
+
+
+def with_hidden(messages: Sequence[ChatMessage], hidden: str) -> list[ChatMessage]:
+    """The messages with the reference at the start of the system message, for a critic; an actor never sees it."""
+    return with_prefix(
+        messages, _prompts().render("colbench/hidden_information.md", reference=hidden)
+    )
+
+
+def with_prefix(messages: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
+    first, *rest = messages
+    return [{"role": first["role"], "content": f"{text}\n\n{first['content']}"}, *rest]
+
+
+@cache
+def _prompts() -> Prompts:
+    return Prompts()

@@ -17,18 +17,28 @@ _SHADES = {"user": "#f1f3f6", "assistant": "#e1ebf8"}
 _NAMES = {"user": "human", "assistant": "agent"}
 
 
-def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: str = "") -> bytes:
-    """A PNG of a collaboration with what each turn of the agent was worth."""
+def make_figure(**options: Any) -> Any:  # noqa: ANN401 - matplotlib has no types
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise SetupError("Pictures need matplotlib.", hint=install_extra("eval")) from error
+        raise SetupError("Pictures need matplotlib.", hint=install_extra("train")) from error
+    return Figure(**options)
+
+
+def as_png(figure: Any) -> bytes:  # noqa: ANN401
+    content = BytesIO()
+    figure.savefig(content, dpi=130, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def draw(played: Trajectory, scores: Mapping[str, Sequence[float]]) -> bytes:
+    """A PNG of a collaboration with what each turn of the agent was worth, by one or several names."""
     if any(len(values) != played.turns for values in scores.values()):
         raise ValueError(f"{played.turns} turns, and another number of scores.")
     talk = [(message["role"], _lines(message["content"])) for message in played.messages[1:]]
     least = {"user": 0.0, "assistant": len(scores) * _BAR}
     heights = [max(len(lines) * _LINE, least[role]) + _GAP for role, lines in talk]
-    picture = Figure(figsize=(9.5, sum(heights) + 1), layout="constrained")
+    picture = make_figure(figsize=(9.5, sum(heights) + 1), layout="constrained")
     texts, bars = picture.subplots(1, 2, width_ratios=(2.3, 1), sharey=True)
     place = 0.0
     for index, ((role, lines), height) in enumerate(zip(talk, heights, strict=True)):
@@ -40,10 +50,8 @@ def draw(played: Trajectory, scores: Mapping[str, Sequence[float]], *, title: st
     texts.set(xlim=(0, 1), ylim=(place, 0))
     texts.axis("off")
     _finish(bars, scores)
-    picture.suptitle(title or _title(played), fontsize=10)
-    content = BytesIO()
-    picture.savefig(content, dpi=130, format="png", metadata={"Software": None})
-    return content.getvalue()
+    picture.suptitle(_title(played), fontsize=10)
+    return as_png(picture)
 
 
 def _lines(text: str) -> list[str]:
@@ -60,11 +68,11 @@ def _write(axes: Any, role: str, lines: Sequence[str], place: float, height: flo
     axes.text(
         0.985, place + 0.07, _NAMES[role], ha="right", va="top", color="#8a94a3", fontsize=6.5
     )
-    told = "\n".join(lines).replace("$", r"\$")  # no formula begins here
+    shown = "\n".join(lines).replace("$", r"\$")  # no formula begins here
     axes.text(
         0.015,
         place + height / 2,
-        told,
+        shown,
         va="center",
         family="monospace",
         fontsize=7.5,

@@ -1,6 +1,5 @@
 """What a training or a scoring is to do, as values. Needs no torch, so a recipe can be read without it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,18 +14,13 @@ regression: for each turn a linear value of its mean hidden state, and the sum o
 """
 Precision = Literal["bfloat16", "float32"]
 """Of a model on a GPU; on a CPU all is in float32. An adapter in training is in float32 either way."""
-Progress = Callable[[int, int], None]
-"""Is told of how many steps (or states) in all so many are done; also at the start, where a run resumes."""
-
-
-def unseen(done: int, total: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     epochs: float = 1  # passes over the data
     steps: int | None = None  # at most so many optimizer steps; None leaves it to the epochs
-    # that this call may train; a later call goes on where it stopped. None: to the end.
+    # that this call may train; a later call resumes where it stopped. None: to the end.
     seconds: float | None = None
     batch: int = 32  # dialogues (or pairs) in a step, over all GPUs
     # of these, how many one GPU takes at once; None: all of its share
@@ -69,7 +63,6 @@ class PreferencePlan:
     hidden: bool = False  # put the hidden information into the prompt of policy and reference
     # a file of Pair records to measure the accuracy on, before and after
     held_out: Path | None = None
-    prompts: Path | None = None  # a folder of one's own prompts
     base_name: str = ""  # as in SftPlan
     schedule: Schedule = field(default_factory=Schedule)
 
@@ -89,4 +82,3 @@ class ScorePlan:
     batch_tokens: int = 32_768  # padded tokens that go through the model at once
     # of the base model. A difference of log-probabilities is small beside each.
     precision: Precision = "float32"
-    prompts: Path | None = None  # a folder of one's own prompts

@@ -276,9 +276,9 @@ def shipped_recipes() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[1] / "recipes"
 
 
-def find_recipe(told: Path) -> Path:
-    ours = shipped_recipes() / f"{told.name.removesuffix('.yaml')}.yaml"
-    return ours if not told.is_file() and told.parent in _OURS and ours.exists() else told
+def find_recipe(named: Path) -> Path:
+    ours = shipped_recipes() / f"{named.name.removesuffix('.yaml')}.yaml"
+    return ours if not named.is_file() and named.parent in _OURS and ours.exists() else named
 
 
 def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:

@@ -1,20 +1,62 @@
-"""Plays tasks with a policy and keeps what was said: the training data, and what evaluations score."""
+"""Plays tasks with a policy, or draws its next messages, and keeps them: the training data, and what evaluations score."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
+from memserver.errors import ModelError
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.task import BackendTask
-from memserver_evals.task import Played, System
-from sweet_rl.deadline import Deadline
-from sweet_rl.growing import GrowingFile
-from sweet_rl.plans import Progress, unseen
-from sweet_rl.trajectories import ChatMessage, Trajectory
+from memserver_evals.systems.failing import failed_reply
+from memserver_evals.task import Material, Played, Reply, System
+from sweet_rl.agent_turns import cleaned
+from sweet_rl.progress import Progress, unseen
+from sweet_rl.resumable import Deadline, ResumableJsonl
+from sweet_rl.sampling.samplers import Sampled, Sampler, Sampling, seed_of
+from sweet_rl.trajectories import Candidates, ChatMessage, Trajectory
 
 Player = Callable[[int], System]
 """The system that plays for the n-th time, from 0: the same policy with another chance."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Plays each example in its own conversation; its chance is of the seed, the example and the turn."""
+
+    name: str  # how tables name it
+    sampler: Sampler  # of its messages
+    sampling: Sampling = field(default_factory=Sampling)  # how they are drawn
+    seed: int = 0  # another one plays the same example otherwise
+
+    @asynccontextmanager
+    async def begin(self, example_id: str, material: Material) -> AsyncIterator["PolicyTalk"]:
+        yield PolicyTalk(
+            self, example_id, [ChatMessage(role="system", content=material.instructions)]
+        )
+
+
+@dataclass
+class PolicyTalk:
+    policy: Policy
+    example_id: str
+    messages: list[ChatMessage]
+
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002 - the protocol's
+        """Say something and draw the answer. A chat that is too long for the model has an empty answer."""
+        policy = self.policy
+        self.messages.append({"role": "user", "content": text})
+        seed = seed_of(policy.seed, self.example_id, len(self.messages))
+        try:
+            chat = tuple(cleaned(self.messages))
+            [drawn] = await policy.sampler.sample(chat, 1, policy.sampling, seed)
+        except ModelError as error:
+            return failed_reply(error)
+        [answer] = cleaned([ChatMessage(role="assistant", content=drawn.text)])
+        self.messages.append(answer)
+        return Reply(answer["content"], drawn.read, drawn.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +64,7 @@ class Rollouts:
     samples: int = 1  # times that each is played
     at_once: int = 64  # conversations at a time
     deadline: Deadline = field(default_factory=Deadline)  # after which no conversation is begun
-    progress: Progress = unseen  # is told how many are done
+    progress: Progress = unseen  # is called with how many are done
 
 
 async def roll_out(
@@ -41,7 +83,7 @@ async def roll_out(
         played = await task.play(example, systems[sample])
         return as_trajectory(task, example, sample, played)
 
-    file = GrowingFile(path, Trajectory, lambda record: record.key)
+    file = ResumableJsonl(path, Trajectory, lambda record: record.key)
     keys = [(example.id, sample) for sample in range(how.samples) for example in examples]
     return await file.fill(
         keys, play, at_once=how.at_once, deadline=how.deadline, progress=how.progress
@@ -85,4 +127,63 @@ def figures_of(trajectories: Sequence[Trajectory]) -> JsonObject:
         "turns": sum(each.turns for each in trajectories) / count,
         "answer_characters": sum(len(each.answer) for each in trajectories) / count,
         "tokens": sum(each.tokens for each in trajectories),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    count: int = 16  # for each state
+    sampling: Sampling = field(default_factory=Sampling)  # how
+    seed: int = 0  # of the chance
+    at_once: int = 32  # states at a time
+    deadline: Deadline = field(default_factory=Deadline)  # after which no state is begun
+    progress: Progress = unseen  # is called with how many states are done
+
+
+async def draw_candidates(
+    trajectories: Sequence[Trajectory], sampler: Sampler, path: Path, how: Draws
+) -> list[Candidates]:
+    """Candidates for each message of the agent in these trajectories, written to a file."""
+    by_key = {trajectory.key: trajectory for trajectory in trajectories}
+
+    async def draw(key: tuple[str, int, int]) -> Candidates:
+        task, sample, turn = key
+        trajectory = by_key[task, sample]
+        state = trajectory.before(turn)
+        chat = tuple(cleaned(state))
+        drawn = await sampler.sample(chat, how.count, how.sampling, seed_of(how.seed, *key))
+        return Candidates(
+            task=task,
+            kind=trajectory.kind,
+            hidden=trajectory.hidden,
+            sample=sample,
+            turn=turn,
+            messages=state,
+            candidates=tuple(each["content"] for each in cleaned(_said(drawn))),
+            tokens=sum(each.tokens for each in drawn),
+        )
+
+    keys = [
+        (trajectory.task, trajectory.sample, turn)
+        for trajectory in trajectories
+        for turn in range(trajectory.turns)
+    ]
+    file = ResumableJsonl(path, Candidates, lambda record: record.key)
+    return await file.fill(
+        keys, draw, at_once=how.at_once, deadline=how.deadline, progress=how.progress
+    )
+
+
+def _said(drawn: Sequence[Sampled]) -> list[ChatMessage]:
+    return [ChatMessage(role="assistant", content=each.text) for each in drawn]
+
+
+def figures_of_candidates(candidates: Sequence[Candidates]) -> JsonObject:
+    shares = [len(set(each.candidates)) / len(each.candidates) for each in candidates]
+    return {
+        "states": len(candidates),
+        "candidates": sum(len(each.candidates) for each in candidates),
+        "tokens": sum(each.tokens for each in candidates),
+        "distinct": sum(shares) / max(1, len(shares)),
+        "states_with_one_text": sum(len(set(each.candidates)) == 1 for each in candidates),
     }

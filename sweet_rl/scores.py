@@ -4,8 +4,12 @@ The difference of two models' log-probabilities of a turn's tokens, as mean or s
 the head's value. Two texts that differ only in white space around them have the same one.
 """
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import torch
@@ -13,18 +17,18 @@ from peft import PeftModel
 from transformers import AutoTokenizer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from memserver.prompts import Prompts
-from sweet_rl import adapters
+from memserver_evals.runs.run_folder import AppendOnly
+from sweet_rl import adapters, losses
 from sweet_rl.agent_turns import AgentTurns, Tokenizer, cleaned, rendered
-from sweet_rl.forks import can_fork
-from sweet_rl.hidden_information import with_hidden
-from sweet_rl.losses import log_probs, numbered
-from sweet_rl.plans import Progress, ScorePlan, unseen
-from sweet_rl.regression_head import add_head, has_head, load_head, token_values, turn_means
-from sweet_rl.score_rows import Batch, Row, batch_of, batches, forked, placed, seen
-from sweet_rl.trajectories import Candidates, ChatMessage, Pair, Trajectory
+from sweet_rl.pairs import with_hidden
+from sweet_rl.plans import ScorePlan
+from sweet_rl.progress import Progress, unseen
+from sweet_rl.rows import Batch, Row, batch_of, batches, forked, placed, seen
+from sweet_rl.trajectories import Candidates, ChatMessage, Ranked, Trajectory, read_file
 
 Advantages = tuple[float, ...]
+AT_ONCE = 64
+"""States that are scored and written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,8 @@ class Chat:
     messages: Sequence[ChatMessage]  # the whole chat; or, with `texts`, what comes before them
     hidden: str  # the reference code
     first: int = 0  # how many messages of the agent come before those to be scored
-    texts: tuple[
-        str, ...
-    ] = ()  # several next messages of the agent, which are scored in place of `messages`
+    # several next messages of the agent, which are scored in place of `messages`
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,6 @@ class Critic:
     model: adapters.Model
     tokenizer: Tokenizer
     turns: AgentTurns
-    prompts: Prompts
     shares: bool = False
 
     @classmethod
@@ -57,17 +59,17 @@ class Critic:
         base = adapters.load_base(plan.base, plan.precision)
         add_fused_lm_head(base)
         model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
-        if has_head(plan.critic):
-            add_head(model)
-            load_head(model, plan.critic)
+        if losses.has_head(plan.critic):
+            losses.add_head(model)
+            losses.load_head(model, plan.critic)
         elif plan.reference is not None:
             model.load_adapter(str(adapters.checked(plan.reference)), "ref")
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
-        turns, shares = AgentTurns.of(tokenizer), can_fork(model.eval(), tokenizer)
-        return cls(plan, model, tokenizer, turns, Prompts(plan.prompts), shares)
+        turns, shares = AgentTurns.of(tokenizer), losses.can_fork(model.eval(), tokenizer)
+        return cls(plan, model, tokenizer, turns, shares)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
-        if has_head(self.plan.critic):
+        if losses.has_head(self.plan.critic):
             return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
         steps = 2 * len(chats)
         own = self._of_turns(
@@ -111,7 +113,7 @@ class Critic:
         return merged
 
     def _rows(self, chat: Chat, hidden: bool) -> list[Row]:
-        start = with_hidden(chat.messages, chat.hidden, self.prompts) if hidden else chat.messages
+        start = with_hidden(chat.messages, chat.hidden) if hidden else chat.messages
         if not chat.texts:
             ids = rendered(self.tokenizer, cleaned(start))
             return [self._row(ids, chat.first)]
@@ -131,13 +133,15 @@ class Critic:
         return Row(ids, scored)
 
     def _log_probs(self, batch: Batch) -> torch.Tensor:
-        turn = numbered(batch["completion_mask"])
+        turn = losses.numbered(batch["completion_mask"])
         each = torch.nn.functional.one_hot(turn)[..., 1:].float()
-        sums = torch.einsum("bl,blt->bt", log_probs(self.model, batch).float(), each)
+        sums = torch.einsum("bl,blt->bt", losses.log_probs(self.model, batch).float(), each)
         return sums / each.sum(1).clamp(min=1) if self.plan.normalised else sums
 
     def _values(self, batch: Batch) -> torch.Tensor:
-        return turn_means(token_values(self.model, seen(batch)), numbered(batch["completion_mask"]))
+        return losses.turn_means(
+            losses.token_values(self.model, seen(batch)), losses.numbered(batch["completion_mask"])
+        )
 
 
 def score_turns(
@@ -152,22 +156,6 @@ def scores_of(
     return critic.score([_chat(record) for record in records], progress)
 
 
-def pair_accuracy(
-    plan: ScorePlan, pairs: Sequence[Pair], progress: Progress = unseen
-) -> dict[str, Any]:
-    """How often a critic's summed advantages put the chosen before the rejected."""
-    chats = [
-        Chat([*pair.prompt, *said], pair.hidden, _said(pair.prompt))
-        for pair in pairs
-        for said in (pair.chosen, pair.rejected)
-    ]
-    sums = [sum(turns) for turns in Critic.load(plan).score(chats, progress)]
-    margins = [a - b for a, b in zip(sums[::2], sums[1::2], strict=True)]
-    won = sum((margin > 0) + 0.5 * (margin == 0) for margin in margins)
-    count = max(1, len(pairs))
-    return {"pairs": len(pairs), "accuracy": won / count, "margin": sum(margins) / count}
-
-
 def _chat(record: Trajectory | Candidates) -> Chat:
     if isinstance(record, Trajectory):
         return Chat(record.messages, record.hidden)
@@ -176,3 +164,63 @@ def _chat(record: Trajectory | Candidates) -> Chat:
 
 def _said(messages: Sequence[ChatMessage]) -> int:
     return sum(message["role"] == "assistant" for message in messages)
+
+
+def rank(
+    plan: ScorePlan,
+    candidates: Path,
+    ranked: Path,
+    progress: Progress = unseen,
+    *,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Append a Ranked record for each Candidates record that has none yet.
+
+    Returns:
+        `states`, `finished` (false where `seconds` were over first), `spread` (the mean standard deviation
+        of a state's advantages) and `distinct` (the mean share of different texts among its candidates).
+    """
+    start = time.monotonic()
+    states = read_file(candidates, Candidates)
+    ranked.parent.mkdir(parents=True, exist_ok=True)
+    AppendOnly(ranked).close()  # cuts off half a line
+    old = read_file(ranked, Ranked) if ranked.stat().st_size else []
+    done = {record.key: record for record in old}
+    left = [state for state in states if state.key not in done]
+    critic = Critic.load(plan) if left else None
+    progress(len(done), len(states))
+    while left and critic is not None:
+        if seconds is not None and time.monotonic() - start >= seconds:
+            break
+        some, left = left[:AT_ONCE], left[AT_ONCE:]
+        new = [
+            Ranked(**state.model_dump(), advantages=advantages)
+            for state, advantages in zip(some, scores_of(critic, some), strict=True)
+        ]
+        _append(ranked, new)
+        done |= {record.key: record for record in new}
+        progress(len(done), len(states))
+    return {
+        "states": len(done),
+        "finished": not left,
+        "seconds": round(time.monotonic() - start, 1),
+        **_spread(list(done.values())),
+    }
+
+
+def _append(path: Path, records: list[Ranked]) -> None:
+    with path.open("ab") as file:
+        file.write("".join(f"{record.model_dump_json()}\n" for record in records).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _spread(records: list[Ranked]) -> dict[str, float]:
+    if not records:
+        return {"spread": 0.0, "distinct": 0.0}
+    return {
+        "spread": fmean(pstdev(record.advantages) for record in records),
+        "distinct": fmean(
+            len(set(record.candidates)) / len(record.candidates) for record in records
+        ),
+    }

@@ -36,7 +36,7 @@ class TaskSet:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     data: Path | None = None  # the folder with published task files
     # the endpoint of the model that plays the human; None where no model does
     human: Endpoint | None = None
@@ -71,8 +71,8 @@ def identity_of(recipe: Recipe, split: Split) -> JsonObject:
 
 
 @asynccontextmanager
-async def environment(
-    tasks: TaskSet, around: Surroundings, *, single: bool = False
+async def open_task(
+    tasks: TaskSet, around: Environment, *, single: bool = False
 ) -> AsyncIterator[BackendTask]:
     """The tasks, ready to be played."""
     async with AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ async def environment(
         )
 
 
-async def _human(tasks: TaskSet, around: Surroundings, stack: AsyncExitStack) -> Human:
+async def _human(tasks: TaskSet, around: Environment, stack: AsyncExitStack) -> Human:
     if tasks.slots:
         return SlotHuman(tasks.slots)
     if around.human is None:

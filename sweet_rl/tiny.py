@@ -35,7 +35,7 @@ def byte_tokenizer(template: str) -> PreTrainedTokenizerFast:
     return made
 
 
-def write_tiny(architecture: Path, folder: Path, *, seed: int = 0) -> Path:
+def write_tiny(architecture: Path, folder: Path) -> Path:
     """Write a tiny model of the kind that a folder's config.json and chat template describe."""
     try:
         config = AutoConfig.from_pretrained(architecture)
@@ -44,7 +44,7 @@ def write_tiny(architecture: Path, folder: Path, *, seed: int = 0) -> Path:
         raise InvalidInput(f"{architecture} describes no architecture: {error}") from error
     tokenizer = byte_tokenizer(template)
     small = type(config).from_dict(_reduced(config, tokenizer))
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     AutoModelForCausalLM.from_config(small, dtype=torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -53,7 +53,7 @@ def write_tiny(architecture: Path, folder: Path, *, seed: int = 0) -> Path:
 def _reduced(config: Any, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:  # noqa: ANN401 - of transformers
     """The same kind in small: as many queries share a key as before."""
     values: dict[str, Any] = config.to_dict()
-    values.pop("layer_types", None)  # one for each layer; made anew from the rest
+    values.pop("layer_types", None)  # one for each layer; made again from the rest
     heads = config.num_attention_heads // config.num_key_value_heads
     hidden = math.ceil(_HIDDEN / heads) * heads  # transformers wants a multiple
     return values | {

@@ -1,4 +1,4 @@
-"""What all trainings have in common: a folder that can be gone on with, a time limit, metrics, figures.
+"""What all trainings have in common: a folder that can be resumed, a time limit, metrics, figures.
 
 training.json what is trained, and on what; another training is refused the folder
 checkpoints/  the newest one is resumed
@@ -24,7 +24,8 @@ from typing_extensions import override
 from memserver.errors import Conflict, InvalidInput
 from memserver_evals.runs.run_folder import AppendOnly, write_whole
 from sweet_rl import adapters
-from sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan
+from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.progress import Progress
 
 Figures = dict[str, Any]
 Trainer = Any
@@ -41,26 +42,28 @@ def processes() -> PartialState:
 def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
     """Make the folder this training's own, or see that it is.
 
-    What counts of files is what is in them, not where they are: a run may go on elsewhere.
+    What counts of files is what is in them, not where they are: a run may be resumed elsewhere.
     """
     values = asdict(plan)
     values.pop("base_name")
-    told = {name: value for name, value in values.items() if not isinstance(value, Path)}
-    told["schedule"] = {
+    identity = {name: value for name, value in values.items() if not isinstance(value, Path)}
+    identity["schedule"] = {
         name: value for name, value in values["schedule"].items() if name not in _FREE
     }
-    told |= {"base": plan.base.name, "data": _hash(data), "adapter": None}
+    identity |= {"base": plan.base.name, "data": _hash(data), "adapter": None}
     if plan.adapter is not None:
-        told["adapter"] = _hash(adapters.checked(plan.adapter) / adapters.WEIGHTS)
+        identity["adapter"] = _hash(adapters.checked(plan.adapter) / adapters.WEIGHTS)
     if not processes().is_main_process:
         return
     plan.out.mkdir(parents=True, exist_ok=True)
     file = plan.out / PLAN
     if not file.exists():
-        write_whole(file, json.dumps(told, indent=2) + "\n")
+        write_whole(file, json.dumps(identity, indent=2) + "\n")
         return
     old = json.loads(file.read_text(encoding="utf-8"))
-    changed = sorted(name for name in old.keys() | told.keys() if old.get(name) != told.get(name))
+    changed = sorted(
+        name for name in old.keys() | identity.keys() if old.get(name) != identity.get(name)
+    )
     if changed:
         raise Conflict(
             f"{plan.out} has a training with another {', '.join(changed)}.",
@@ -219,9 +222,9 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         over = self._end is not None and time.monotonic() >= self._end
         if self._end is not None and processes().num_processes > 1:
-            told = torch.tensor(int(over), device=processes().device)
-            torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
-            over = bool(told)
+            votes = torch.tensor(int(over), device=processes().device)
+            torch.distributed.all_reduce(votes, op=torch.distributed.ReduceOp.MAX)
+            over = bool(votes)
         if over:
             control.should_save = True
             control.should_training_stop = True

@@ -1,21 +1,25 @@
 """The records that the stages of training hand to each other, and their files: JSON Lines, one a record.
 
-A trajectory is one collaboration that was played; candidates are several next messages for one state of
-one; ranked are candidates with what a critic thinks of them; a pair is what a preference loss learns from.
-Owns reading and writing, the published form of trajectories too. What is made of them is elsewhere.
+A trajectory is one collaboration that was played; candidates are several next messages for one state of one; ranked are
+candidates with what a critic thinks of them; a pair is what a preference loss learns from. Trajectories are also read and
+written in the form in which ColBench's are published.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
+from memserver.errors import InvalidInput
+from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.records import read_records
 from memserver_evals.runs.run_folder import write_whole
 
 Role = Literal["system", "user", "assistant"]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ChatMessage(TypedDict):
@@ -24,7 +28,6 @@ class ChatMessage(TypedDict):
 
 
 Messages = tuple[ChatMessage, ...]
-_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Record(BaseModel):
@@ -102,11 +105,11 @@ class Ranked(Candidates):
 
 
 class Pair(Record):
-    """Two ways to go on from one prompt, in TRL's conversational form."""
+    """Two ways to continue one prompt, in TRL's conversational form."""
 
     task: str  # the example's id
     hidden: str  # the reference code
-    prompt: Messages  # what both go on from
+    prompt: Messages  # what both continue
     chosen: Messages  # the better one: all messages that follow, the user's among them, or one of the agent
     rejected: Messages  # the worse one
 
@@ -130,3 +133,97 @@ def _same_length(candidates: Sequence[str], **others: Sequence[float] | None) ->
     for name, values in others.items():
         if values is not None and len(values) != len(candidates):
             raise ValueError(f"{len(candidates)} candidates, but {len(values)} {name}")
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["user", "assistant"]
+    content: str
+    output: str | None = None
+
+
+class _Task(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    problem_description: str
+    ground_truth: str
+    test_cases: Mapping[str, str] = {}
+
+
+class PublishedTrajectory(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    task: _Task
+    dialogue_history: list[_Said] = Field(min_length=2)
+    answer: str | None = None
+    reward: float = Field(ge=0, le=1)
+
+
+def read_published(path: Path, instructions: str) -> list[Trajectory]:
+    """Trajectories of a published file. Its tasks are numbered as they come, and so are plays of one task."""
+    names: dict[str, str] = {}
+    plays: Counter[str] = Counter()
+    found = []
+    for number, record in enumerate(read_records(path, PublishedTrajectory), 1):
+        description = record.task.problem_description
+        task = names.setdefault(description, f"published_{len(names):05d}")
+        messages = [ChatMessage(role="system", content=instructions)]
+        messages += [
+            ChatMessage(role=each.role, content=_text(each)) for each in record.dialogue_history
+        ]
+        try:
+            trajectory = Trajectory(
+                task=task,
+                sample=plays[task],
+                hidden=record.task.ground_truth,
+                messages=tuple(messages),
+                answer=record.answer or "",
+                reward=record.reward,
+            )
+        except ValueError as error:
+            raise InvalidInput(
+                f"{path}, trajectory {number}: human and agent don't take turns."
+            ) from error
+        plays[task] += 1
+        found.append(trajectory)
+    return found
+
+
+def write_published(
+    path: Path, trajectories: Iterable[Trajectory], examples: Mapping[str, BackendExample]
+) -> None:
+    """Write trajectories as published ones, for their programs."""
+    lines = [
+        PublishedTrajectory.model_validate(
+            _as_published(each, examples[each.task])
+        ).model_dump_json()
+        for each in trajectories
+    ]
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def _as_published(trajectory: Trajectory, example: BackendExample) -> dict[str, Any]:
+    calls = {f"test{number}": call for number, call in enumerate(example.calls, 1)}
+    return {
+        "task": {
+            "problem_description": example.description,
+            "ground_truth": example.reference,
+            "test_cases": calls,
+        },
+        "dialogue_history": [
+            {
+                "role": message["role"],
+                "content": message["content"],
+                "output": message["content"] if message["role"] == "assistant" else None,
+            }
+            for message in trajectory.messages[1:]
+        ],
+        "answer": trajectory.answer,
+        "reward": trajectory.reward,
+    }
+
+
+def _text(said: _Said) -> str:
+    """What was said in full: the content of an agent's last message may have been cut at its marker."""
+    return said.output if said.role == "assistant" and said.output else said.content

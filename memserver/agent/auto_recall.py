@@ -42,7 +42,7 @@ async def recall_first(state: TurnState, record: TurnRecord, pressure: MemoryPre
         return
     text = asked.text.strip()[:QUERY_CHARACTERS]
     made = CallRecord(ToolCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running")
-    call = Message(asked.position + 1, "assistant", "", state.clock.now(), 0, call=made)
+    call = Message(asked.position + 1, "assistant", "", state.now(), 0, call=made)
     reader = state.counting.reader(call, prompt.budget, can_read_on=state.can_read_on)
     async with state.deadline.cutting():
         result = await _search(state, text, floor, reader)

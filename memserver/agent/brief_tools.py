@@ -1,4 +1,4 @@
-"""Tools told in fewer words, for a window that their full description would take too much of.
+"""Tools described in fewer words, for a window that their full description would take too much of.
 
 A chat template shows the model each tool as JSON. That of the tools every agent has takes some 1,900 tokens, of
 which the two arguments that stand in nearly each of them, and what is said of arguments, are half.
@@ -36,7 +36,7 @@ def _shorter(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
 
 
 def is_brief(tools: Sequence[ToolSpec]) -> bool:
-    """Whether these are told in few words."""
+    """Whether these are described in few words."""
     return bool(tools) and not any(set(RESERVED) & _arguments(tool).keys() for tool in tools)
 
 

@@ -6,6 +6,8 @@ as running before it starts.
 
 import logging
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from memserver.agent.endings import (
     CANCELLED,
@@ -16,16 +18,24 @@ from memserver.agent.endings import (
     abandoned,
     closed_by,
 )
+from memserver.agent.options import CallLimits
 from memserver.agent.pressure import NOTHING_TO_SAVE, MemoryPressure
 from memserver.agent.rendering import is_sent
 from memserver.agent.reply_modes import said
-from memserver.agent.run_tool import run_call
 from memserver.agent.turn_record import Continue, Ended, Outcome, TurnRecord
 from memserver.agent.turn_state import TurnState
-from memserver.errors import ToolProcessEnded, TurnTimeout
+from memserver.errors import (
+    EmbeddingError,
+    InvalidInput,
+    NotFound,
+    ToolError,
+    ToolProcessEnded,
+    TurnTimeout,
+)
 from memserver.llm.base import Reply
-from memserver.messages import CallRecord, Message, WaitsFor
+from memserver.messages import RESERVED, CallRecord, Message, ToolCall, WaitsFor
 from memserver.storage.database import LazyTransaction
+from memserver.tools.foreign import contained, cut
 from memserver.tools.registry import Tool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
@@ -34,9 +44,11 @@ NOTHING_TO_DO = idle_tool("nothing_to_do", "Leave it at that: nothing has to be 
 """For a turn that began with an event: nobody waits for an answer."""
 
 
-class CallRun:
-    """Runs the calls of one turn."""
+REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
+"""What a memory tool may raise to say no: the model reads it, and the turn continues."""
 
+
+class CallRun:
     def __init__(self, state: TurnState, record: TurnRecord, pressure: MemoryPressure) -> None:
         self._state = state
         self._record = record
@@ -51,7 +63,7 @@ class CallRun:
             position=state.next_position,
             role="assistant",
             text=said(reply),
-            created_at=state.clock.now(),
+            created_at=state.now(),
             tokens=0,
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
@@ -152,7 +164,6 @@ class CallRun:
         return await self._record.pause(waiting)
 
     async def _end(self, ended: Message) -> Continue | Ended:
-        """Commit the end of a call that was stored before."""
         return await self._record.commit(ended, await self._stop_after(ended), stored=True)
 
     async def _interrupt(self, message: Message, why: str) -> None:
@@ -177,13 +188,13 @@ class CallRun:
             before=state.first,
             position=message.position,
             # An approval may come days after the call.
-            now=state.clock.now() if message.call.waits_for else message.created_at,
+            now=state.now() if message.call.waits_for else message.created_at,
             zone=state.view.zone,
             reader=state.counting.reader(message, budget, can_read_on=state.can_read_on),
             alone=state.was_killed or state.has_died or tool.spec.name in deps.deadly,
         )
         async with state.deadline.cutting():
-            how, result = await run_call(tool, call, context, deps.limits.calls)
+            how, result = await _run(tool, call, context, deps.limits.calls)
         return await state.close(message, how, result)
 
     async def _stop_after(self, ended: Message) -> str | None:
@@ -215,3 +226,23 @@ class CallRun:
         state = self._state
         idle = NOTHING_TO_SAVE if state.is_saving else NOTHING_TO_DO if state.of_event else None
         return idle if idle and name == idle.spec.name else state.tools.toolset.get(name)
+
+
+async def _run(
+    tool: Tool, call: ToolCall, context: ToolContext, limits: CallLimits
+) -> tuple[Literal["done", "failed"], str]:
+    """Run a call; a refused one of a transactional tool leaves no trace in the database.
+
+    Returns:
+        How the call ended, and its result or the reason.
+    """
+    arguments = {name: value for name, value in call.arguments.items() if name not in RESERVED}
+    try:
+        if tool.transactional:
+            return "done", str(await tool.run(context, **arguments))
+        work = partial(tool.run, context, **arguments)
+        result = await contained(tool.spec.name, work, tool.timeout or limits.seconds)
+        return "done", cut(result, limits.characters)
+    except REFUSALS as error:
+        await context.transaction.roll_back()
+        return "failed", cut(error.message, limits.characters)

@@ -6,22 +6,20 @@ starts where it did. A turn whose prompt would not fit evicts first, itself.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, tzinfo
 from uuid import UUID
 
+from memserver.agent.context import AgentView
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import Compacted
 from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
-from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
 from memserver.messages import Message
 from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Lease
-from memserver.storage.snapshots import AgentSnapshot
 from memserver.storage.turn_writes import Eviction
 
 COMPACT = "compact"
@@ -33,76 +31,58 @@ LEAST_ROOM = 128
 """Tokens that the queue needs, so that one message can be shown at least in part."""
 
 
-class Compactor:
-    """Evicts and summarises for one agent."""
+async def evict(
+    deps: TurnDependencies,
+    view: AgentView,
+    queue: Sequence[Message],
+    budget: Budget,
+    deadline: Deadline,
+    lease: Lease | None = None,
+) -> Compacted | None:
+    """Evict once, at the point where the queue first overflowed.
 
-    def __init__(
-        self, deps: TurnDependencies, model: ChatModel, tenant: str, zone: tzinfo = UTC
-    ) -> None:
-        """Make it.
+    Args:
+        deps: of the server.
+        view: whose queue, where it starts, and the summary of what lies before it.
+        queue: at least two entries.
+        budget: of the prompt.
+        deadline: when the summary has to be there.
+        lease: the turn's that evicts, if one does.
 
-        Args:
-            deps: of the server.
-            model: the agent's, which writes the summary unless the server names another one.
-            tenant: whose agent it is.
-            zone: of the dates that the summariser reads.
-        """
-        self._database = deps.database
-        self._prompts = deps.prompts
-        self._tenant = tenant
-        self._zone = zone
-        self._method = deps.summary_method
-        self._own = deps.summary_model is None
-        self._writer = model if self._own else deps.models.get(deps.summary_model, tenant)
+    Returns:
+        The event; None if nothing was changed, since the queue starts elsewhere by now.
 
-    async def evict(
-        self,
-        snapshot: AgentSnapshot,
-        queue: Sequence[Message],
-        budget: Budget,
-        deadline: Deadline,
-        lease: Lease | None = None,
-    ) -> Compacted | None:
-        """Evict once, at the point where the queue first overflowed.
-
-        Args:
-            snapshot: where the queue starts, and the summary of what lies before it.
-            queue: at least two entries.
-            budget: of the prompt.
-            deadline: when the summary has to be there.
-            lease: the turn's that evicts, if one does.
-
-        Returns:
-            The event; None if nothing was changed, since the queue starts elsewhere by now.
-
-        Raises:
-            LeaseLost: another worker serves the agent; nothing was changed.
-            TurnTimeout: the summary took too long; nothing was changed.
-        """
-        count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
-        scale = budget.scale if self._own else None
-        summarizer = Summarizer(
-            self._writer, self._prompts, self._zone, scale=scale, method=self._method
-        )
-        async with deadline.cutting():
-            summary = await summarizer.fold(snapshot.summary, queue[:count], summary_limit(budget))
-        eviction = Eviction(
-            old_start=snapshot.state.queue_start,
-            new_start=queue[count].position,
-            summary=summary.text,
-            tokens=summary.tokens,
-            evicted=count,
-            method=summary.method,
-            failure=summary.failure,
-        )
-        async with self._database.tenant(self._tenant) as tx:
-            done = await turn_writes.evict(tx, snapshot.agent.id, eviction, lease)
-        return Compacted(count, summary.method, summary.failure) if done else None
+    Raises:
+        LeaseLost: another worker serves the agent; nothing was changed.
+        TurnTimeout: the summary took too long; nothing was changed.
+    """
+    agent = view.snapshot.agent
+    count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
+    summarizer = Summarizer(
+        deps.models.get(deps.summary_model or agent.model, agent.tenant),
+        deps.prompts,
+        view.zone,
+        scale=None if deps.summary_model else budget.scale,
+        method=deps.summary_method,
+    )
+    async with deadline.cutting():
+        limit = summary_limit(budget)
+        summary = await summarizer.fold(view.snapshot.summary, queue[:count], limit)
+    eviction = Eviction(
+        old_start=view.snapshot.state.queue_start,
+        new_start=queue[count].position,
+        summary=summary.text,
+        tokens=summary.tokens,
+        evicted=count,
+        method=summary.method,
+        failure=summary.failure,
+    )
+    async with deps.database.tenant(agent.tenant) as tx:
+        done = await turn_writes.evict(tx, agent.id, eviction, lease)
+    return Compacted(count, summary.method, summary.failure) if done else None
 
 
 class CompactionJob:
-    """Brings an agent's queue under its target, while nobody waits for it."""
-
     def __init__(self, deps: TurnDependencies) -> None:
         self._deps = deps
 
@@ -116,26 +96,21 @@ class CompactionJob:
             return
 
     async def _evict(self, tenant: str, agent_id: UUID) -> bool:
-        """Evict once, if that is asked for; whether it was."""
+        """Evict once, if it is needed; whether it was."""
         # What a turn that runs has in hand is left to that turn.
         seen = await inspect_context(self._deps, tenant, agent_id, done_only=True)
         budget = seen.prompt.budget
         if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
             return False
-        snapshot = seen.agent.snapshot
-        model = self._deps.models.get(snapshot.agent.model, tenant)
-        compactor = Compactor(self._deps, model, tenant, seen.agent.zone)
         deadline = Deadline(self._deps.limits.turn_timeout)
-        return await compactor.evict(snapshot, seen.queue, budget, deadline) is not None
+        return await evict(self._deps, seen.agent, seen.queue, budget, deadline) is not None
 
 
 def compaction_job(tenant: str, agent_id: UUID) -> Job:
-    """The job for an agent."""
     return Job(COMPACT, tenant, {"agent_id": str(agent_id)}, key=str(agent_id))
 
 
 def summary_limit(budget: Budget) -> int:
-    """Tokens that the summary may have."""
     return max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
 
 

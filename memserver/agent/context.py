@@ -7,7 +7,7 @@ so that an edit of it leaves all before it in the cache.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -56,6 +56,11 @@ class AgentView:
         tools = tool_specs(toolset, snapshot.sections, self.options.protocol)
         return replace(self, snapshot=snapshot, tools=tools)
 
+    def edited_at(self, at: datetime) -> "AgentView":
+        """The same agent with another time at which its memory was edited: in its own time it sees no date of ours."""
+        state = replace(self.snapshot.state, stats_edited_at=at)
+        return replace(self, snapshot=replace(self.snapshot, state=state))
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -82,7 +87,6 @@ class PromptParts:
     order: PromptOrder
 
     def messages(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
-        """The whole prompt with this queue."""
         after = {"working_context"} if self.order == "working_context_last" else set()
         texts = [part for part in self.parts[:-1] if part.text]
         head = "\n\n".join(part.text for part in texts if part.name not in after)
@@ -143,7 +147,6 @@ def _texts(view: AgentView, model: ChatModel, prompts: Prompts) -> dict[str, str
 
 
 def tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
-    """What these tools add to a prompt."""
     return model.tools_text(tools) if tools else ""
 
 
@@ -185,7 +188,6 @@ async def _render_long(
 
 
 def without_fields(message: Message) -> Message:
-    """The entry without its provider fields and their tokens."""
     if message.fields is None:
         return message
     tokens = max(0, message.tokens - message.fields.tokens)

@@ -63,7 +63,6 @@ class CallAnswer:
     text: str = ""
 
     def stored(self) -> JsonObject:
-        """As it is stored with the call."""
         if self.to == "approval":
             return {"approved": self.granted, "reason": clean(self.text).strip()}
         return {"state": "done" if self.granted else "failed", "result": clean(self.text)}

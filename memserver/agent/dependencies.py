@@ -36,7 +36,7 @@ class ModelSource(Protocol):
         ...
 
     async def wait_until_ready(self) -> None:
-        """Wait while the models' endpoint is starting; one that failed says so when it is asked."""
+        """Wait while the models' endpoint is starting; one that failed says so at a request."""
         return
 
     def loading(self) -> str:
@@ -46,8 +46,6 @@ class ModelSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnDependencies:
-    """The collaborators of a turn."""
-
     database: Database
     models: ModelSource
     archival: ArchivalStorage

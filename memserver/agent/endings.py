@@ -34,5 +34,5 @@ def abandoned() -> TurnAbandoned:
 
 
 def as_json(error: MemserverError) -> JsonObject:
-    """An error as it is stored with a turn and told to callers."""
+    """An error as it is stored with a turn and shown to callers."""
     return {"code": error.code, "message": error.message, "hint": error.hint}

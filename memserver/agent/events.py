@@ -1,4 +1,4 @@
-"""What happens in a turn, as values; and who is told.
+"""What happens in a turn, as values, and their subscribers.
 
 Deltas are provisional; every other event describes what has been committed.
 """
@@ -17,8 +17,6 @@ from memserver.storage.calls import WaitingCall
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The turn was taken up."""
-
     turn: int
 
 
@@ -32,8 +30,6 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class StepCommitted:
-    """A step's messages are stored."""
-
     messages: tuple[Message, ...]
 
 
@@ -73,7 +69,7 @@ class TurnPaused:
 class TurnQueued:
     """The turn is stored, and is worked once an earlier one has ended that waits with the call `blocked_by`.
 
-    At `expires_at` that one goes on without an answer.
+    At `expires_at` that one resumes without an answer.
     """
 
     turn: int
@@ -106,7 +102,7 @@ class EventBus:
         self._wanting_text: set[tuple[UUID, int]] = set()
 
     def publish(self, agent_id: UUID, turn: int, event: Event) -> None:
-        """Tell everybody who has subscribed to this turn."""
+        """Hand an event to everybody who has subscribed to this turn."""
         for queue in self._queues.get((agent_id, turn), ()):
             queue.put_nowait(event)
 
@@ -123,7 +119,7 @@ class EventBus:
     def subscribe(
         self, agent_id: UUID, turn: int, *, text: bool = False
     ) -> Iterator[asyncio.Queue[Event]]:
-        """A queue that takes the turn's events from now on; with `text` deltas are asked for."""
+        """A queue that takes the turn's events from now on; with `text` deltas, too."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         key = (agent_id, turn)
         self._queues[key].append(queue)

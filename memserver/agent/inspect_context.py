@@ -22,7 +22,6 @@ class ContextView:
     model: ChatModel
 
     async def shown(self) -> list[PromptMessage]:
-        """The queue as the prompt shows it."""
         largest = self.prompt.budget.largest_counted
         return await render_queue(self.agent, self.queue, largest, self.model)
 

@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, field_validator
 
-from memserver.agent.run_tool import CallLimits
 from memserver.wire.agents import AgentClock as AgentClock
 from memserver.wire.agents import AgentOptions as AgentOptions
 from memserver.wire.agents import HistoryForm as HistoryForm
@@ -57,6 +56,19 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What a call that isn't ours may take.
+
+    Attributes:
+        seconds: how long, unless the tool says otherwise.
+        characters: of its result.
+    """
+
+    seconds: float = 60
+    characters: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The server's defaults for what an agent may set itself.
 
@@ -75,7 +87,6 @@ class Limits:
     calls: CallLimits = field(default_factory=CallLimits)
 
     def expiry(self, since: datetime) -> datetime:
-        """Until when a call waits for an answer."""
         return since + timedelta(seconds=self.waiting_call_seconds)
 
     def layout(self, options: AgentOptions, window: int) -> Layout:
@@ -87,7 +98,6 @@ class Limits:
         return Layout(window, reserved, options.prompt_order or order)
 
     def form(self, options: AgentOptions) -> EntryForm:
-        """How an agent's history looks in its prompts."""
         return "chat" if options.protocol == "chat" else options.history or self.history
 
     def recall_floor(self, options: AgentOptions) -> float | None:

@@ -5,7 +5,7 @@ pressure is an event with an inference of its own). The person has the answer al
 say anything to them.
 """
 
-from memserver.agent.compaction import Compactor, check_room
+from memserver.agent.compaction import check_room, evict
 from memserver.agent.context import PromptParts
 from memserver.agent.turn_state import TurnState
 from memserver.errors import ContextOverflow
@@ -21,12 +21,9 @@ NOTHING_TO_SAVE = idle_tool("nothing_to_save", "Say that nothing has to be saved
 
 
 class MemoryPressure:
-    """Evicts for one turn, and alerts its agent."""
-
     def __init__(self, state: TurnState) -> None:
         self._state = state
         self._shrunk = 0
-        self._compactor = Compactor(state.deps, state.model, state.lease.tenant, state.view.zone)
 
     async def make_room(self) -> PromptParts:
         """The prompt's parts, after as many evictions as it takes for the queue to fit."""
@@ -81,7 +78,7 @@ class MemoryPressure:
             return stop
         percent = 100 * budget.used(queue) // budget.capacity
         text = state.deps.prompts.render("pressure_alert.md", percent=percent)
-        alert = Message(ended.position + 1, "system", text, state.clock.now(), 0)
+        alert = Message(ended.position + 1, "system", text, state.now(), 0)
         state.begin_saving(stop, await state.counting.entry(alert))
         return None
 
@@ -109,8 +106,8 @@ class MemoryPressure:
 
     async def _evict(self, prompt: PromptParts) -> None:
         state = self._state
-        compacted = await self._compactor.evict(
-            state.view.snapshot, state.evictable, prompt.budget, state.deadline, state.lease
+        compacted = await evict(
+            state.deps, state.view, state.evictable, prompt.budget, state.deadline, state.lease
         )
         if compacted is not None:
             state.publish(compacted)

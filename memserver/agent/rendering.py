@@ -42,7 +42,6 @@ def event_text(kind: str, text: str) -> str:
 
 
 def result_text(record: CallRecord) -> str:
-    """A call's result as the model reads it."""
     if record.state == "done":
         return f"OK. {record.result}" if record.result else "OK"
     return f"Failed: {record.result}"
@@ -69,7 +68,7 @@ def _compact(message: Message, zone: tzinfo) -> list[PromptMessage]:
 
 
 def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
-    """The text alone. A message that reached nobody is left out; calls of earlier times are told of.
+    """The text alone. A message that reached nobody is left out; calls of earlier times are described.
 
     These are no texts of the assistant, so that the model doesn't take to writing calls.
     """

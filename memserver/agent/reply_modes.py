@@ -20,13 +20,13 @@ from memserver.tools.registry import Toolset
 async def ask_for_step(
     model: ChatModel,
     mode: ReplyMode,
-    asked: tuple[Sequence[PromptMessage], Sequence[ToolSpec]],
+    request: tuple[Sequence[PromptMessage], Sequence[ToolSpec]],
     *,
     max_tokens: int,
     on_text: TextSink | None = None,
 ) -> Reply:
     """The model's next step, from a prompt and the tools of which one may be called. Raises a ModelError."""
-    prompt, tools = asked
+    prompt, tools = request
     if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
@@ -37,7 +37,7 @@ async def ask_for_step(
 def tool_specs(
     toolset: Toolset, sections: Sequence[Section], mode: ReplyMode
 ) -> tuple[ToolSpec, ...]:
-    """The tools that the model is told of.
+    """The tools that are described to the model.
 
     Args:
         toolset: what the agent has.
@@ -65,8 +65,6 @@ MOST_INVALID = 3
 
 
 class InvalidReplies:
-    """The invalid replies that a model has given in a row."""
-
     def __init__(self) -> None:
         self._count = 0
         self._had_words = False
@@ -74,7 +72,7 @@ class InvalidReplies:
     def as_answer(
         self, error: ProtocolViolation, tools: Sequence[ToolSpec], *, last: bool
     ) -> Reply:
-        """The answer that a model has given in plain words once more, though it was told to call a tool.
+        """The answer that a model has given in plain words once more, though it had to call a tool.
 
         Args:
             error: says what came instead of a call.
@@ -82,11 +80,11 @@ class InvalidReplies:
             last: whether it can't be asked again.
 
         Raises:
-            ProtocolViolation: the one given: it is no answer, or the model is to be told first.
+            ProtocolViolation: the one given: it is no answer, or a complaint comes first.
         """
-        told = self._had_words or last or self._count + 1 >= MOST_INVALID
+        warned = self._had_words or last or self._count + 1 >= MOST_INVALID
         may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
-        if not (told and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
+        if not (warned and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
         call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
@@ -95,7 +93,7 @@ class InvalidReplies:
         """Count one.
 
         Raises:
-            ProtocolViolation: what the caller is told when there are too many of them; they know no tools.
+            ProtocolViolation: what the caller gets when there are too many of them; they know no tools.
         """
         self._count += 1
         self._had_words = self._had_words or bool(error.words)
@@ -113,5 +111,5 @@ class InvalidReplies:
 
 
 def complaint(prompts: Prompts, error: ProtocolViolation, mode: ReplyMode) -> str:
-    """What the model is told after a reply that was none."""
+    """What the model reads after a reply that was none."""
     return prompts.render(prompt_file("invalid_reply.md", mode), reason=error.complaint)

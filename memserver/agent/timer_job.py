@@ -24,7 +24,6 @@ class TimerJob:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """By the job's name."""
         return {JOB: self.run}
 
     async def run(self, job: JobRun) -> None:

@@ -3,13 +3,13 @@
 A client of a model that remembers nothing sends the conversation so far with each request. An agent
 remembers it; so only the end of it is new, and whatever the agent was not there for. The rules:
 
-1. New is what the user says behind the last assistant message. It is posted as one message.
+1. New is what the user says after the last assistant message. It is posted as one message.
 2. What stands before it is made of exchanges: what the user said, and the assistant's message. One is known
    if the agent's history has its question or its answer: clients change either, by templates or by cutting.
-3. All up to the newest known exchange is known. The exchanges behind it, which another model answered, are
-   past messages that the agent has still to be told.
+3. All up to the newest known exchange is known. The exchanges after it, which another model answered, are
+   past messages that the agent does not know yet.
 4. What the user said before the last message, and got no answer to (the turn failed, or was not waited
-   for), is left out if the history has it behind the newest known exchange.
+   for), is left out if the history has it after the newest known exchange.
 
 Memory doesn't branch: a question that is asked again, or put otherwise, comes as a new message.
 """
@@ -69,7 +69,6 @@ class _Exchange:
 
     @property
     def messages(self) -> list[Said]:
-        """Its messages."""
         asked = [Said("user", text) for text in self.asked]
         return [*asked, Said("assistant", self.answer)] if self.answer else asked
 
@@ -110,8 +109,8 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     exchanges, last = _exchanges(transcript)
     if not last:
         raise InvalidInput(
-            "messages: no user message stands behind the last assistant message.",
-            hint="The agent is told what the user says behind the last answer; end with that.",
+            "messages: no user message stands after the last assistant message.",
+            hint="The agent gets what the user says after the last answer; end with that.",
         )
     window = _History(await transcripts.newest(tx, agent_id, WINDOW))
     known, place = _newest_known(exchanges, window)
@@ -130,7 +129,7 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:
-    """The transcript's exchanges, and what the user says behind the last one."""
+    """The transcript's exchanges, and what the user says after the last one."""
     found: list[_Exchange] = []
     asked: list[str] = []
     for message in transcript:

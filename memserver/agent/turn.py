@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 
 class TurnRun:
-    """One turn while it runs."""
-
     def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message]) -> None:
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         self._imports = claimed.turn.kind == "import"
@@ -97,7 +95,6 @@ class TurnRun:
         await state.tools.recount(state.deps.database, state.lease, state.evictable, state.first)
 
     async def _step(self) -> Outcome:
-        """Ask for a call and run it."""
         try:
             while True:
                 prompt = await self._pressure.make_room()
@@ -152,7 +149,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Message(state.next_position, "system", text, state.clock.now(), 0)
+        note = Message(state.next_position, "system", text, state.now(), 0)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 

@@ -38,8 +38,6 @@ Outcome = Continue | Paused | Ended
 
 
 class TurnRecord:
-    """Writes one turn, step by step."""
-
     def __init__(self, state: TurnState) -> None:
         self._state = state
 

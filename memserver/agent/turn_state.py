@@ -1,6 +1,7 @@
 """What is known of a turn while it runs. The step loop, a call's life, memory pressure and what is written share it."""
 
 from dataclasses import replace
+from datetime import datetime
 
 from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt
 from memserver.agent.counting import Counting
@@ -9,7 +10,6 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import DIED
 from memserver.agent.events import Event
 from memserver.agent.rendering import is_sent
-from memserver.agent.turn_clock import TurnClock
 from memserver.agent.turn_tools import TurnTools
 from memserver.errors import LeaseLost
 from memserver.memory.queue import Budget
@@ -49,7 +49,9 @@ class TurnState:
         self.model_name = snapshot.agent.model
         self.model = deps.models.get(self.model_name, claimed.lease.tenant)
         self.counting = Counting(self.model, self.view.form, snapshot.state.token_scale)
-        self.clock = TurnClock(self.view.options.clock, deps.clock, queue)
+        said_at = (each.created_at for each in reversed(queue) if each.role == "user")
+        lives_in_messages = self.view.options.clock == "messages"
+        self._said_at = next(said_at, None) if lives_in_messages else None
         self.queue = as_sent(queue, self.model)
         ours = [message for message in queue if message.position >= self.first]
         self.replied = any(map(is_sent, ours))
@@ -72,7 +74,6 @@ class TurnState:
 
     @property
     def next_position(self) -> int:
-        """Of the next entry of the history."""
         newest = self.queue[-1].position if self.queue else self.first
         return max(newest, self.first) + 1
 
@@ -105,12 +106,15 @@ class TurnState:
 
     @property
     def has_died(self) -> bool:
-        """Whether a process ended during a call of this turn."""
         return any(
             each.call is not None and each.call.result == DIED
             for each in self.queue
             if each.position >= self.first
         )
+
+    def now(self) -> datetime:
+        """The time: for an agent that lives in its messages' time, that of the last one."""
+        return self._said_at or self.deps.clock()
 
     def begin_saving(self, stop: str, alert: Message) -> None:
         """The alert's steps follow the one that is being ended; the turn will end with this reason."""
@@ -122,19 +126,17 @@ class TurnState:
         )
 
     def publish(self, event: Event) -> None:
-        """Report an event to those in this process who wait for the turn."""
         self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)
 
     async def close(self, message: Message, state: CallState, result: str) -> Message:
         """The entry with its call ended."""
         assert message.call is not None
-        record = replace(message.call, state=state, result=result, finished_at=self.clock.now())
+        record = replace(message.call, state=state, result=result, finished_at=self.now())
         return await self.counting.entry(replace(message, call=record))
 
     async def build_prompt(self) -> PromptParts:
-        """The prompt's parts as the agent is now."""
         async with self.deadline.cutting():
-            view = self.clock.shown(self.view)
+            view = self.view if self._said_at is None else self.view.edited_at(self._said_at)
             prompt = await build_prompt(view, self.model, self.deps, self.counting.scale)
         if prompt.tools is not self.view.tools:
             self.view = replace(self.view, tools=prompt.tools)

@@ -13,8 +13,6 @@ from memserver.tools.toolbox import Toolbox
 
 
 class TurnTools:
-    """The tools of one agent during one turn."""
-
     def __init__(self, toolbox: Toolbox, grants: tuple[Grant, ...]) -> None:
         self._toolbox = toolbox
         self._grants = grants
@@ -65,7 +63,6 @@ class TurnTools:
             self.toolset = self._toolbox.toolset(grants)
 
     def callable(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-        """Those of these tools that may be called now."""
         if not self.toolset.ruled:
             return specs
         names = self.toolset.offered(self._calls, SEND_MESSAGE)

@@ -43,8 +43,6 @@ _FAULT = MemserverError("The turn failed inside the server; the log says why.")
 
 
 class Worker:
-    """Serves agents until it is stopped."""
-
     def __init__(
         self, deps: TurnDependencies, watchdog: Watchdog, *, name: str, lease_seconds: float
     ) -> None:
@@ -57,12 +55,12 @@ class Worker:
         self._leases: dict[UUID, leases.Lease] = {}
         self._lost: set[UUID] = set()
         """Agents whose lease another worker took while a turn of theirs still runs here."""
-        self._giving_up: dict[UUID, asyncio.Task[None]] = {}
+        self._releasing: dict[UUID, asyncio.Task[None]] = {}
         self._stopped = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve while the block runs; at its end give up every lease."""
+        """Serve while the block runs; at its end release every lease."""
         interval = self._lease_seconds / 3
         background = [
             asyncio.create_task(repeat(self._sweep, interval)),
@@ -73,11 +71,11 @@ class Worker:
             yield
         finally:
             self._stopped = True
-            tasks = [*background, *self._giving_up.values(), *self._serving.values()]
+            tasks = [*background, *self._releasing.values(), *self._serving.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._give_up_all()
+            await self._release_all()
 
     def ensure_serving(self, agent_id: UUID, tenant: str) -> bool:
         """See to it that the agent's inbox is worked; returns at once.
@@ -108,7 +106,7 @@ class Worker:
         self._rerun.discard(agent_id)
         if task.cancelled():
             return
-        # Who waits behind a call that waits was told nothing yet.
+        # Nobody has reported yet what those wait for whose turn comes after a waiting call.
         self._deps.events.notify(agent_id)
         error = task.exception()
         if error is None:
@@ -117,9 +115,9 @@ class Worker:
         elif isinstance(error, MemserverError):
             # The turn stays in the inbox; the next sweep takes it up, here or elsewhere.
             logger.warning("Agent %s: %s", agent_id, error)
-            giving_up = asyncio.create_task(self._give_up(agent_id, patient=True))
-            self._giving_up[agent_id] = giving_up
-            giving_up.add_done_callback(lambda _: self._giving_up.pop(agent_id))
+            releasing = asyncio.create_task(self._release(agent_id, patient=True))
+            self._releasing[agent_id] = releasing
+            releasing.add_done_callback(lambda _: self._releasing.pop(agent_id))
         else:
             logger.error("Agent %s: a turn failed by a fault of ours.", agent_id, exc_info=error)
             failing = asyncio.create_task(self._fail_turn(agent_id, tenant))
@@ -127,8 +125,8 @@ class Worker:
             failing.add_done_callback(partial(self._served, agent_id, tenant))
 
     async def _work_inbox(self, agent_id: UUID, tenant: str) -> None:
-        if agent_id in self._giving_up:  # else that would end the lease which we take now
-            await asyncio.wait([self._giving_up[agent_id]])
+        if agent_id in self._releasing:  # else that would end the lease which we take now
+            await asyncio.wait([self._releasing[agent_id]])
         released = False
         while not released:
             # Before the turn is taken up: it has no lease and no deadline yet, and any worker may have it.
@@ -166,7 +164,7 @@ class Worker:
         return await leases.acquire(tx, agent_id, self.name, self._lease_seconds)
 
     async def _fail_turn(self, agent_id: UUID, tenant: str) -> None:
-        """A fault must not be tried for ever: the turn fails, and the agent goes on."""
+        """A fault must not be tried for ever: the turn fails, and the agent stays usable."""
         async with self._deps.database.tenant(tenant) as tx:
             work = await self._take(tx, agent_id)
         if work is not None:
@@ -214,7 +212,7 @@ class Worker:
             self.ensure_serving(agent_id, tenant)
 
     async def _expire_calls(self) -> None:
-        """Let turns go on whose calls have waited for an answer as long as they may."""
+        """Resume turns whose calls have waited for an answer as long as they may."""
         seconds = self._deps.limits.waiting_call_seconds
         async with self._deps.database.across_tenants() as tx:
             overdue = await calls.overdue(tx, seconds, MOST_TAKEN_OVER)
@@ -233,7 +231,7 @@ class Worker:
         async with self._deps.database.across_tenants() as tx:
             still = await leases.renew(tx, self.name, list(held), self._lease_seconds)
         for agent_id, lease in held.items():
-            # Meanwhile the agent may have been given up and taken again: that is another lease.
+            # Meanwhile the agent may have been released and taken again: that is another lease.
             if agent_id not in still and self._leases.get(agent_id) is lease:
                 del self._leases[agent_id]
                 self._lost.add(agent_id)
@@ -244,11 +242,11 @@ class Worker:
             agent_id, _, turn = payload.partition(" ")
             self._deps.events.publish(UUID(agent_id), int(turn), WakeUp())
 
-    async def _give_up_all(self) -> None:
+    async def _release_all(self) -> None:
         for agent_id in list(self._leases):
-            await self._give_up(agent_id)
+            await self._release(agent_id)
 
-    async def _give_up(self, agent_id: UUID, *, patient: bool = False) -> None:
+    async def _release(self, agent_id: UUID, *, patient: bool = False) -> None:
         """Let others have the agent; where the database is away, now or, if that is waited for, when it is back."""
         lease = self._leases.pop(agent_id, None)
         while lease is not None:

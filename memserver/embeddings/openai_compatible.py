@@ -146,24 +146,17 @@ class OpenAICompatibleEmbedder(Embedder):
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        return await self._embed_all(texts, self._additions.prefix, query=False)
+        return await self._in_pieces(_readable(texts, self._additions.prefix), query=False)
 
     @override
     async def embed_query(self, text: str) -> Vector:
-        [vector] = await self._embed_all([text], self._additions.query_prefix, query=True)
+        texts = _readable([text], self._additions.query_prefix)
+        [vector] = await self._in_pieces(texts, query=True)
         return vector
 
     @override
     async def aclose(self) -> None:
         await self._client.aclose()
-
-    async def _embed_all(self, texts: Sequence[str], prefix: str, *, query: bool) -> list[Vector]:
-        if not texts:
-            return []
-        read = [embeddable(text) for text in texts]
-        return await self._in_pieces(
-            [prefix + (text if text.strip() else _BLANK) for text in read], query=query
-        )
 
     async def _in_pieces(self, texts: list[str], *, query: bool) -> list[Vector]:
         vectors: list[Vector] = []
@@ -300,3 +293,7 @@ class OpenAICompatibleEmbedder(Embedder):
             if self.dimension:
                 hint = f"Choose a model of at most {MOST_DIMENSIONS} dimensions, or an endpoint that takes `dimensions`."
         return EmbedderUnfit(f"{message}{why}.", hint=hint, of_text=False)
+
+
+def _readable(texts: Sequence[str], prefix: str) -> list[str]:
+    return [prefix + (text if text.strip() else _BLANK) for text in map(embeddable, texts)]

@@ -18,7 +18,7 @@ from memserver.llm.model_info import parent_of, window_of
 from memserver.messages import JsonObject, JsonValue
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 from memserver.openai_http.streams import json_bytes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -60,7 +60,7 @@ class Adapters:
     async def listed(self) -> list[Served]:
         """What the endpoint lists, in its order. Raises ModelError."""
         cards = await self._client.check() or []
-        return [_served(card, cards) for card in cards]
+        return [_read_card(card, cards) for card in cards]
 
     async def load(self, name: str, path: str) -> bool:
         """Have the endpoint load an adapter from a folder, as its machine sees it; false where it was there under this name.
@@ -103,7 +103,7 @@ class Adapters:
         try:
             await self._client.command(f"/{what}_lora_adapter", json_bytes(body))
         except ModelError as error:
-            raise _explained(what, error) from error
+            raise _explain(what, error) from error
 
 
 def find_adapter(path: str) -> AdapterFolder | None:
@@ -127,7 +127,7 @@ def find_adapter(path: str) -> AdapterFolder | None:
     except ValueError as error:
         raise InvalidInput(f"{Path(path, CONFIG)} is no JSON: {error}") from error
     digest.update(content)
-    base, rank = _checked(config, path)
+    base, rank = _check_config(config, path)
     return AdapterFolder(base, rank, digest.hexdigest())
 
 
@@ -169,7 +169,7 @@ def trained_elsewhere(folder: AdapterFolder, served: Sequence[Served]) -> str:
     )
 
 
-def _checked(config: JsonValue, path: str) -> tuple[str, int]:
+def _check_config(config: JsonValue, path: str) -> tuple[str, int]:
     fields = config if isinstance(config, dict) else {}
     kind, base, rank = (fields.get(key) for key in ("peft_type", "base_model_name_or_path", "r"))
     problem = None
@@ -187,7 +187,7 @@ def _checked(config: JsonValue, path: str) -> tuple[str, int]:
     )
 
 
-def _served(card: JsonObject, cards: Sequence[JsonObject]) -> Served:
+def _read_card(card: JsonObject, cards: Sequence[JsonObject]) -> Served:
     name = str(card.get("id", ""))
     base = parent_of(card)
     path = card.get("root")
@@ -200,10 +200,10 @@ def _served(card: JsonObject, cards: Sequence[JsonObject]) -> Served:
     )
 
 
-def _explained(what: str, error: ModelError) -> MemserverError:
+def _explain(what: str, error: ModelError) -> MemserverError:
     """What a refusal of loading or unloading means; an endpoint that isn't reached stays that."""
-    cause = error.__cause__
-    if not isinstance(cause, StatusError) or cause.status in {None, 401, 408, 429}:
+    cause = refusal_of(error)
+    if cause is None or cause.status in {None, 401, 408, 429}:
         return error
     about_it = _ABOUT_THE_ADAPTER.search(cause.words) is not None
     if "LoRA is not enabled" in cause.words or (cause.status in _NO_ROUTE and not about_it):

@@ -14,7 +14,7 @@ from memserver.errors import ModelError, ModelNotFound, ModelRejected, ModelUnav
 from memserver.llm.profile import Change, EndpointProfile
 from memserver.llm.requests import Request
 from memserver.messages import JsonValue
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 
 MOST_STEPS = 16
 """Of one request: more than the table can make."""
@@ -77,12 +77,12 @@ def adjust(
 
 def words_of(error: ModelError) -> str | None:
     """What a refusal of a request's form says; None of any other failure."""
-    cause = error.__cause__
-    if not isinstance(cause, StatusError) or cause.status in _NOT_ABOUT_THE_FORM:
+    refusal = refusal_of(error)
+    if refusal is None or refusal.status in _NOT_ABOUT_THE_FORM:
         return None
     if not isinstance(error, ModelRejected | ModelUnavailable) or isinstance(error, ModelNotFound):
         return None
-    return f"{cause.words[:_LOOKED_AT]} {cause.kind}".strip()
+    return f"{refusal.words[:_LOOKED_AT]} {refusal.kind}".strip()
 
 
 def _change(

@@ -73,7 +73,7 @@ class StreamedReply:
         choice = _mapping(_first(event.get("choices")))
         self.finish_reason = _text(choice.get("finish_reason")) or self.finish_reason
         message = choice.get("message")
-        if isinstance(message, Mapping) and not choice.get("delta"):
+        if isinstance(message, dict) and not choice.get("delta"):
             return self._add_whole(event, message)
         delta = _mapping(choice.get("delta"))
         content = _text(delta.get("content"))
@@ -87,7 +87,7 @@ class StreamedReply:
         if self._message is not None:
             ended = self._message.finish_reason or self.finish_reason
             return replace(self._message, finish_reason=ended)
-        fields = provider_fields.joined(self._fields)
+        fields = provider_fields.join_pieces(self._fields)
         return RawReply(
             content="".join(self._content),
             calls=tuple(call.whole() for call in self._calls),
@@ -136,7 +136,7 @@ class StreamedReply:
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     calls = message.get("tool_calls")
-    listed = [calls] if isinstance(calls, Mapping) else calls if isinstance(calls, list) else []
+    listed = [calls] if isinstance(calls, dict) else calls if isinstance(calls, list) else []
     return [_mapping(call) for call in listed[:MOST_CALLS]]
 
 
@@ -165,7 +165,7 @@ def _number(value: object) -> int:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _first(values: object) -> object:

@@ -19,7 +19,7 @@ from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 from memserver.openai_http.streams import json_bytes
 from memserver.text import clean
 
@@ -101,9 +101,9 @@ class EndpointTokenizer(TokenCounter):
             try:
                 count = await self._ask(form, _SENTENCE)
             except ModelError as error:
-                cause = error.__cause__
-                status = cause.status if isinstance(cause, StatusError) else None
-                if not isinstance(error, _NoCount) and status not in _ANOTHER_FORM:
+                refusal = refusal_of(error)
+                unknown_form = refusal is not None and refusal.status in _ANOTHER_FORM
+                if not (unknown_form or isinstance(error, _NoCount)):
                     raise
                 problem = error
             else:

@@ -16,7 +16,7 @@ from memserver.llm.model_info import find_card, window_of
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 
 _LOG = logging.getLogger("memserver.llm")
 DEFAULT_WINDOW = 8192
@@ -142,8 +142,8 @@ def _is_out_of_reach(error: ModelError) -> bool:
 def _not_found(
     name: str, cards: Sequence[JsonObject] | None, error: ModelNotFound
 ) -> ModelNotFound:
-    cause = error.__cause__
-    said = f" It said: {cause.words[:300]}" if isinstance(cause, StatusError) else ""
+    refusal = refusal_of(error)
+    said = f" It said: {refusal.words[:300]}" if refusal else ""
     there = ", ".join(str(card.get("id")) for card in cards or ())
     return ModelNotFound(
         f"The endpoint does not have the model {name or '(any)'}.",

@@ -15,7 +15,7 @@ from memserver.llm.coercion import read_json
 from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply, parse_json, parse_native, without_reasoning
 from memserver.messages import PromptMessage, ToolSpec
-from memserver.openai_http.errors import StatusError
+from memserver.openai_http.errors import refusal_of
 
 IN_WORDS: dict[ToolCallMode, str] = {
     "tools": "native tool calls",
@@ -41,8 +41,8 @@ a model finds them by no likely chance."""
 ROOM_TO_THINK = 2048
 """Tokens of output for a model that thought to the end of what a turn gives it."""
 
-_NAMES_THE_WAY = re.compile(r"tool|function|response_format|schema", re.IGNORECASE)
-_MAY_BE_THE_WAY = frozenset({400, 404, 405, 415, 422, 500, 501, None})
+_NAMES_THE_MODE = re.compile(r"tool|function|response_format|schema", re.IGNORECASE)
+_MAY_BE_THE_MODE = frozenset({400, 404, 405, 415, 422, 500, 501, None})
 _SHOWN = 200
 _NO_CALL = re.compile(
     # Groq: https://github.com/agno-agi/agno/issues/4090; Ollama; llama.cpp
@@ -55,11 +55,9 @@ Ask = Callable[[ToolCallMode, int | None], Awaitable[RawReply]]
 
 
 def is_no_call(error: ModelError) -> bool:
-    """Whether the endpoint refuses what the model wrote, and not what was asked: the same may succeed next time."""
-    cause = error.__cause__
-    if not isinstance(cause, StatusError):
-        return False
-    return _NO_CALL.search(f"{cause.words} {cause.kind}") is not None
+    """Whether the endpoint refuses what the model wrote, and not the request: the same may succeed next time."""
+    refusal = refusal_of(error)
+    return refusal is not None and bool(_NO_CALL.search(f"{refusal.words} {refusal.kind}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +75,22 @@ class DetectedMode:
 
 
 async def detect_mode(ask: Ask) -> DetectedMode:
-    """Find the best way that an endpoint takes, by a few small requests.
+    """Find the best mode that an endpoint takes, by a few small requests.
 
     Raises:
-        ModelError: a failure that says nothing about the way, or a refusal of every way.
+        ModelError: a failure that says nothing about the mode, or a refusal of every one.
     """
     against: list[_Against] = []
-    for mode in ("tools", "json_schema"):
-        found = await _tried(mode, ask)
+    modes: tuple[ToolCallMode, ...] = ("tools", "json_schema")
+    for mode in modes:
+        found = await _try(mode, ask)
         if found is None:
-            return _way(mode, against)
+            return _detected(mode, against)
         against.append(found)
     if all(each.was_refused for each in against):
-        await ask(
-            "text", None
-        )  # where this is refused as well, it was something else that was refused
-    return _way("text", against)
+        # Where this is refused as well, it was something else that was refused.
+        await ask("text", None)
+    return _detected("text", against)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +100,31 @@ class _Against:
     was_refused: bool = False
 
 
-def _way(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
+def _detected(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
     why = "; ".join(each.words for each in against)
     return DetectedMode(mode, why, all(each.is_sure for each in against))
 
 
-async def _tried(mode: ToolCallMode, ask: Ask) -> _Against | None:
-    """What speaks against this way; None if nothing does. Raises what says nothing of it."""
+async def _try(mode: ToolCallMode, ask: Ask) -> _Against | None:
+    """What speaks against this mode; None if nothing does. Raises what says nothing of it."""
     try:
         reply = await ask(mode, None)
-    except ModelError as error:
-        if not _may_be_about_the_way(error):
+    except (ModelRejected, ModelUnavailable) as error:
+        refusal = refusal_of(error)
+        # llama.cpp says 500 and routers 404 where there are no tools.
+        if refusal is None or refusal.status not in _MAY_BE_THE_MODE:
             raise
-        cause = error.__cause__
-        words = cause.words if isinstance(cause, StatusError) else error.message
-        shown = f'{IN_WORDS[mode]} refused: "{" ".join(words.split())[:_SHOWN]}"'
-        is_sure = _NAMES_THE_WAY.search(words) is not None and not is_no_call(error)
+        shown = f'{IN_WORDS[mode]} refused: "{" ".join(refusal.words.split())[:_SHOWN]}"'
+        is_sure = _NAMES_THE_MODE.search(refusal.words) is not None and not is_no_call(error)
         return _Against(shown, is_sure, was_refused=True)
     if _is_valid(mode, reply):
         return None
     if reply.finish_reason == "length":
-        return await _with_room_to_think(mode, ask)
+        return await _try_with_room_to_think(mode, ask)
     return _Against(f"{IN_WORDS[mode]} ignored", is_sure=True)
 
 
-async def _with_room_to_think(mode: ToolCallMode, ask: Ask) -> _Against | None:
+async def _try_with_room_to_think(mode: ToolCallMode, ask: Ask) -> _Against | None:
     try:
         reply = await ask(mode, ROOM_TO_THINK)
     except (ModelRejected, ModelUnavailable, ContextOverflow):
@@ -139,22 +137,10 @@ async def _with_room_to_think(mode: ToolCallMode, ask: Ask) -> _Against | None:
 
 
 def _is_valid(mode: ToolCallMode, reply: RawReply) -> bool:
-    """Whether the reply is what an endpoint gives that keeps to this way, and no lucky text."""
+    """Whether the reply is what an endpoint gives that keeps to this mode, and no lucky text."""
     try:
         if mode == "tools":
-            return bool(reply.calls) and bool(parse_native(reply, [PROBE]))
-        return bool(read_json(without_reasoning(reply).content)) and bool(
-            parse_json(reply, [PROBE])
-        )
+            return bool(reply.calls and parse_native(reply, [PROBE]))
+        return bool(read_json(without_reasoning(reply).content) and parse_json(reply, [PROBE]))
     except (ProtocolViolation, ValueError):
         return False
-
-
-def _may_be_about_the_way(error: ModelError) -> bool:
-    """Whether a refusal may be of the request's form: llama.cpp says 500 and routers 404 where there are no tools."""
-    cause = error.__cause__
-    if not isinstance(error, ModelRejected | ModelUnavailable) or not isinstance(
-        cause, StatusError
-    ):
-        return False
-    return cause.status in _MAY_BE_THE_WAY

@@ -4,8 +4,8 @@ A profile is found by asking, changed by what refusals say, and overridable by t
 MEMSERVER_LLM_PROFILE. Nothing else in memserver depends on which provider answers.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -62,20 +62,17 @@ class EndpointProfile:
 
 FIELDS = tuple(field.name for field in fields(EndpointProfile))
 OF_MESSAGES = frozenset(
-    {
+    [
         "roles",
         "system_role",
         "returned_fields",
         "missing_fields",
         "calls_without_tools",
         "text_beside_calls",
-    }
+    ]
 )
 """Fields about a prompt's messages: the probe's two messages show nothing of them."""
-_SET_BY_BODY = {
-    "max_tokens": "output_limit",
-    "max_completion_tokens": "output_limit",
-}
+_SET_BY_BODY = {"max_tokens": "output_limit", "max_completion_tokens": "output_limit"}
 """Fields of a request's body, and the profile's that say how they are sent, where the names differ."""
 _ADAPTER = TypeAdapter(EndpointProfile)
 
@@ -146,12 +143,6 @@ def overridden(given: Mapping[str, Any], body: Mapping[str, Any]) -> frozenset[s
     """The fields that no refusal changes: those of the setting, and those that the body's setting decides."""
     by_body = {_SET_BY_BODY.get(name, name) for name in body}
     return frozenset(given) | (by_body & frozenset(FIELDS))
-
-
-def kept(
-    profile: EndpointProfile, known: EndpointProfile, names: Collection[str]
-) -> EndpointProfile:
-    return replace(profile, **{name: getattr(known, name) for name in names})
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from memserver.errors import ModelError
 from memserver.llm.adjusting import adjust, words_of
 from memserver.llm.modes import IN_WORDS, DetectedMode
-from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport, kept
+from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport
 from memserver.llm.requests import Request
 
 _LOG = logging.getLogger("memserver.llm")
@@ -41,7 +41,8 @@ class ProfileKeeper:
         self._given = given
         self._clock = clock
         self._changes: dict[str, Change] = {}
-        self._said: set[tuple[str, object]] = set()
+        self._said: dict[str, object] = {}
+        """What the log said last of each field."""
         self.is_open = "mode" not in fixed
         """Whether nobody knows yet which mode the endpoint takes."""
         self._again_at = -_NEVER if self.is_open else _NEVER
@@ -84,7 +85,8 @@ class ProfileKeeper:
 
     def first_to_try(self) -> EndpointProfile:
         """What a probe begins with: as given, but for what a probe can't show."""
-        return kept(self._given, self.profile, OF_MESSAGES - self.fixed)
+        learned = {name: getattr(self.profile, name) for name in OF_MESSAGES - self.fixed}
+        return replace(self._given, **learned)
 
     def adopt(
         self, detected: DetectedMode, profile: EndpointProfile, changes: list[Change]
@@ -92,19 +94,16 @@ class ProfileKeeper:
         first = self.is_open
         self.is_open = False
         self.profile = replace(profile, mode=detected.mode)
-        about_messages = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
-        self._changes = about_messages
+        self._changes = {name: self._changes[name] for name in OF_MESSAGES & self._changes.keys()}
         for change in changes:
             self._note(change)
         now = self._clock()
         self._probed_at, self._violations = now, 0
         if detected.mode == "tools":
             self._again_at, self._pause = _NEVER, _SOON
-            if first or ("mode", detected.mode) not in self._said:
+            if first or self._said.get("mode") != detected.mode:
                 _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[detected.mode])
-            self._said = {each for each in self._said if each[0] != "mode"} | {
-                ("mode", detected.mode)
-            }
+            self._said["mode"] = detected.mode
             return
         self._note(Change("mode", "tools", detected.mode, detected.why))
         if detected.is_sure:
@@ -138,10 +137,9 @@ class ProfileKeeper:
         if known is not None:
             change = replace(change, before=known.before)
         self._changes[change.field] = change
-        if (change.field, change.after) in self._said:
+        if self._said.get(change.field) == change.after:
             return
-        self._said = {each for each in self._said if each[0] != change.field}
-        self._said.add((change.field, change.after))
+        self._said[change.field] = change.after
         if change.field == "mode":
             words = IN_WORDS[change.after]  # type: ignore[index] # it is a mode
             _LOG.warning("The model %s is asked by %s: %s.", self.name, words, change.words)

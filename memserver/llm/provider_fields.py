@@ -36,18 +36,18 @@ def call_fields(call: Mapping[str, Any]) -> JsonObject:
     """What a tool call, or a piece of one, has beyond the standard, inside its function too."""
     found = {key: value for key, value in call.items() if value and key not in OF_CALLS}
     function = call.get("function")
-    inside = function if isinstance(function, Mapping) else {}
+    inside = function if isinstance(function, dict) else {}
     more = {key: value for key, value in inside.items() if value and key not in OF_FUNCTIONS}
     return {**found, "function": more} if more else found
 
 
-def joined(pieces: Sequence[Mapping[str, Any]]) -> JsonObject:
+def join_pieces(pieces: Sequence[Mapping[str, Any]]) -> JsonObject:
     """Pieces of a stream as one: texts are joined, lists extended, objects merged."""
     found: dict[str, list[Any]] = {}
     for piece in pieces:
         for key, value in piece.items():
             found.setdefault(key, []).append(value)
-    return {key: _one(key, values) for key, values in found.items()}
+    return {key: _join_values(key, values) for key, values in found.items()}
 
 
 def provider_fields(model: str, reply: RawReply, call_id: str) -> ProviderFields | None:
@@ -66,7 +66,7 @@ def provider_fields(model: str, reply: RawReply, call_id: str) -> ProviderFields
     except (ValueError, RecursionError):
         return None
     ids = {call.id: "" for call in others} | {call.id: call_id for call in first}
-    renamed = _renamed(message, {old: new for old, new in ids.items() if old})
+    renamed = _rename(message, {old: new for old, new in ids.items() if old})
     return ProviderFields(model, renamed, *calls)
 
 
@@ -77,7 +77,7 @@ def with_message_fields(message: JsonObject, fields: ProviderFields) -> JsonObje
 
 def with_call_fields(call: JsonObject, fields: ProviderFields) -> JsonObject:
     inside = fields.call.get("function")
-    more = _sent(inside, OF_FUNCTIONS) if isinstance(inside, Mapping) else {}
+    more = _sent(inside, OF_FUNCTIONS) if isinstance(inside, dict) else {}
     return {**call, "function": {**call["function"], **more}, **_sent(fields.call, OF_CALLS)}
 
 
@@ -96,28 +96,28 @@ def _escape(value: JsonValue) -> JsonValue:
     return {key: _escape(each) for key, each in value.items()}
 
 
-def _renamed(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
+def _rename(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
     """With our ids for the endpoint's; what belongs to a call that was dropped is dropped too."""
     if isinstance(value, list):
-        return [_renamed(each, ids) for each in value if not _is_dropped(each, ids)]
-    if not isinstance(value, Mapping):
+        return [_rename(each, ids) for each in value if not _is_dropped(each, ids)]
+    if not isinstance(value, dict):
         return value
     return {
         key: ids[each]
         if key in _IDS and isinstance(each, str) and ids.get(each)
-        else _renamed(each, ids)
+        else _rename(each, ids)
         for key, each in value.items()
     }
 
 
 def _is_dropped(value: object, ids: Mapping[str, str]) -> bool:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return False
     named = (value.get(key) for key in _IDS)
     return any(isinstance(each, str) and ids.get(each) == "" for each in named)
 
 
-def _one(key: str, values: Sequence[Any]) -> JsonValue:
+def _join_values(key: str, values: Sequence[Any]) -> JsonValue:
     values = [value for value in values if value is not None]
     if not values:
         return None
@@ -125,19 +125,19 @@ def _one(key: str, values: Sequence[Any]) -> JsonValue:
         repeated = len(values[0]) >= _REPEATED and len(set(values)) == 1
         return values[-1] if repeated or key in _NEVER_IN_PIECES else "".join(values)
     if all(isinstance(value, list) for value in values):
-        return _items([item for value in values for item in value])
-    if all(isinstance(value, Mapping) for value in values):
-        return joined(values)
+        return _join_items([item for value in values for item in value])
+    if all(isinstance(value, dict) for value in values):
+        return join_pieces(values)
     return values[-1]
 
 
-def _items(items: Sequence[Any]) -> list[Any]:
+def _join_items(items: Sequence[Any]) -> list[Any]:
     """The items of a list that came in pieces: those of one index and type are pieces of one."""
     groups: list[list[Any]] = []
     places: dict[tuple[str, str], int] = {}
     for item in items:
         place = len(groups)
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             if item.get("index") is not None:
                 key = (str(item["index"]), str(item.get("type")))
                 place = places.setdefault(key, place)
@@ -146,14 +146,14 @@ def _items(items: Sequence[Any]) -> list[Any]:
         if place == len(groups):
             groups.append([])
         groups[place].append(item)
-    return [joined(group) if len(group) > 1 else group[0] for group in groups]
+    return [join_pieces(group) if len(group) > 1 else group[0] for group in groups]
 
 
 def _continues(group: Sequence[Any], item: Mapping[str, Any]) -> bool:
     """Whether an item without an index is more of the text before it; a signature ends one."""
     last = group[-1]
     return (
-        isinstance(last, Mapping)
+        isinstance(last, dict)
         and last.get("type") == item.get("type")
         and not last.get("signature")
         and any(isinstance(each.get(key), str) for key in _WRITTEN for each in (item,))

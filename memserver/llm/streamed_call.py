@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from memserver.llm.provider_fields import call_fields, joined
+from memserver.llm.provider_fields import call_fields, join_pieces
 from memserver.llm.reply_parser import RawCall
 from memserver.messages import JsonObject
 
@@ -29,7 +29,7 @@ class Piece:
     @classmethod
     def of(cls, call: Mapping[str, Any]) -> "Piece":
         function = call.get("function")
-        said = function if isinstance(function, Mapping) else {}
+        said = function if isinstance(function, dict) else {}
         brought = said.get("arguments")
         return cls(
             _index(call.get("index")),
@@ -96,7 +96,7 @@ class StreamedCall:
         return StreamedCall(self.index, self.names, name, "" if piece.id else self.next_id)
 
     def whole(self) -> RawCall:
-        return RawCall(self.name, "".join(self._arguments), self.id, joined(self._fields))
+        return RawCall(self.name, "".join(self._arguments), self.id, join_pieces(self._fields))
 
 
 @dataclass(slots=True)

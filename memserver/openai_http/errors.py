@@ -60,6 +60,12 @@ class StatusError(Exception):
         super().__init__(self.words)
 
 
+def refusal_of(error: Exception) -> StatusError | None:
+    """What the endpoint answered, where one of memserver's errors stands for that."""
+    cause = error.__cause__
+    return cause if isinstance(cause, StatusError) else None
+
+
 async def status_error(response: aiohttp.ClientResponse) -> StatusError:
     """The error in an answer: its JSON in any shape, else the words of its page, else its reason."""
     error: Any = response.reason

@@ -216,7 +216,6 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
 
 
 def turn_from_row(row: dict[str, Any]) -> Turn:
-    """Read the columns of TURN_COLUMNS."""
     usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
     return Turn(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 

@@ -84,7 +84,6 @@ async def read_snapshot(
 
 
 def snapshot_from_row(row: dict[str, Any]) -> AgentSnapshot:
-    """Read SNAPSHOT_COLUMNS."""
     agent = Agent(
         id=row["id"],
         tenant=row["tenant"],

@@ -21,7 +21,7 @@ class StepCommit:
     `model` is the one that the agent named when the turn was taken up: `token_scale` belongs to it.
     `stop_reason` of a turn that has not ended: why it ends when the pressure alert's steps are over.
     `pressure_warned` counts for the queue from `queue_start` on: an eviction beside the turn starts again.
-    `paused`: its last call waits for somebody's answer; the lease is given up until that comes.
+    `paused`: its last call waits for somebody's answer; the lease is released until that comes.
     """
 
     turn: Turn
@@ -124,7 +124,7 @@ async def commit_step(tx: Transaction, lease: Lease, change: StepCommit) -> bool
     """Add to the history and move the turn on, all at once.
 
     Returns:
-        Whether the lease was given up, since the turn waits for somebody, or has ended and nothing
+        Whether the lease was released, since the turn waits for somebody, or has ended and nothing
         else waits.
 
     Raises:

@@ -14,8 +14,7 @@ from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
 from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
-from memserver.agent.options import Limits
-from memserver.agent.run_tool import CallLimits
+from memserver.agent.options import CallLimits, Limits
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder

@@ -6,7 +6,6 @@ checked. The original has no part in it.
 """
 
 import asyncio
-from collections import deque
 from dataclasses import replace
 from io import BytesIO
 from itertools import count
@@ -20,10 +19,9 @@ from memserver.agent_files.tool_grants import ToolGrants
 from memserver.llm.base import Reply
 from memserver.llm.wire import call_as_json
 from memserver.storage.database import Transaction
-from sweet_rl.memory_episodes.hidden import hidden_of
-from sweet_rl.memory_episodes.player import Player, State
-from sweet_rl.memory_episodes.playing import TENANT, Play, Stage
+from sweet_rl.memory_episodes.playing import TENANT, Play, Player, Stage, State
 from sweet_rl.memory_episodes.records import Drawn, Executed, Task
+from sweet_rl.memory_episodes.tasks import hidden_of
 from sweet_rl.trajectories import Record
 
 _names = count()
@@ -61,7 +59,7 @@ async def _drawn(
     played: Play, place: int, sample: int, draws: Draws, chance: Random
 ) -> list[Executed]:
     player, first = played.player, len(played.player.steps)
-    saved = await copied(played.stage, played.agent) if draws.execute else b""
+    saved = await export_copy(played.stage, played.agent) if draws.execute else b""
     before, violations = len(played.outcomes), player.violations
     player.draw, player.states = draws.count, []
     await played.do(place)
@@ -87,7 +85,7 @@ async def _drawn(
 async def executed(
     played: Play, saved: bytes, place: int, states: list[State], draws: Draws
 ) -> tuple[tuple[float, ...], ...]:
-    """What episodes come to that go on by each reply of the last of these states."""
+    """What episodes come to that continue by each reply of the last of these states."""
     texts = [call_as_json(reply.call) for reply in states[-1].replies]
     different = dict(zip(texts, states[-1].replies, strict=True))
     begun = [state.replies[0] for state in states[:-1]]
@@ -108,13 +106,13 @@ async def executed(
 
 async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], state: State) -> float:
     stage, name = played.stage, f"{played.name}-{next(_names)}"
-    player = Player(stage.policy(played.task), forced=deque(calls))
+    player = Player(stage.policy(played.task), forced=calls)
     stage.players.add(name, player)
     fork = replace(
         played,
         name=name,
         player=player,
-        agent=await taken_in(stage, saved, name),
+        agent=await import_copy(stage, saved, name),
         outcomes=list(played.outcomes),
     )
     try:
@@ -127,14 +125,14 @@ async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], stat
         await fork.end()
 
 
-async def copied(stage: Stage, agent: UUID) -> bytes:
+async def export_copy(stage: Stage, agent: UUID) -> bytes:
     export = await Export.begin(
         stage.services.database, TENANT, agent, Contents(history=True, vectors=True)
     )
     return b"".join([piece async for piece in export.pieces()])
 
 
-async def taken_in(stage: Stage, saved: bytes, name: str) -> UUID:
+async def import_copy(stage: Stage, saved: bytes, name: str) -> UUID:
     services = stage.services
     source = ArchiveReader(BytesIO(saved), services.import_max_bytes)
     state = source.agent.state.model_copy(update={"token_scale_model": name})

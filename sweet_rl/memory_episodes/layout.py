@@ -1,13 +1,12 @@
 """Where in the folder of a run everything is, and the arms that are compared."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from memserver.errors import InvalidInput
 from sweet_rl.memory_episodes.records import Drawn, Task, read_parts
-from sweet_rl.trajectories import AnyRecord, Record, read_file, write_file
+from sweet_rl.trajectories import AnyRecord, read_file
 
 Arm = Literal["rft", "mdpo", "critic", "critic-blind", "sweet", "sweet-blind"]
 ARMS: tuple[Arm, ...] = ("rft", "mdpo", "critic", "critic-blind", "sweet", "sweet-blind")
@@ -49,9 +48,6 @@ class Run:
 
     def adapter(self, arm: Arm, seed: int) -> Path:
         return self.arm(arm, seed) / "adapter"
-
-    def write(self, path: Path, records: Iterable[Record]) -> int:
-        return write_file(path, records)
 
     def read(self, path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Learning from preferences among ways to go on, in plain PyTorch: the steps that `fitting` takes.
+"""Learning from preferences among ways to continue, in plain PyTorch: the steps that `fitting` takes.
 
 A side is a way: the calls of a whole episode (multi-turn DPO, the critic), or one call (the actor). Its score is the
 sum of its tokens' log-probabilities, each with its weight, less what the reference gives it; a pair of sides costs
@@ -8,62 +8,49 @@ scores first, then how the loss changes with each, and then the gradient part by
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 from typing_extensions import override
 
-from sweet_rl.memory_episodes.rows import ScoredRow
-from sweet_rl.score_rows import batch_of, placed, seen
+from sweet_rl.memory_episodes.examples import Example, ScoredRow
+from sweet_rl.progress import Progress, unseen
+from sweet_rl.rows import batch_of, batches, placed, seen
 from sweet_rl.warm_start.fitting import Learning
 
 Model = Any
 TOKENS_AT_ONCE = 16_000
 """Of rows that go through the model together, padded."""
+AT_ONCE = 8
+_Owned = tuple[ScoredRow, int]
+"""A row, and the number of its example's first side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """Sides with preferences among them: the plays of one task, or the calls of one state."""
-
-    rows: tuple[ScoredRow, ...]  # their sides are numbered from 0
-    pairs: tuple[tuple[int, int], ...]  # the better side and the worse one
-    # what each side's weights add up to: its tokens, or its calls where a call's score is a mean
-    lengths: tuple[int, ...]
-    references: tuple[float, ...] = ()  # each side's score by the reference
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(each.row.ids) for each in self.rows)
-
-
-@dataclass(frozen=True)
-class Imitation(Learning[Example]):
+class LearningSides(Learning[Example]):
     @override
     def size(self, row: Example, /) -> int:
         return row.tokens
 
+
+class Imitation(LearningSides):
+    """Learning all sides as they are: rejection fine-tuning, of the plays that were not rejected."""
+
     @override
     def step(self, model: Model, batch: Sequence[Example], /) -> float:
-        lengths = max(1, sum(sum(example.lengths) for example in batch))
-        total = 0.0
-        for part, owners in _parts(batch):
-            count = sum(len(example.lengths) for example in batch)
-            loss = -_of_part(model, part, owners, count).sum() / lengths
+        tokens, total = max(1, sum(sum(example.lengths) for example in batch)), 0.0
+        for part in _parts(batch):
+            loss = -_scores_of(model, part, _sides(batch)).sum() / tokens
             loss.backward()
             total += float(loss.detach())
         return total
 
 
 @dataclass(frozen=True)
-class Preference(Learning[Example]):
+class Preference(LearningSides):
     beta: float  # how strongly the policy may leave the reference
     nll: float = 0.0  # weight of the better sides' mean negative log-likelihood
-
-    @override
-    def size(self, row: Example, /) -> int:
-        return row.tokens
 
     @override
     def step(self, model: Model, batch: Sequence[Example], /) -> float:
@@ -72,13 +59,19 @@ class Preference(Learning[Example]):
         values.requires_grad_()
         loss = self.of(values, batch)
         loss.backward()
-        for part, owners in _parts(batch):
-            own = _of_part(model, part, owners, len(values))
+        for part in _parts(batch):
+            own = _scores_of(model, part, len(values))
             (own * values.grad).sum().backward()
         return float(loss.detach())
 
     def of(self, values: torch.Tensor, batch: Sequence[Example]) -> torch.Tensor:
-        better, worse = _pairs(batch, values.device)
+        """The loss of a batch from the scores of all its sides, in order."""
+        pairs = [
+            (first + better, first + worse)
+            for example, first in _with_first(batch)
+            for better, worse in example.pairs
+        ]
+        better, worse = torch.tensor(pairs, device=values.device).T
         lengths = [each for example in batch for each in example.lengths]
         references = [each for example in batch for each in example.references]
         gained = values - torch.tensor(references, device=values.device)
@@ -90,39 +83,44 @@ class Preference(Learning[Example]):
         return loss
 
 
-def with_references(model: Model, examples: Sequence[Example], at_once: int = 16) -> list[Example]:
+def with_references(model: Model, examples: Sequence[Example]) -> list[Example]:
+    """The examples with their sides' scores by the model as it is now."""
+    known = scores_by_example(model, examples)
+    return [replace(each, references=own) for each, own in zip(examples, known, strict=True)]
+
+
+def scores_by_example(
+    model: Model, examples: Sequence[Example], progress: Progress = unseen
+) -> list[tuple[float, ...]]:
     model.eval()
-    found = []
-    for start in range(0, len(examples), at_once):
-        batch = examples[start : start + at_once]
+    found: list[tuple[float, ...]] = []
+    for start in range(0, len(examples), AT_ONCE):
+        batch = examples[start : start + AT_ONCE]
         with torch.no_grad():
-            values = scores(model, batch).tolist()
-        for example in batch:
-            own, values = values[: len(example.lengths)], values[len(example.lengths) :]
-            found.append(replace(example, references=tuple(own)))
+            values = iter(scores(model, batch).tolist())
+        found += [tuple(islice(values, len(example.lengths))) for example in batch]
+        progress(len(found), len(examples))
     return found
 
 
 def scores(model: Model, batch: Sequence[Example]) -> torch.Tensor:
-    count = sum(len(example.lengths) for example in batch)
-    total = torch.zeros(count, device=model.device)
-    for part, owners in _parts(batch):
-        total = total + _of_part(model, part, owners, count)
+    """The weighted log-probability of every side of every example, in order."""
+    total = torch.zeros(_sides(batch), device=model.device)
+    for part in _parts(batch):
+        total = total + _scores_of(model, part, _sides(batch))
     return total
 
 
-def _of_part(
-    model: Model, part: Sequence[ScoredRow], owners: Sequence[int], count: int
-) -> torch.Tensor:
+def _scores_of(model: Model, part: Sequence[_Owned], count: int) -> torch.Tensor:
     """What some rows add to the scores; only scored tokens have logits computed."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    made = placed(batch_of([each.row for each in part], 0), base)
+    made = placed(batch_of([each.row for each, _ in part], 0), base)
     device, longest = base.device, made["input_ids"].shape[1]
     weights = torch.zeros(len(part), longest, device=device)
     sides = torch.zeros(len(part), longest, dtype=torch.long, device=device)
-    for number, (each, owner) in enumerate(zip(part, owners, strict=True)):
+    for number, (each, first) in enumerate(part):
         weights[number, : len(each.weights)] = torch.tensor(each.weights, device=device)
-        sides[number, : len(each.sides)] = torch.tensor(each.sides, device=device) + owner
+        sides[number, : len(each.sides)] = torch.tensor(each.sides, device=device) + first
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
         hidden = base.model(**seen(made), use_cache=False).last_hidden_state[:, :-1]
         wanted = weights[:, 1:] != 0
@@ -132,28 +130,19 @@ def _of_part(
     return torch.zeros(count, device=device).index_add(0, sides[:, 1:][wanted], added)
 
 
-def _parts(batch: Sequence[Example]) -> Iterator[tuple[list[ScoredRow], list[int]]]:
-    """All rows in parts that fit the memory, each row with the number of its example's first side."""
-    rows: list[tuple[ScoredRow, int]] = []
-    first = 0
-    for example in batch:
-        rows += [(each, first) for each in example.rows]
-        first += len(example.lengths)
-    rows.sort(key=lambda one: len(one[0].row.ids))
-    part: list[tuple[ScoredRow, int]] = []
-    for each in rows:
-        if part and (len(part) + 1) * len(each[0].row.ids) > TOKENS_AT_ONCE:
-            yield [one for one, _ in part], [owner for _, owner in part]
-            part = []
-        part.append(each)
-    if part:
-        yield [one for one, _ in part], [owner for _, owner in part]
+def _parts(batch: Sequence[Example]) -> Iterator[list[_Owned]]:
+    """All rows in parts that fit the memory."""
+    rows = [(row, first) for example, first in _with_first(batch) for row in example.rows]
+    for places in batches([len(row.row.ids) for row, _ in rows], TOKENS_AT_ONCE):
+        yield [rows[place] for place in places]
 
 
-def _pairs(batch: Sequence[Example], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    found, first = [], 0
-    for example in batch:
-        found += [(first + better, first + worse) for better, worse in example.pairs]
-        first += len(example.lengths)
-    both = torch.tensor(found, device=device)
-    return both[:, 0], both[:, 1]
+def _with_first(batch: Sequence[Example]) -> Iterator[tuple[Example, int]]:
+    """Each example with the number of its first side."""
+    yield from zip(
+        batch, accumulate((len(each.lengths) for each in batch), initial=0), strict=False
+    )
+
+
+def _sides(batch: Sequence[Example]) -> int:
+    return sum(len(example.lengths) for example in batch)

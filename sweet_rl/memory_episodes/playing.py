@@ -1,33 +1,115 @@
 """Plays episodes on the real server: its own prompts, tools, evictions and searches.
 
 The user's lines are messages that the policy answers. The other side's lines are what the agent itself said, and are
-imported between them. Then the questions are asked. Each play has an agent of its own, which is deleted.
+imported between them. Then the questions are asked. Each play has an agent of its own, which is deleted. The policy is
+watched: what it saw and called is kept, and other calls can be drawn or forced.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from uuid import UUID
 
+from typing_extensions import override
+
 from memserver.agent.conversation import TurnResult
 from memserver.agent.events import TurnEnded
+from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.agent.rendering import is_sent
-from memserver.errors import ModelError, ModelUnavailable
+from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink
+from memserver.llm.call_ids import new_call_id
+from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, PromptMessage, ToolSpec
 from memserver.storage import agents
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
 from memserver.wiring.services import Services
-from sweet_rl.memory_episodes.player import Player, Players, PolicyOf
-from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Task, stretches
-from sweet_rl.memory_episodes.rewards import outcome, reward
+from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Step, Task, stretches
+from sweet_rl.memory_episodes.tasks import outcome, reward
+from sweet_rl.offline_models import ModelsByName
+from sweet_rl.trajectories import ChatMessage, Messages
 
+PolicyOf = Callable[[Task], ChatModel]
+"""The model that plays a task. A real one is the same for all; a scripted one knows the task."""
 TENANT = "memory-episodes"
 MAX_OUTPUT_TOKENS = 256
 OURS = ("context_overflow", "model_protocol_violation", "turn_timeout", "model_answer_too_large")
-"""How a policy can spoil a turn. The episode goes on; any other failure of a turn ends the run."""
+"""How a policy can spoil a turn. The episode continues; any other failure of a turn ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    prompt: Messages
+    replies: tuple[Reply, ...]
+
+
+class Player(ModelDecorator):
+    """The policy of an episode, whose calls are kept; replies can be forced on it, or further ones drawn."""
+
+    def __init__(self, policy: ChatModel, forced: Iterable[Reply] = ()) -> None:
+        super().__init__(policy)
+        self.forced = deque(forced)  # replies that are given before the policy is asked again
+        self.message = 0  # place of what is being answered, among the task's lines and questions
+        self.draw = 1  # replies at each call; the first is acted on
+        self.steps: list[tuple[Messages, Step]] = []  # all calls, each with its prompt
+        self.states: list[State] = []  # of the calls since `draw` or `forced` was set
+        self.violations = 0  # replies that were no valid call
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        shown = tuple(map(_chat_message, json_messages(prompt)))
+        if self.forced:
+            given = self.forced.popleft()
+            replies = [replace(given, call=replace(given.call, id=new_call_id()))]
+        else:
+            asked = [
+                self._ask(prompt, tools, max_tokens, again=number > 0)
+                for number in range(self.draw)
+            ]
+            replies = [reply for reply in await asyncio.gather(*asked) if reply is not None]
+        acted = replies[0]
+        step = Step(
+            shown=len(shown),
+            action=call_as_json(acted.call),
+            message=self.message,
+            alert=any(tool.name == NOTHING_TO_SAVE.spec.name for tool in tools),
+            tokens=acted.usage.completion_tokens,
+        )
+        self.steps.append((shown, step))
+        self.states.append(State(shown, tuple(replies)))
+        return acted
+
+    async def _ask(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        max_tokens: int,
+        *,
+        again: bool,
+    ) -> Reply | None:
+        """A reply; None where a further one is no call."""
+        try:
+            return await self.inner.call_tool(prompt, tools, max_tokens=max_tokens)
+        except ProtocolViolation:
+            if again:
+                return None
+            self.violations += 1
+            raise
+
+
+def _chat_message(message: dict[str, str]) -> ChatMessage:
+    return {"role": message["role"], "content": message["content"]}  # type: ignore[typeddict-item]
 
 
 @dataclass(frozen=True)
@@ -35,7 +117,7 @@ class Stage:
     """A running server and the policy that plays on it."""
 
     services: Services  # the server's; its jobs run only when asked to
-    players: Players  # its models
+    players: ModelsByName  # its models
     policy: PolicyOf  # plays the tasks
     _jobs: asyncio.Lock = field(default_factory=asyncio.Lock)
 

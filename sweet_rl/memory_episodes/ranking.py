@@ -5,41 +5,39 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from peft import PeftModel
 from transformers import AutoTokenizer
 
 from memserver_evals.scoring.statistics import Estimate, estimate
 from sweet_rl import adapters
-from sweet_rl.memory_episodes.examples import examples_to_score
-from sweet_rl.memory_episodes.learning import Example, scores
+from sweet_rl.memory_episodes.examples import Tokenizer, examples_to_score
+from sweet_rl.memory_episodes.layout import CRITIC_OF, Arm, Run
+from sweet_rl.memory_episodes.learning import scores_by_example
 from sweet_rl.memory_episodes.records import Executed
-from sweet_rl.memory_episodes.rows import Tokenizer
 from sweet_rl.oracle import agreement
+from sweet_rl.progress import show_progress
 from sweet_rl.trajectories import Candidates, Ranked
-from sweet_rl.warm_start.progress import Progress
 
 Scores = list[tuple[float, ...]]
-AT_ONCE = 8
 FIELDS = set(Candidates.model_fields)
 
 
 class Scorer:
     def __init__(self, base: Path, reference: Path | None) -> None:
         """Make it."""
-        self._base, self._reference = base, reference
+        self._base, self.reference = base, reference
         self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(base)
 
     def advantages(self, states: Sequence[Candidates], critic: Path, *, hidden: bool) -> Scores:
         """The mean log-ratio of critic and reference for each call; both see the hidden information, or neither."""
         own = self.likelihoods(states, critic, hidden=hidden)
-        before = self.likelihoods(states, self._reference, hidden=hidden)
+        before = self.likelihoods(states, self.reference, hidden=hidden)
         return _differences(own, before)
 
-    def told(self, states: Sequence[Candidates]) -> Scores:
-        """How much likelier each call is to the reference once it is told the hidden information: no training."""
-        known = self.likelihoods(states, self._reference, hidden=True)
-        return _differences(known, self.likelihoods(states, self._reference, hidden=False))
+    def informed(self, states: Sequence[Candidates]) -> Scores:
+        """How much likelier each call is to the reference once it has the hidden information: no training."""
+        known = self.likelihoods(states, self.reference, hidden=True)
+        return _differences(known, self.likelihoods(states, self.reference, hidden=False))
 
     def likelihoods(
         self, states: Sequence[Candidates], adapter: Path | None, *, hidden: bool
@@ -47,15 +45,9 @@ class Scorer:
         model = adapters.load_base(self._base)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, str(adapters.checked(adapter)))
-        model.eval()
         examples = examples_to_score(states, self._tokenizer, hidden=hidden)
-        found: Scores = []
-        with Progress("states", len(examples)) as progress:
-            for start in range(0, len(examples), AT_ONCE):
-                batch = examples[start : start + AT_ONCE]
-                found += _of_batch(model, batch)
-                progress.step(len(batch))
-        return found
+        with show_progress("states") as progress:
+            return scores_by_example(model, examples, progress)
 
 
 def ranked(states: Sequence[Candidates], advantages: Scores) -> list[Ranked]:
@@ -64,6 +56,36 @@ def ranked(states: Sequence[Candidates], advantages: Scores) -> list[Ranked]:
         Ranked(**state.model_dump(include=FIELDS), advantages=scored, oracle=_oracle(state))
         for state, scored in zip(states, advantages, strict=True)
     ]
+
+
+def rank_candidates(run: Run, scorer: Scorer, arm: Arm, seed: int) -> list[Ranked]:
+    """A seed's candidates as the critic of an arm has them."""
+    critic = CRITIC_OF[arm]
+    states = [state for each in run.candidates(seed) for state in each.states]
+    hidden = critic == "critic"
+    return ranked(states, scorer.advantages(states, run.adapter(critic, seed), hidden=hidden))
+
+
+def agreements(run: Run, scorer: Scorer, seed: int) -> dict[str, Any]:
+    """How well those who could order calls agree with what executing them came to."""
+    states = [state for each in run.executed() for state in each.states]
+    likely = scorer.likelihoods(states, scorer.reference, hidden=False)
+    found = {
+        "one execution": ceiling(states),
+        "likelihood": agreement(ranked(states, likely)),
+        "likelier when told": agreement(ranked(states, scorer.informed(states))),
+    }
+    by_critic = {}
+    for critic in dict.fromkeys(CRITIC_OF.values()):
+        adapter = run.adapter(critic, seed)
+        if adapter.is_dir():
+            scored = scorer.advantages(states, adapter, hidden=critic == "critic")
+            by_critic[critic] = ranked(states, scored)
+            found[critic] = agreement(by_critic[critic])
+    if len(by_critic) > 1 and (more := raised(*by_critic.values())) is not None:
+        interval = {"mean": more.mean, "interval": [more.low, more.high], "states": more.count}
+        found["the hidden information raises it by"] = interval
+    return found
 
 
 def ceiling(states: Iterable[Executed]) -> dict[str, Any]:
@@ -97,17 +119,6 @@ def raised(one: Iterable[Ranked], other: Iterable[Ranked]) -> Estimate | None:
 def _oracle(state: Candidates) -> tuple[float, ...] | None:
     rewards = state.rewards if isinstance(state, Executed) else ()
     return tuple(fmean(each) for each in rewards) or None
-
-
-def _of_batch(model: adapters.Model, batch: Sequence[Example]) -> Scores:
-    with torch.no_grad():
-        values = scores(model, batch).tolist()
-    found = []
-    for example in batch:
-        count = len(example.lengths)
-        found.append(tuple(values[:count]))
-        values = values[count:]
-    return found
 
 
 def _differences(one: Scores, other: Scores) -> Scores:

@@ -1,19 +1,28 @@
-"""What a run found, as Markdown: the policies, the two comparisons that were fixed before, and how they fail."""
+"""What a run found, as Markdown: the policies, the two comparisons that were fixed before, and how they fail.
+
+Policies differ by seeds, with a t-interval, and by topics of the tasks, with a bootstrap.
+"""
 
 import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from dataclasses import dataclass
+from math import isnan, nan
 from statistics import fmean
 
-from memserver_evals.scoring.statistics import Estimate
+from scipy.stats import sem, t
+
+from memserver_evals.scoring.statistics import LEVEL, Estimate, estimate
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
-from sweet_rl.memory_episodes.rewards import admits
-from sweet_rl.memory_episodes.statistics import Rewards, difference
+from sweet_rl.memory_episodes.tasks import admits
+from sweet_rl.runs.report import markdown
 
+Rewards = Mapping[str, float]
+"""By task."""
 MANNERS = ("greedy", "drawn")
+_KINDS = ("right", "gave up", "no answer", "wrong")
 COMPARED = (
     ("SWEET-RL less multi-turn DPO (primary)", "sweet", "mdpo"),
     ("what the hidden information is worth", "sweet", "sweet-blind"),
@@ -25,6 +34,41 @@ START = "start"
 _OF_SEED = re.compile(r"seed-(\d+)/(.+)")
 Played = Mapping[str, Mapping[str, Sequence[Episode]]]
 """By policy, and greedy or drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    by_seed: tuple[float, ...]  # of their mean rewards on the tasks that both played, seed by seed
+    seeds: Estimate  # the mean of these with its t-interval
+    topics: Estimate  # the mean over tasks, with an interval that draws topics
+
+    @property
+    def is_better(self) -> bool:
+        return self.seeds.low > 0 and self.topics.low > 0
+
+
+def t_interval(values: Sequence[float]) -> Estimate:
+    """The mean with its 95 % interval by Student's t; of one value there is none."""
+    mean = fmean(values) if values else nan
+    if len(values) < 2:
+        return Estimate(mean, nan, nan, len(values))
+    low, high = t.interval(LEVEL, len(values) - 1, loc=mean, scale=sem(values))
+    return Estimate(mean, float(low), float(high), len(values))
+
+
+def difference(
+    one: Mapping[int, Rewards], other: Mapping[int, Rewards], topics: Mapping[str, str]
+) -> Difference | None:
+    """How much more one arm earns than another; None where no seed has both."""
+    seeds = sorted(one.keys() & other.keys())
+    played = [one[seed].keys() & other[seed].keys() for seed in seeds]
+    tasks = sorted(set.intersection(*played)) if played else []
+    if not tasks:
+        return None
+    by_seed = [fmean(one[seed][task] - other[seed][task] for task in tasks) for seed in seeds]
+    by_task = [fmean(one[seed][task] - other[seed][task] for seed in seeds) for task in tasks]
+    clusters = [topics[task] for task in tasks]
+    return Difference(tuple(by_seed), t_interval(by_seed), estimate(by_task, clusters))
 
 
 def written(run: Run) -> str:
@@ -76,10 +120,7 @@ def _read(run: Run) -> Played:
 
 
 def _policies(played: Played, tasks: Mapping[str, Task]) -> str:
-    rows = [
-        "| policy | greedy | drawn | notes | searches | evictions | tokens |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for policy, manners in sorted(played.items()):
         episodes = [each for found in manners.values() for each in found]
         calls = Counter(_tool(step.action) for each in episodes for _, step in each.steps)
@@ -88,53 +129,41 @@ def _policies(played: Played, tasks: Mapping[str, Task]) -> str:
         means = [_mean(each.reward for each in manners.get(manner, ())) for manner in MANNERS]
         others = [notes, searches, sum(each.evictions for each in episodes)]
         shown = [f"{count / len(episodes):.1f}" for count in others]
-        tokens = f"{fmean(each.tokens for each in episodes):.0f}"
-        rows.append("| " + " | ".join([policy, *means, *shown, tokens]) + " |")
-    rows.append(
-        f"\nNotes, searches, evictions and tokens are of an episode. Tasks played: {len(tasks)}."
-    )
-    return "\n".join(rows)
+        rows.append([policy, *means, *shown, f"{fmean(each.tokens for each in episodes):.0f}"])
+    head = ("policy", *MANNERS, "notes", "searches", "evictions", "tokens")
+    what = f"Notes, searches, evictions and tokens are of an episode. Tasks played: {len(tasks)}."
+    return f"{markdown(head, rows)}\n\n{what}"
 
 
 def _differences(played: Played, tasks: Mapping[str, Task]) -> str:
     rewards = rewards_of(played)
     topics = {task.id: task.topic for task in tasks.values()}
-    rows = [
-        "| difference in mean reward | by seeds (t) | by topics | seed by seed | better |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for title, one, other in COMPARED:
         found = difference(rewards.get(one, {}), rewards.get(other, {}), topics)
         if found is None:
-            rows.append(f"| {title} | not run | | | |")
+            rows.append([title, "not run", "", "", ""])
             continue
         seeds = ", ".join(f"{value:+.3f}" for value in found.by_seed)
         better = "yes" if found.is_better else "no"
-        rows.append(
-            f"| {title} | {_shown(found.seeds)} | {_shown(found.topics)} | {seeds} | {better} |"
-        )
-    return "\n".join(rows)
+        rows.append([title, _shown(found.seeds), _shown(found.topics), seeds, better])
+    head = ("difference in mean reward", "by seeds (t)", "by topics", "seed by seed", "better")
+    return markdown(head, rows)
 
 
 def _failures(played: Played, tasks: Mapping[str, Task]) -> str:
-    rows = [
-        "| policy | right | gave up | no answer | wrong | unanswerable admitted |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for policy, manners in sorted(played.items()):
         kinds: Counter[str] = Counter()
         for episode in (each for found in manners.values() for each in found):
             for asked, outcome in zip(tasks[episode.task].asked, episode.outcomes, strict=True):
                 if asked.line is None:
                     kinds["admitted" if outcome.right else "made up"] += 1
-                elif outcome.right:
-                    kinds["right"] += 1
                 else:
-                    kinds[_failure(outcome.answer)] += 1
-        shown = [str(kinds[name]) for name in ("right", "gave up", "no answer", "wrong")]
+                    kinds["right" if outcome.right else _failure(outcome.answer)] += 1
         never = f"{kinds['admitted']} of {kinds['admitted'] + kinds['made up']}"
-        rows.append("| " + " | ".join([policy, *shown, never]) + " |")
-    return "\n".join(rows)
+        rows.append([policy, *(str(kinds[name]) for name in _KINDS), never])
+    return markdown(("policy", *_KINDS, "unanswerable admitted"), rows)
 
 
 def _failure(answer: str) -> str:

@@ -1,4 +1,4 @@
-"""The steps that play: which tasks, how often, and into which file. What is played is kept, and the rest goes on later."""
+"""The steps that play: which tasks, how often, and into which file. What is played is kept, and the rest resumes later."""
 
 import os
 from collections.abc import Sequence
@@ -7,14 +7,13 @@ from pathlib import Path
 from random import Random
 
 from memserver.errors import InvalidInput
-from sweet_rl.deadline import Deadline
-from sweet_rl.growing import GrowingFile
 from sweet_rl.memory_episodes import forking
 from sweet_rl.memory_episodes.forking import Draws
 from sweet_rl.memory_episodes.playing import Stage
 from sweet_rl.memory_episodes.records import GROWING, Drawn, Task
 from sweet_rl.memory_episodes.tasks import QUESTIONS
-from sweet_rl.warm_start.progress import Progress
+from sweet_rl.progress import show_progress
+from sweet_rl.resumable import Deadline, ResumableJsonl
 
 LEAST_EVICTIONS = 2
 
@@ -64,15 +63,8 @@ async def play_all(
     path = how.part.file(folder, name)
     if path.is_file():
         path.replace(path.with_suffix(GROWING))  # all of it may be there, or more is wanted now
-    shown = 0
-    with Progress("episodes", len(keys)) as bar:
-
-        def progress(done: int, _all: int) -> None:
-            nonlocal shown
-            bar.step(done - shown)
-            shown = done
-
-        file = GrowingFile(path, Drawn, lambda record: record.key)
+    with show_progress("episodes") as progress:
+        file = ResumableJsonl(path, Drawn, lambda record: record.key)
         return await file.fill(
             keys, play, at_once=how.at_once, deadline=how.deadline, progress=progress
         )

@@ -1,10 +1,20 @@
-"""Tasks made of the corpus' people: what they said in one conversation, and five questions about it at the end."""
+"""Tasks made of the corpus' people: five questions about one conversation, what of them is hidden, and the reward.
 
+The reward is scored as MSC is: the right answer must stand within the first 15 words (or as many as itself has), so that
+pasting what a search found doesn't pay. What was never said must be admitted. The hidden information (what will be
+asked, its answer, where it lies, and whether it is out of sight by now) stands before the system message in a critic's
+prompt, in training and in ranking. No actor's prompt ever has it.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from sweet_rl.memory_episodes.records import Asked, Line, Task
+from memserver.llm.wire import RESULT_MARK
+from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words, normalise
+from sweet_rl.memory_episodes.records import Asked, Line, Outcome, Task
+from sweet_rl.trajectories import ChatMessage
 from sweet_rl.warm_start.corpus import Question, Written
 from sweet_rl.warm_start.reading import turn_lines
 
@@ -14,6 +24,13 @@ UNANSWERABLE = 1 / 3
 """Share of the tasks with a question about what was never said."""
 ASKED_KINDS = ("fact", "update")
 """The answer is a span of a sentence, so that a rule can say whether it was given."""
+_ADMITS = re.compile(
+    r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
+    r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
+    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
+    r"|\bno (idea|mention|record|memory)\b|\bnothing\b"
+)
+_HEAD = "What will be asked at the end:"
 
 
 def tasks_of(talks: Sequence[Written], *, each: int, seed: int) -> Iterator[Task]:
@@ -66,3 +83,55 @@ def _task(talk: Written, number: int, chosen: Sequence[Question], random: Random
 
 def _later(at: datetime, random: Random) -> datetime:
     return at.astimezone(UTC) + timedelta(days=random.randint(2, 30), minutes=random.randint(0, 99))
+
+
+def outcome(asked: Asked, answer: str) -> Outcome:
+    return Outcome(answer=answer, right=_is_right(asked, answer))
+
+
+def reward(outcomes: Sequence[Outcome]) -> float:
+    return sum(each.right for each in outcomes) / len(outcomes)
+
+
+def admits(answer: str) -> bool:
+    """Whether an answer begins with saying that it can't be known."""
+    return bool(_ADMITS.search(normalise(first_words(answer, ANSWER_WORDS))))
+
+
+def _is_right(asked: Asked, answer: str) -> bool:
+    if asked.line is None:
+        return admits(answer)
+    most = max(ANSWER_WORDS, count_words(asked.answer))
+    return contains(first_words(answer, most), [asked.answer])
+
+
+def hidden_of(task: Task, prompt: Sequence[ChatMessage]) -> str:
+    """The hidden information for a state, and for all of the stretch that begins with it."""
+    first, notes = _queue_begins(task, prompt), prompt[0]["content"]
+    rows = []
+    for number, asked in enumerate(task.asked, 1):
+        if asked.line is None:
+            rows.append(f"{number}. {asked.text} It is never said.")
+            continue
+        where = [f"message {asked.line + 1}, the {task.lines[asked.line].speaker}'s"]
+        if asked.line < first:
+            where.append("out of sight")
+        if asked.answer.casefold() in notes.casefold():
+            where.append("noted")
+        rows.append(
+            f'{number}. {asked.text} Answer: {asked.answer}. "{asked.evidence}" ({", ".join(where)})'
+        )
+    return "\n".join([_HEAD, *rows])
+
+
+def _queue_begins(task: Task, prompt: Sequence[ChatMessage]) -> int:
+    """The number of the first line that the queue still holds; the questions follow the lines."""
+    texts = [line.text for line in task.lines] + [asked.text for asked in task.asked]
+    for message in prompt[1:]:
+        content = message["content"]
+        if content.startswith(RESULT_MARK):
+            continue  # it may quote what is out of sight
+        said = content.partition("] ")[2] if message["role"] == "user" else content
+        if said in texts:
+            return texts.index(said)
+    return 0

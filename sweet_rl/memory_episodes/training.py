@@ -13,22 +13,21 @@ from transformers import AutoTokenizer
 from memserver.errors import Conflict, InvalidInput
 from sweet_rl import adapters
 from sweet_rl.memory_episodes.examples import (
+    Example,
     Plays,
-    examples_for_critic,
+    Tokenizer,
     examples_of_plays,
     examples_of_states,
     examples_to_imitate,
 )
 from sweet_rl.memory_episodes.layout import Arm, Run
 from sweet_rl.memory_episodes.learning import (
-    Example,
     Imitation,
     Preference,
-    scores,
+    scores_by_example,
     with_references,
 )
 from sweet_rl.memory_episodes.records import Kept, Ordered, Preferred
-from sweet_rl.memory_episodes.rows import Tokenizer
 from sweet_rl.pairs import is_held_out
 from sweet_rl.warm_start.fitting import Schedule, fit
 
@@ -60,9 +59,8 @@ RECIPES: dict[Arm, Recipe] = {
 @dataclass(frozen=True, slots=True)
 class Start:
     base: Path  # the folder of the model
-    adapter: (
-        Path | None
-    )  # that is trained on, and as it is the reference; None: a new one, and the base
+    # that is trained on, and as it is the reference; None: a new one, and the base
+    adapter: Path | None
     seed: int  # of the order, and of what the arm learns from
     seconds: float | None = None  # that it may take
 
@@ -98,7 +96,9 @@ def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
         "recipe": asdict(recipe),
     }
     adapters.save(model, out / "adapter", base=start.base.name)
-    figures["bytes"] = adapters.check_size(out / "adapter", MOST_BYTES)
+    figures["bytes"] = (out / "adapter" / adapters.WEIGHTS).stat().st_size
+    if figures["bytes"] > MOST_BYTES:
+        raise InvalidInput(f"{out} has an adapter of more than {MOST_BYTES:,} bytes.")
     (out / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     return figures
 
@@ -115,15 +115,17 @@ def _examples(
     pairs = run.read(file, Preferred)
     if arm == "mdpo":
         return examples_of_plays(pairs, plays, tokenizer), []
-    sides = [
-        [each for each in pairs if is_held_out(each.task, HELD_OUT) == wanted]
-        for wanted in (False, True)
-    ]
-    if arm == "critic-blind":
-        learnt, tried = (examples_of_plays(one, plays, tokenizer, mean=True) for one in sides)
-    else:
-        tasks = {task.id: task for task in run.tasks()}
-        learnt, tried = (examples_for_critic(one, plays, tasks, tokenizer) for one in sides)
+    informed = {task.id: task for task in run.tasks()} if arm == "critic" else {}
+    learnt, tried = (
+        examples_of_plays(
+            [each for each in pairs if is_held_out(each.task, HELD_OUT) == held_out],
+            plays,
+            tokenizer,
+            informed=informed,
+            mean=True,
+        )
+        for held_out in (False, True)
+    )
     return learnt, tried
 
 
@@ -131,25 +133,22 @@ def _accuracy(model: adapters.Model, examples: Sequence[Example]) -> dict[str, A
     """How often the better play of a pair that was not learnt has the higher score; ties count half."""
     if not examples:
         return {}
-    model.eval()
     right: list[float] = []
-    for example in examples:
-        with torch.no_grad():
-            gained = scores(model, [example]).tolist()
+    for example, gained in zip(examples, scores_by_example(model, examples), strict=True):
         own = [one - other for one, other in zip(gained, example.references, strict=True)]
         right += [(own[a] > own[b]) + 0.5 * (own[a] == own[b]) for a, b in example.pairs]
     return {"held_out_pairs": len(right), "held_out_accuracy": sum(right) / len(right)}
 
 
-def _claim(out: Path, told: dict[str, Any]) -> None:
+def _claim(out: Path, identity: dict[str, Any]) -> None:
     """A folder is one training's: to resume another one's steps would mix two recipes."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / "recipe.json"
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != told:
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != identity:
         raise Conflict(
             f"{out} has a training with another recipe.", hint="Move it away, or give its recipe."
         )
-    file.write_text(json.dumps(told), encoding="utf-8")
+    file.write_text(json.dumps(identity), encoding="utf-8")
 
 
 def changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:

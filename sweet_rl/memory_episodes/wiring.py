@@ -1,4 +1,7 @@
-"""The server that episodes are played on, in this process, over a Postgres of its own; and the policies that play."""
+"""The server that episodes are played on, in this process, over a Postgres of its own; and the policies that play.
+
+Those by script know the task: for the check that tasks are what they should be, and for tests.
+"""
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -10,22 +13,91 @@ from typing_extensions import override
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.batching import BatchingEmbedder
-from memserver.llm.tokens import Remembered
+from memserver.llm.base import Reply, TextSink, Written
+from memserver.llm.tokens import Remembered, TokenCounter
+from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models, make_embedder
 from memserver.wiring.services import assemble
-from sweet_rl.memory_episodes.player import Players, PolicyOf
-from sweet_rl.memory_episodes.playing import Stage
-from sweet_rl.memory_episodes.records import Task
-from sweet_rl.memory_episodes.scripted import Scripted
+from sweet_rl.memory_episodes.playing import PolicyOf, Stage
+from sweet_rl.memory_episodes.records import Asked, Task
+from sweet_rl.offline_models import ModelsByName, OfflineModel
+from sweet_rl.warm_start.corpus import Question
+from sweet_rl.warm_start.reading import CANT_FIND, quote
+from sweet_rl.warm_start.remembering import NOTHING_TO_SAVE, call, notes, say, shows
 
+LONGEST_NOTE = 180
+_AFTER_NOTES = "Recall storage:"
 SEPARATORS = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
 """As json.dumps writes them, and as the warm start has learnt them."""
 AT_ENDPOINT = 256
 """Requests in flight: candidates of many episodes are drawn at the same time."""
+_NOBODYS = Task(id="none", topic="", side="train", window=8192, lines=(), asked=())
+
+
+@dataclass
+class Scripted(OfflineModel):
+    task: Task  # whose questions it knows
+    counter: TokenCounter  # counts tokens as the student's tokenizer does
+    # whether it notes, when memory gets short, the sentences that will be asked for
+    saves: bool = True
+    name: str = "scripted"
+    window: int = 8192
+
+    @override
+    async def call_tool(
+        self,
+        prompt: Sequence[PromptMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int,
+        on_text: TextSink | None = None,
+    ) -> Reply:
+        if any(tool.name == NOTHING_TO_SAVE for tool in tools):
+            return Reply(self._save(prompt), Usage())
+        said = next(part.text for part in reversed(prompt) if part.role == "user")
+        asked = [each for each in self.task.asked if said.endswith(f"] {each.text}")]
+        return Reply(say(self._answer(asked[0], prompt) if asked else "I see."), Usage())
+
+    @override
+    async def write(
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
+        return Written("Nothing much.", Usage())
+
+    def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
+        """Oldest first: notes take room, so something may leave the queue while they are taken."""
+        kept = prompt[0].text.partition(_AFTER_NOTES)[
+            0
+        ]  # a summary comes after them, and forgets again
+        for asked in sorted(self.task.asked, key=lambda one: one.line or 0) if self.saves else ():
+            note = noted(asked)
+            if asked.line is not None and note not in kept and _is_shown(asked, prompt[1:]):
+                return call(
+                    "working_context_append", section="human", content=note, request_heartbeat=True
+                )
+        return call(NOTHING_TO_SAVE)
+
+    def _answer(self, asked: Asked, prompt: Sequence[PromptMessage]) -> str:
+        known = asked.line is not None and (
+            noted(asked) in notes(prompt) or _is_shown(asked, prompt[1:])
+        )
+        return f"{asked.answer}." if known else CANT_FIND
+
+
+def noted(asked: Asked) -> str:
+    return quote(_question(asked), LONGEST_NOTE)
+
+
+def _is_shown(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
+    return any(shows(part.text, _question(asked)) for part in prompt)
+
+
+def _question(asked: Asked) -> Question:
+    return Question(asked.text, asked.answer, asked.evidence, asked.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +117,7 @@ async def stage_of(
         found = BatchingEmbedder(RememberingEmbedder(embedder or make_embedder(settings)))
         try:
             async with _policy(settings, tokenizer, policy) as chosen:
-                players = Players(chosen(_NOBODYS))
+                players = ModelsByName(chosen(_NOBODYS))
                 with database_urls(settings) as urls:
                     async with assemble(urls.app, players, found, settings) as services:
                         yield Stage(services, players, chosen)
@@ -122,6 +194,3 @@ class RememberingEmbedder(Embedder):
     @override
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-_NOBODYS = Task(id="none", topic="", side="train", window=8192, lines=(), asked=())

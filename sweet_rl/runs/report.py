@@ -1,17 +1,16 @@
 """A run's results for people: report.md, and pictures of the scores and of the trainings."""
 
 import math
-from collections.abc import Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
 from memserver_evals.report.plots import COLOURS
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
-from sweet_rl.behaviour import ENDS
+from sweet_rl.oracle import ENDS
+from sweet_rl.picture import as_png, make_figure
 from sweet_rl.runs.results import Results, Table
 
 MOST_NAMED = 12
@@ -20,7 +19,11 @@ MOST_KINDS = 8
 """Of the kinds of mistakes of each critic; results.json has all."""
 _LEGEND = 0.09
 """Inches of height for each training's name."""
-_HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
+HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
+_REWARDS = "reward by step of the chosen, dashed of the rejected"
+_ENDS = (
+    "How collaborations end (shares), and questions that bring nothing (for each collaboration):"
+)
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -28,8 +31,8 @@ def write_report(results: Results, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {
         "scores.png": _draw_scores(results),
-        "curves.png": _draw_curves(results),
-        "rewards.png": _draw_rewards(results),
+        "curves.png": _draw_stages(results.curves, "loss by step", ("-",)),
+        "rewards.png": _draw_stages(results.rewards, _REWARDS, ("-", "--")),
     }
     for name, content in pictures.items():
         if content is not None:
@@ -43,20 +46,18 @@ def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
     if math.isnan(found.mean):
         return "-"
     form = f"{'+' if sign else ''}.{digits}f"
-    if math.isnan(found.low):
-        return f"{found.mean:{form}}"
-    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+    interval = "" if math.isnan(found.low) else f" [{found.low:{form}}, {found.high:{form}}]"
+    return f"{found.mean:{form}}{interval}"
 
 
 def rows_of(table: Table) -> list[tuple[str, ...]]:
+    """A table's rows as text, under `HEAD`."""
+    digits = {"success": 3, "tests_passed": 3, "turns": 2, "answer_characters": 0}
     return [
         (
             row.policy,
             str(row.seeds),
-            shown(row.scores["success"]),
-            shown(row.scores["tests_passed"]),
-            shown(row.scores["turns"], 2),
-            shown(row.scores["answer_characters"], 0),
+            *(shown(row.scores[score], places) for score, places in digits.items()),
         )
         for row in table.rows
     ]
@@ -64,8 +65,7 @@ def rows_of(table: Table) -> list[tuple[str, ...]]:
 
 def title_of(table: Table) -> str:
     how = "drawn at temperature 1" if table.mode == "sampled" else "greedy"
-    tasks = max(row.tasks for row in table.rows)
-    return f"{table.split}, {how}, {tasks} tasks"
+    return f"{table.split}, {how}, {max(row.tasks for row in table.rows)} tasks"
 
 
 def _text(results: Results, pictures: Sequence[str]) -> str:
@@ -74,85 +74,67 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
     ]
     parts += [f"![{name}]({name})" for name in pictures]
     for table in results.tables:
-        parts.append(f"## {title_of(table)}\n\n{_markdown(_HEAD, rows_of(table))}")
-        if table.differences:
-            told = [
-                (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
-                for each in table.differences
-            ]
-            parts.append(_markdown(("difference", "score", "mean"), told))
-        if table.behaviour:
-            parts.append(_behaviour(table))
-        if table.by_kind:
-            parts.append(_kinds(table))
-    parts.append(_critics(results.units))
-    parts.append(_costs(results.units))
+        parts += _parts_of(table)
+    if rows := list(_critics(results.units)):
+        parts.append(f"## Critics\n\n{markdown(('unit', 'figure', 'value'), rows)}")
+    parts.append(f"## What it took\n\n{_costs(results.units)}")
     if results.missing:
         first = ", ".join(results.missing[:MOST_NAMED])
         more = ", …" if len(results.missing) > MOST_NAMED else ""
         parts.append(f"Not done: {len(results.missing)} units ({first}{more}).")
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _behaviour(table: Table) -> str:
+def _parts_of(table: Table) -> Iterator[str]:
+    yield f"## {title_of(table)}\n\n{markdown(HEAD, rows_of(table))}"
+    if table.differences:
+        rows = [
+            (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
+            for each in table.differences
+        ]
+        yield markdown(("difference", "score", "mean"), rows)
     names = (*ENDS, "repeated", "idle")
-    rows = [
-        (policy, *(_number(found[name]) for name in names))
-        for policy, found in table.behaviour.items()
-    ]
-    return (
-        "How collaborations end (shares), and questions that bring nothing (for each collaboration):\n\n"
-        + _markdown(("policy", *names), rows)
-    )
+    if table.behaviour:
+        ends = [
+            (policy, *(_number(found[name]) for name in names))
+            for policy, found in table.behaviour.items()
+        ]
+        yield f"{_ENDS}\n\n{markdown(('policy', *names), ends)}"
+    if table.by_kind:
+        policies = [row.policy for row in table.rows]
+        kinds = [
+            (kind, *(_number(found.get(name)) for name in policies))
+            for kind, found in table.by_kind.items()
+        ]
+        yield f"Success by family:\n\n{markdown(('family', *policies), kinds)}"
 
 
-def _kinds(table: Table) -> str:
-    names = [row.policy for row in table.rows]
-    rows = [
-        (kind, *(f"{found[name]:.3f}" if name in found else "-" for name in names))
-        for kind, found in table.by_kind.items()
-    ]
-    return "Success by family:\n\n" + _markdown(("family", *names), rows)
-
-
-def _critics(units: Mapping[str, JsonObject]) -> str:
-    rows = []
+def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
+    """How well critics tell good from bad."""
     for path, done in units.items():
         figures = done["figures"]
         if "/critic" in path:
-            rows.append(
-                (path, "accuracy on pairs held out", _number(figures.get("held_out_accuracy")))
-            )
+            yield path, "accuracy on pairs held out", _number(figures.get("held_out_accuracy"))
         if "/rank" in path:
-            rows.append((path, "agreement with the oracle", _number(figures.get("agreement"))))
+            yield path, "agreement with the oracle", _number(figures.get("agreement"))
             unseen = figures.get("held_out", {}).get("agreement")
-            rows.append((path, "the same, on tasks held out", _number(unseen)))
-            told = (
-                f"{_number(figures.get('best'))} (chance {_number(figures.get('chance_of_best'))})"
-            )
-            rows.append((path, "its first is one of the oracle's first", told))
-            rows += [
-                (path, f"{name} ({found['pairs']} pairs)", _number(found["right"]))
-                for name, found in list(figures.get("by_kind", {}).items())[:MOST_KINDS]
-            ]
-        if "/actor" in path and (told_of := figures.get("by_oracle")):
-            told = ", ".join(f"{name} {share:.3f}" for name, share in told_of.items())
-            rows.append((path, "its pairs by the oracle", told))
-    return "## Critics\n\n" + _markdown(("unit", "figure", "value"), rows) if rows else ""
+            yield path, "the same, on tasks held out", _number(unseen)
+            best, chance = (_number(figures.get(name)) for name in ("best", "chance_of_best"))
+            yield path, "its first is one of the oracle's first", f"{best} (chance {chance})"
+            for name, found in list(figures.get("by_kind", {}).items())[:MOST_KINDS]:
+                yield path, f"{name} ({found['pairs']} pairs)", _number(found["right"])
+        if "/actor" in path and (judged := figures.get("by_oracle")):
+            shares = ", ".join(f"{name} {share:.3f}" for name, share in judged.items())
+            yield path, "its pairs by the oracle", shares
 
 
 def _costs(units: Mapping[str, JsonObject]) -> str:
-    rows = [
-        (
-            path,
-            f"{done['seconds']:.0f}",
-            str(done["figures"].get("steps", "-")),
-            str(_generated(path, done["figures"])),
-        )
-        for path, done in units.items()
-    ]
-    head = ("unit", "seconds", "optimizer steps", "generated tokens")
-    return "## What it took\n\n" + _markdown(head, rows)
+    rows = []
+    for path, done in units.items():
+        figures, seconds = done["figures"], f"{done['seconds']:.0f}"
+        steps = str(figures.get("steps", "-"))
+        rows.append((path, seconds, steps, str(_generated(path, figures))))
+    return markdown(("unit", "seconds", "optimizer steps", "generated tokens"), rows)
 
 
 def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
@@ -163,7 +145,7 @@ def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
     return figures.get("extra_tokens", "-")
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -173,35 +155,37 @@ def _number(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def _draw_scores(results: Results) -> bytes | None:
+    """Success and tests passed of each policy, in each table of the test split, or else of validation."""
     split = "test" if any(table.split == "test" for table in results.tables) else "validation"
     tables = [table for table in results.tables if table.split == split]
     if not tables:
         return None
-    pyplot = _pyplot()
     height = 1.2 + 0.42 * max(len(table.rows) for table in tables)
-    figure, axes = pyplot.subplots(
-        1, len(tables), figsize=(5.2 * len(tables) + 1, height), squeeze=False, sharey=False
-    )
-    for place, table in zip(axes[0], tables, strict=True):
-        _bars(place, table)
-    return _png(pyplot, figure)
+    figure = make_figure(figsize=(5.2 * len(tables) + 1, height), layout="tight")
+    for place, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
+        _draw_bars(place, table)
+    return as_png(figure)
 
 
-def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no types
+def _draw_bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no types
     names = [row.policy for row in table.rows]
-    for offset, score, colour in (
-        (-0.18, "success", COLOURS[0]),
-        (0.18, "tests_passed", COLOURS[1]),
+    for offset, score, colour in zip(
+        (-0.18, 0.18), ("success", "tests_passed"), COLOURS, strict=False
     ):
-        for place, row in enumerate(table.rows):
-            found = row.scores[score]
-            label = score.replace("_", " ") if place == 0 else None
-            axes.barh(place + offset, found.mean, height=0.34, color=colour, label=label)
-            if not math.isnan(found.low):
-                error = [[max(0, found.mean - found.low)], [max(0, found.high - found.mean)]]
-                axes.errorbar(
-                    found.mean, place + offset, xerr=error, color="#20262d", capsize=2, fmt="none"
-                )
+        found = [row.scores[score] for row in table.rows]
+        errors = [
+            (0, 0) if math.isnan(each.low) else (each.mean - each.low, each.high - each.mean)
+            for each in found
+        ]
+        axes.barh(
+            [place + offset for place in range(len(names))],
+            [each.mean for each in found],
+            height=0.34,
+            color=colour,
+            label=score.replace("_", " "),
+            xerr=[[max(0, each) for each in ends] for ends in zip(*errors, strict=True)],
+            error_kw={"ecolor": "#20262d", "capsize": 2},
+        )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
@@ -211,65 +195,34 @@ def _bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no 
     axes.legend(frameon=False, fontsize=8)
 
 
-def _draw_curves(results: Results) -> bytes | None:
-    return _draw_stages(results.curves, "loss by step", ("-",))
-
-
-def _draw_rewards(results: Results) -> bytes | None:
-    """Whether a preference training makes the chosen likelier, or both sides less likely."""
-    title = "reward by step of the chosen, dashed of the rejected"
-    return _draw_stages(results.rewards, title, ("-", "--"))
-
-
 def _draw_stages(
     found: Mapping[str, Sequence[tuple[float, ...]]], title: str, styles: Sequence[str]
 ) -> bytes | None:
     """What trainings wrote down, by step: a place for each stage, and there a colour for each training."""
     stages: dict[str, dict[str, Sequence[tuple[float, ...]]]] = {}
     for path, curve in found.items():
-        stage = path.split("/")[1].split(".")[0]
-        stages.setdefault(stage, {})[path] = curve
+        stages.setdefault(path.split("/")[1].split(".")[0], {})[path] = curve
     if not stages:
         return None
-    pyplot = _pyplot()
     columns = min(3, len(stages))
     rows = math.ceil(len(stages) / columns)
     most = max(map(len, stages.values()))
-    size = (4.4 * columns, (3.3 + _LEGEND * most) * rows)
-    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False)
+    figure = make_figure(figsize=(4.4 * columns, (3.3 + _LEGEND * most) * rows), layout="tight")
+    axes = figure.subplots(rows, columns, squeeze=False)
     for place in axes.flat[len(stages) :]:
         place.set_axis_off()
     for place, (stage, curves) in zip(axes.flat, stages.items(), strict=False):
         for count, (path, curve) in enumerate(curves.items()):
-            whose = path.removeprefix("shared/").replace(f"/{stage}", "")
             steps, *values = zip(*curve, strict=True)
             again, number = divmod(count, len(COLOURS))
-            colour, width = COLOURS[number], 1.2 + again
+            label = path.removeprefix("shared/").replace(f"/{stage}", "")
             for style, each in zip(styles, values, strict=True):
-                label = whose if style == styles[0] else None
-                place.plot(steps, each, style, color=colour, lw=width, label=label)
+                place.plot(steps, each, style, color=COLOURS[number], lw=1.2 + again, label=label)
+                label = "_"  # of several lines one is in the legend
         place.set_title(f"{stage}: {title}", fontsize=9)
         place.grid(color="#e3e7eb", lw=0.8)
         if len(curves) > 1:  # below: inside it would hide lines
             place.legend(
                 frameon=False, fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.1)
             )
-    return _png(pyplot, figure)
-
-
-def _pyplot() -> Any:  # noqa: ANN401 - matplotlib has no types
-    try:
-        import matplotlib  # noqa: PLC0415 - an extra, and slow to load
-        from matplotlib import pyplot  # noqa: PLC0415
-    except ImportError as error:
-        raise SetupError("Pictures need matplotlib.", hint=install_extra("train")) from error
-    matplotlib.use("Agg")
-    return pyplot
-
-
-def _png(pyplot: Any, figure: Any) -> bytes:  # noqa: ANN401
-    figure.tight_layout()
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    pyplot.close(figure)
-    return buffer.getvalue()
+    return as_png(figure)

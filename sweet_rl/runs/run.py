@@ -1,18 +1,35 @@
 """Runs units in their order, those that aren't done; or says what is done."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from sweet_rl.recipe import Recipe
-from sweet_rl.runs.bench import Bench
+from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.play_stages import candidates, collect, evaluate
+from sweet_rl.runs.rank_stage import rank
 from sweet_rl.runs.run_state import RunState
-from sweet_rl.runs.stages import STAGES, Stage, Unit
-from sweet_rl.runs.work import WORK
+from sweet_rl.runs.train_stages import actor, critic, mdpo, rft, rft_matched, warm_start
+from sweet_rl.runs.units import STAGES, Stage, Unit
 
-Told = Callable[[Unit, JsonObject, float], None]
-"""Is told of a unit that was done now: its figures, and the seconds that it took in all."""
+OnDone = Callable[[Unit, JsonObject, float], None]
+"""Is called with a unit that was done now, its figures, and the seconds that it took in all."""
+WORK: Mapping[Stage, Callable[[Unit, Path, RunContext], JsonObject]] = {
+    "warm-start": warm_start,
+    "collect": collect,
+    "rft": rft,
+    "mdpo": mdpo,
+    "critic": critic,
+    "candidates": candidates,
+    "rank": rank,
+    "actor": actor,
+    "rft-matched": rft_matched,
+    "validate": evaluate,
+    "evaluate": evaluate,
+}
+"""Each does a unit in its folder, or resumes it; its figures say what came of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +37,7 @@ class Selection:
     stages: tuple[Stage, ...] = ()  # these; empty for all
     begin: Stage | None = None  # all from this stage on, in the order of the stages
     seeds: tuple[int, ...] = ()  # these, and what all seeds share; empty for all
-    parts: tuple[
-        str, ...
-    ] = ()  # what makes and plays these policies alone, variants among them; empty for all
+    parts: tuple[str, ...] = ()  # what makes and plays these policies alone; empty for all
     only: tuple[str, ...] = ()  # these units, by their folders; empty for all
 
     def of(self, units: Sequence[Unit]) -> list[Unit]:
@@ -33,10 +48,9 @@ class Selection:
         return [unit for unit in units if self._has(unit) and (not needed or unit.path in needed)]
 
     def _has(self, unit: Unit) -> bool:
-        order = list(STAGES)
         return (
             (not self.stages or unit.stage in self.stages)
-            and (self.begin is None or order.index(unit.stage) >= order.index(self.begin))
+            and (self.begin is None or STAGES.index(unit.stage) >= STAGES.index(self.begin))
             and (not self.seeds or unit.seed is None or unit.seed in self.seeds)
             and (not self.only or unit.path in self.only)
         )
@@ -54,19 +68,24 @@ def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def run_units(
-    units: Sequence[Unit], wanted: Selection, bench: Bench, told: Told, *, redo: bool = False
+    units: Sequence[Unit],
+    wanted: Selection,
+    context: RunContext,
+    on_done: OnDone,
+    *,
+    redo: bool = False,
 ) -> list[Unit]:
     """Do what is wanted and not done yet; returns what was done now."""
-    state = RunState(bench.out)
+    state = RunState(context.out)
     to_do = left_of(units, wanted, state, redo=redo)
-    if any(samples(unit, bench.recipe) for unit in to_do):
-        bench.source.prepare()
+    if any(samples(unit, context.recipe) for unit in to_do):
+        context.source.prepare()
     for unit in to_do:
-        bench.deadline.check(f"{unit.path} has not begun")
+        context.deadline.check(f"{unit.path} has not begun")
         with state.working_on(unit) as folder:
-            figures = WORK[unit.stage](unit, folder, bench)
+            figures = WORK[unit.stage](unit, folder, context)
         state.finish(unit, figures)
-        told(unit, figures, state.seconds(unit))
+        on_done(unit, figures, state.seconds(unit))
     return to_do
 
 

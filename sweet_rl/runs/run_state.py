@@ -16,7 +16,7 @@ import memserver
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.runs.run_folder import write_whole
-from sweet_rl.runs.stages import Unit
+from sweet_rl.runs.units import Unit
 
 DONE, SPENT = "done.json", "spent.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
@@ -27,19 +27,15 @@ class RunState:
     out: Path
 
     def figures(self, unit: Unit) -> JsonObject | None:
-        """What came of a unit, or None where it isn't done."""
-        done = self._done(unit)
+        """What came of a unit, or None where it isn't done. Raises Conflict if it was done with other settings."""
+        done = self._read(unit, DONE)
         if done is None:
             return None
-        if done["digest"] != unit.digest:
-            raise Conflict(
-                f"{unit.folder(self.out)} was done with other settings: {_changes(done, unit)}.",
-                hint="Go on with the same recipe, name another folder, or do it anew with --redo.",
-            )
+        _check_same(done, unit, f"{unit.folder(self.out)} was done")
         return dict(done["figures"])
 
     def is_outdated(self, unit: Unit) -> bool:
-        found = self._done(unit) or self._begun(unit)
+        found = self._read(unit, DONE) or self._read(unit, SPENT)
         return found is not None and found["digest"] != unit.digest
 
     @contextmanager
@@ -52,12 +48,9 @@ class RunState:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Conflict(f"Another process works in {folder}.") from error
-            spent = self._begun(unit) or self._begin(unit)
-            if spent["digest"] != unit.digest:
-                raise Conflict(
-                    f"{folder} was begun with other settings: {_changes(spent, unit)}.",
-                    hint="Go on with the same recipe, name another folder, or do it anew with --redo.",
-                )
+            spent = self._read(unit, SPENT) or {**_identity(unit), "seconds": 0.0}
+            _check_same(spent, unit, f"{folder} was begun")
+            _write(folder / SPENT, spent)
             start = time.monotonic()
             try:
                 yield folder
@@ -66,27 +59,21 @@ class RunState:
                 _write(folder / SPENT, spent | {"seconds": round(seconds, 2)})
 
     def finish(self, unit: Unit, figures: JsonObject) -> None:
-        spent = self._begun(unit) or {"seconds": 0.0}
-        _write(
-            unit.folder(self.out) / DONE,
-            {
-                "digest": unit.digest,
-                "stage": unit.stage,
-                "seed": unit.seed,
-                "part": unit.part,
-                "settings": unit.settings,
-                "needs": {role: needed.path for role, needed in unit.needs.items()},
-                "needs_digests": {role: needed.digest for role, needed in unit.needs.items()},
-                "figures": figures,
-                "seconds": spent["seconds"],
-                "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-                "versions": versions(),
-            },
-        )
+        done = {
+            **_identity(unit),
+            "stage": unit.stage,
+            "seed": unit.seed,
+            "part": unit.part,
+            "needs": {role: needed.path for role, needed in unit.needs.items()},
+            "figures": figures,
+            "seconds": self.seconds(unit),
+            "ended": _now(),
+            "versions": versions(),
+        }
+        _write(unit.folder(self.out) / DONE, done)
 
     def seconds(self, unit: Unit) -> float:
-        begun = self._begun(unit)
-        return float(begun["seconds"]) if begun else 0.0
+        return float((self._read(unit, SPENT) or {"seconds": 0.0})["seconds"])
 
     def forget(self, unit: Unit) -> None:
         """Move what was done of it out of the way: into a folder beside, that nothing reads."""
@@ -97,21 +84,14 @@ class RunState:
             old.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(old)
 
-    def _done(self, unit: Unit) -> JsonObject | None:
-        return _read(unit.folder(self.out) / DONE)
-
-    def _begun(self, unit: Unit) -> JsonObject | None:
-        return _read(unit.folder(self.out) / SPENT)
-
-    def _begin(self, unit: Unit) -> JsonObject:
-        begun: JsonObject = {
-            "digest": unit.digest,
-            "settings": unit.settings,
-            "needs_digests": {role: needed.digest for role, needed in unit.needs.items()},
-            "seconds": 0.0,
-        }
-        _write(unit.folder(self.out) / SPENT, begun)
-        return begun
+    def _read(self, unit: Unit, name: str) -> JsonObject | None:
+        path = unit.folder(self.out) / name
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise InvalidInput(f"{path} is damaged: {error}") from error
 
 
 def versions() -> JsonObject:
@@ -125,50 +105,53 @@ def versions() -> JsonObject:
     return found
 
 
-def _changes(done: JsonObject, unit: Unit) -> str:
-    now = {role: needed.digest for role, needed in unit.needs.items()}
-    told = _differing("", done["settings"], unit.settings)
-    told += [
-        f"{role} ({unit.needs[role].path}) is another one"
-        for role in now
-        if done["needs_digests"].get(role) != now[role]
+def note_call(out: Path, recipe: JsonObject, stage: str) -> None:
+    """Write down what a call runs: run.json is the recipe as it is now, calls.jsonl has a line for each."""
+    out.mkdir(parents=True, exist_ok=True)
+    known = {"recipe": recipe, "versions": versions()}
+    with (out / "calls.jsonl").open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several processes may begin at the same moment
+        _write(out / "run.json", known | {"machine": platform.platform()})
+        file.write(json.dumps({"at": _now(), "stage": stage, **known}, ensure_ascii=False) + "\n")
+
+
+def _identity(unit: Unit) -> JsonObject:
+    return {
+        "digest": unit.digest,
+        "settings": unit.settings,
+        "needs_digests": {role: needed.digest for role, needed in unit.needs.items()},
+    }
+
+
+def _check_same(old: JsonObject, unit: Unit, what: str) -> None:
+    """Raise Conflict, with what differs, unless the unit has the settings and needs that it had."""
+    if old["digest"] == unit.digest:
+        return
+    changes = _differing("", old["settings"], unit.settings)
+    changes += [
+        f"{role} ({needed.path}) is another one"
+        for role, needed in unit.needs.items()
+        if old["needs_digests"].get(role) != needed.digest
     ]
-    return "; ".join(told) or "what it needs is another one"
+    raise Conflict(
+        f"{what} with other settings: {'; '.join(changes) or 'what it needs is another one'}.",
+        hint="Resume with the same recipe, name another folder, or do it again with --redo.",
+    )
 
 
 def _differing(place: str, old: Any, new: Any) -> list[str]:  # noqa: ANN401 - JSON
     if isinstance(old, dict) and isinstance(new, dict):
         return [
-            told
+            change
             for name in sorted(old.keys() | new.keys())
-            for told in _differing(f"{place}.{name}".lstrip("."), old.get(name), new.get(name))
+            for change in _differing(f"{place}.{name}".lstrip("."), old.get(name), new.get(name))
         ]
     return [] if old == new else [f"{place} was {json.dumps(old)}, now {json.dumps(new)}"]
 
 
-def _read(path: Path) -> JsonObject | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise InvalidInput(f"{path} is damaged: {error}") from error
-    return dict(found)
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _write(path: Path, value: JsonObject) -> None:
     write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-def note_call(out: Path, recipe: JsonObject, stage: str) -> None:
-    """Write down what a call runs: run.json is the recipe as it is now, calls.jsonl has a line for each."""
-    out.mkdir(parents=True, exist_ok=True)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    told = versions()
-    line = {"at": now, "stage": stage, "versions": told, "recipe": recipe}
-    with (out / "calls.jsonl").open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # several processes may begin at the same moment
-        _write(
-            out / "run.json", {"recipe": recipe, "versions": told, "machine": platform.platform()}
-        )
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")

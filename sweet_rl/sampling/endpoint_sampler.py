@@ -40,9 +40,6 @@ class EndpointSampler:
             raise ModelUnavailable(f"The endpoint gave {len(found)} texts instead of {drawn}.")
         return found * (count // drawn)
 
-    async def aclose(self) -> None:
-        """Nothing: the client is its maker's."""
-
 
 @dataclass(frozen=True, slots=True)
 class SpreadSampler:

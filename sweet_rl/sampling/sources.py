@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from memserver.errors import SetupError
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
-from sweet_rl.deadline import Deadline
+from sweet_rl.recipe import Recipe
+from sweet_rl.resumable import Deadline
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler, SpreadSampler
-from sweet_rl.sampling.samplers import Rule, Sampler, ScriptedSampler
-from sweet_rl.sampling.vllm_server import BASE, VllmServer
+from sweet_rl.sampling.samplers import Sampler
+from sweet_rl.sampling.vllm_server import BASE, ServerOptions, VllmServer, vllm_command
 
 PATIENCE = 600
 """Seconds for an answer: a request waits for those before it."""
@@ -31,16 +34,17 @@ class SamplingSource(Protocol):
         ...
 
     def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler of the base with this adapter, while a block runs."""
+        """A sampler of the base with the adapter of this folder, while a block runs."""
         ...
 
 
 @dataclass(frozen=True)
 class EndpointSource:
+    """OpenAI-compatible endpoints that take adapters as vLLM does."""
+
     running: Sequence[str]  # the addresses of one or more of them (…/v1) with the same base
     model: str = BASE  # their name of the base
     seeded: bool = True  # see `EndpointSampler`
-    api_key: str = ""  # empty where none is wanted
 
     def prepare(self) -> None: ...
 
@@ -53,19 +57,19 @@ class EndpointSource:
         async with AsyncExitStack() as stack:
             samplers = []
             for address in self.running:
-                endpoint = Endpoint(
-                    address, self.api_key, timeout=PATIENCE, max_retries=5, connections=0
-                )
+                endpoint = Endpoint(address, "", timeout=PATIENCE, max_retries=5, connections=0)
                 client = EndpointClient(endpoint)
                 stack.push_async_callback(client.aclose)
-                name = self.model if adapter is None else await _loaded(endpoint, adapter)
+                name = self.model if adapter is None else await _load(endpoint, adapter)
                 samplers.append(EndpointSampler(client, name, self.seeded))
             yield samplers[0] if len(samplers) == 1 else SpreadSampler(samplers)
 
 
 @dataclass(frozen=True)
 class ServerSource:
-    servers: Sequence[VllmServer]  # started when they are needed
+    """vLLM servers of our own, started when they are needed."""
+
+    servers: Sequence[VllmServer]
     deadline: Deadline  # after it they aren't waited for
     seeded: bool = True  # see `EndpointSampler`
 
@@ -88,19 +92,10 @@ class ServerSource:
             yield sampler
 
 
-async def _loaded(endpoint: Endpoint, adapter: Path) -> str:
-    """The name under which the endpoint has an adapter: one for each content."""
-    name = versioned_name("policy", find_adapter(str(adapter)), None)
-    adapters = Adapters(endpoint)
-    try:
-        await adapters.load(name, str(adapter))
-    finally:
-        await adapters.aclose()
-    return name
-
-
 @dataclass(frozen=True)
 class TransformersSource:
+    """This process, by transformers: each process samples by itself."""
+
     base: Path
 
     def prepare(self) -> None: ...
@@ -121,18 +116,56 @@ class TransformersSource:
             await sampler.aclose()
 
 
-@dataclass(frozen=True)
-class ScriptedSource:
-    rule: Rule
+class SamplerName(StrEnum):
+    AUTO = "auto"
+    VLLM = "vllm"
+    TRANSFORMERS = "transformers"
 
-    def prepare(self) -> None: ...
 
-    def addresses(self) -> Sequence[str]:
-        return ()
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """What the command line says of sampling."""
 
-    @asynccontextmanager
-    async def open(
-        self,
-        adapter: Path | None,  # noqa: ARG002 - the protocol's
-    ) -> AsyncIterator[Sampler]:
-        yield ScriptedSampler(self.rule)
+    sampler: SamplerName
+    vllm: str | None  # the command of vLLM's API server; None for this Python's
+    endpoint: Sequence[str]  # addresses of running ones, instead
+    endpoint_model: str  # their name of the base
+    gpus: Sequence[str] = ()  # that servers of our own share, as CUDA_VISIBLE_DEVICES names them
+
+    def source(
+        self, recipe: Recipe, base: Path, out: Path, deadline: Deadline, stack: ExitStack
+    ) -> SamplingSource:
+        """The source; `stack` ends its servers, whose logs are in `out`."""
+        sampling, command = recipe.sampling, vllm_command(self.vllm)
+        if self.endpoint:
+            return EndpointSource(self.endpoint, self.endpoint_model, sampling.seeded)
+        if self.sampler is SamplerName.TRANSFORMERS or (
+            self.sampler is SamplerName.AUTO and command is None
+        ):
+            return TransformersSource(base)
+        if command is None:
+            raise SetupError(
+                "vLLM isn't installed here.", hint="Name the command of its API server by --vllm."
+            )
+        rank, more = recipe.rank_of_adapters, sampling.server_options
+        options = ServerOptions(command, sampling.window, sampling.cache_gb, rank, more)
+        out.mkdir(parents=True, exist_ok=True)
+        servers = []
+        for number in range(sampling.servers):
+            gpu = self.gpus[number % len(self.gpus)] if self.gpus else None
+            server = VllmServer(base, out / f"vllm-{number}.log", options, gpu)
+            servers.append(stack.enter_context(server))
+        for server in servers:
+            stack.callback(server.dismiss)  # all of them, before the first is waited for
+        return ServerSource(servers, deadline, sampling.seeded)
+
+
+async def _load(endpoint: Endpoint, adapter: Path) -> str:
+    """The name under which the endpoint has an adapter: one for each content."""
+    name = versioned_name("policy", find_adapter(str(adapter)), None)
+    adapters = Adapters(endpoint)
+    try:
+        await adapters.load(name, str(adapter))
+    finally:
+        await adapters.aclose()
+    return name

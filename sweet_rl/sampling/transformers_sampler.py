@@ -79,16 +79,19 @@ class TransformersSampler:
         await asyncio.sleep(0)  # whoever else is about to ask comes along
         while self._waiting:
             batch = self._next_batch()
+            running = asyncio.ensure_future(asyncio.to_thread(self._generate, batch))
             try:
-                found = await asyncio.to_thread(self._generate, batch)
-            except Exception as error:  # noqa: BLE001 - who asked is told, whatever it is
-                for request in batch:
-                    if not request.done.done():
-                        request.done.set_exception(error)
-                continue
-            for request, texts in zip(batch, found, strict=True):
-                if not request.done.done():
-                    request.done.set_result(texts)
+                await asyncio.wait([running])
+            finally:
+                running.cancel()  # changes nothing where it has ended
+            error = running.exception()
+            for number, request in enumerate(batch):
+                if request.done.done():
+                    continue
+                if error is not None:
+                    request.done.set_exception(error)
+                else:
+                    request.done.set_result(running.result()[number])
 
     def _next_batch(self) -> list[_Request]:
         """Requests that are drawn in the same way, as many as fit; one that is too large goes alone."""
@@ -142,7 +145,7 @@ class TransformersSampler:
         ]
 
     def _read(self, tokens: list[int], read: int) -> Sampled:
-        """A row up to its end; behind that it is padded."""
+        """A row up to its end; after that it is padded."""
         length = next(
             (place + 1 for place, token in enumerate(tokens) if token in self._ends), len(tokens)
         )

@@ -5,11 +5,8 @@ while it runs.
 """
 
 import http.client
-import os
 import shlex
-import signal
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -18,13 +15,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
-from memserver.local.engine import supervise
-from sweet_rl.deadline import Deadline
+from sweet_rl.processes import LoggedProcess
+from sweet_rl.resumable import Deadline
 
 _HOST = "127.0.0.1"
-_GRACE = 10.0
 _POLL = 0.5
-_LAST_LINES = 15
 _ENVIRONMENT = (
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
     "VLLM_NO_USAGE_STATS=1",
@@ -47,9 +42,9 @@ class ServerOptions:
     start_seconds: float = 600  # that loading may take
 
 
-def vllm_command(told: str | None) -> tuple[str, ...] | None:
-    if told:
-        return tuple(shlex.split(told))
+def vllm_command(named: str | None) -> tuple[str, ...] | None:
+    if named:
+        return tuple(shlex.split(named))
     if find_spec("vllm") is None:
         return None
     return (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
@@ -63,7 +58,7 @@ class VllmServer:
         self._base, self._log, self._options, self._gpu = base, log, options, gpu
         self._port = _free_port()
         self._url = f"http://{_HOST}:{self._port}/v1"
-        self._child: subprocess.Popen[bytes] | None = None
+        self._process: LoggedProcess | None = None
         self._begun = 0.0
         self._ready = False
 
@@ -83,13 +78,14 @@ class VllmServer:
 
     def address_if_ready(self) -> str | None:
         """The endpoint's address if it answers, else None; starts the server if need be."""
-        if self._ready and self._child is not None and self._child.poll() is None:
+        if self._ready and self._process is not None and self._process.ended() is None:
             return self._url
-        if self._ready or self._child is None:
+        if self._ready or self._process is None:
             self.begin()
-        if self._child is None or self._child.poll() is not None:
+        if self._process is None or self._process.ended() is not None:
+            lines = self._process.last_lines() if self._process else ""
             raise SetupError(
-                f"vLLM's server ended while it was starting:\n{self._last_lines()}",
+                f"vLLM's server ended while it was starting:\n{lines}",
                 hint=f"Its log is {self._log}.",
             )
         self._ready = _is_healthy(self._url)
@@ -102,42 +98,24 @@ class VllmServer:
 
     def begin(self) -> None:
         """Start it, if it doesn't run, and don't wait for it."""
-        if self._child is None or self._child.poll() is not None:
-            self._ready = False
-            self._start()
-
-    def dismiss(self) -> None:
-        """Tell it to end, and don't wait for that: several end faster together."""
-        if self._child is not None:
-            self._child.terminate()
-
-    def stop(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
+        if self._process is not None and self._process.ended() is None:
             return
-        child.terminate()
-        try:
-            child.wait(_GRACE + 2)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # what it supervised ends with it
-            child.wait()
-
-    def _start(self) -> None:
+        self._ready, self._begun = False, time.monotonic()
         if self._log.exists():
             self._log.replace(self._log.with_name(f"{self._log.name}.1"))
-        held = (sys.executable, "-I", supervise.__file__, str(os.getpid()), f"{_GRACE:g}")
-        self._begun = time.monotonic()
         try:
-            with self._log.open("wb") as log:
-                self._child = subprocess.Popen(
-                    [*held, *self._command()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._process = LoggedProcess.start(self._command(), self._log)
         except OSError as error:
             raise SetupError(f"vLLM's server can't be started: {error}") from error
+
+    def dismiss(self) -> None:
+        if self._process is not None:
+            self._process.dismiss()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+        self._process = None
 
     def _command(self) -> list[str]:
         options = self._options
@@ -154,10 +132,6 @@ class VllmServer:
             *("--gpu-memory-utilization", "0.1"),  # is asked to be free when it starts, and no more
             *options.more,
         ]
-
-    def _last_lines(self) -> str:
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-_LAST_LINES:])
 
 
 def _served_rank(rank: int) -> int:

@@ -1,14 +1,23 @@
-"""What is learnt from: chains of messages with the agent's turns marked, in gzipped JSON lines.
+"""What is learnt from: chains of messages with the agent's turns marked, in gzipped JSON lines; and their tokens.
 
-Knows nothing of the server, so that training needs only its own libraries.
+Tokens are ChatML, with a loss on the agent's turns alone. Knows nothing of the server, so that training needs only its
+own libraries.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+IGNORED = -100
+"""The label of a token without a loss."""
+TALK = "chat"
+"""The kind of turn that answers small talk."""
+TALK_LEARNT_WHOLE = 4
+_SAID = '"message": "'
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +53,63 @@ def read_chains(path: Path) -> Iterator[Chain]:
 def _chain(line: dict[str, Any]) -> Chain:
     lessons = tuple(Lesson(**lesson) for lesson in line["lessons"])
     return Chain(tuple(line["messages"]), lessons)
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+
+def chatml(messages: Sequence[dict[str, str]]) -> str:
+    """Messages as the model's chat template writes them, ready for the agent's next turn."""
+    return "".join(map(_written, messages)) + "<|im_start|>assistant\n"
+
+
+def tokens_and_labels(chain: Chain, tokenizer: Tokenizer) -> dict[str, list[int]]:
+    """A chain's `input_ids` and `labels`; a turn ends with its end token, which is learnt too.
+
+    Of most small talk only the decision to answer it is learnt.
+    """
+    learnt = {lesson.message for lesson in chain.lessons}
+    talk = {lesson.message for lesson in chain.lessons if lesson.kind == TALK}
+    ids: list[int] = []
+    labels: list[int] = []
+
+    def add(text: str, *, learn: bool = False) -> None:
+        found = tokenizer.encode(text, add_special_tokens=False)
+        ids.extend(found)
+        labels.extend(found if learn else [IGNORED] * len(found))
+
+    for place, message in enumerate(chain.messages):
+        if place in learnt:
+            add(f"<|im_start|>{message['role']}\n")
+            content = message["content"]
+            decided = _decision(content) if place in talk else len(content)
+            add(content[:decided], learn=True)
+            rest = f"{content[decided:]}<|im_end|>"
+            add(rest, learn=decided == len(content) or _is_chosen(content))
+            add("\n")
+        else:
+            add(_written(message))
+    return {"input_ids": ids, "labels": labels}
+
+
+def dataset_rows(
+    chains: Iterable[Chain], tokenizer: Tokenizer, *, longest: int
+) -> list[dict[str, list[int]]]:
+    rows = (tokens_and_labels(chain, tokenizer) for chain in chains)
+    return [row for row in rows if len(row["input_ids"]) <= longest]
+
+
+def _decision(content: str) -> int:
+    """How many characters of a turn decide what is done; the rest is only what is said."""
+    _, found, _ = content.partition(_SAID)
+    return content.index(_SAID) + len(_SAID) if found else len(content)
+
+
+def _is_chosen(content: str) -> bool:
+    """One small talk in some is learnt to its end: its words outweigh everything else."""
+    return zlib.crc32(content.encode()) % TALK_LEARNT_WHOLE == 0
+
+
+def _written(message: dict[str, str]) -> str:
+    return f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n"

@@ -20,6 +20,7 @@ from sweet_rl.warm_start.corpus import (
     read_conversation,
     read_passages,
 )
+from sweet_rl.warm_start.wordings import read_data
 
 PHRASE = 8
 MOST_CONVERSATIONS = 3
@@ -28,19 +29,7 @@ SHORTEST, LONGEST = 4, 48
 LONGEST_SPAN = 7
 LONGEST_NOTE = 24
 """Words, of both where one becomes another."""
-_STOP = frozenset(
-    re.findall(
-        r"[\w']+",
-        """
-        a about after again all am an and any are as at be because been before being but by can could did do does
-        doing don't down even ever for from get go got had has have he her here him his how i i'd i'll i'm i've if in
-        into is it it's its just let like me more my no not now of off oh on one only or our out over said say saying
-        she should so some still such than that that's the their them then there these they thing this those time to
-        told too up us very was we were what when where which while who why will with would you you'd you'll you're
-        you've your yes mention mentioned remember tell talked name called
-        """,
-    )
-)
+_STOP = frozenset(read_data("wordings")["check"]["stop_words"].split())
 
 
 def words_of(text: str) -> list[str]:
@@ -86,19 +75,28 @@ def _faults_of_notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def describe(talk: Written) -> str:
-    spans = [question for question in talk.questions if question.kind in {"fact", "update"}]
+    """A line on a conversation's questions."""
     places = [talk.place(question) for question in talk.questions]
     of_assistant = sum(
         place is not None and talk.turns[place].speaker == "assistant" for place in places
     )
-    shared = Counter(min(overlap(question), 2) for question in spans)
-    kinds = Counter(question.kind for question in talk.questions)
     notes = sum(len(turn.notes) for turn in talk.turns)
     length = sum(len(turn.text.split()) for turn in talk.turns) / len(talk.turns)
     return (
         f"{len(talk.turns)} turns of {length:.0f} words, {notes} notes; {len(talk.questions)} questions, {of_assistant} of "
-        f"what the assistant said; shared words 0/1/2+: {shared[0]}/{shared[1]}/{shared[2]}; {dict(kinds)}"
+        f"what the assistant said; shared words 0/1/2+: {_shared(talk.questions)}; {_kinds(talk.questions)}"
     )
+
+
+def _shared(questions: Sequence[Question]) -> str:
+    """How many questions share no word, one, or more with the sentence that answers them."""
+    spans = [question for question in questions if question.kind in {"fact", "update"}]
+    shared = Counter(min(overlap(question), 2) for question in spans)
+    return f"{shared[0]}/{shared[1]}/{shared[2]}"
+
+
+def _kinds(questions: Sequence[Question]) -> dict[str, int]:
+    return dict(Counter(question.kind for question in questions))
 
 
 def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
@@ -116,59 +114,53 @@ def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
 
 
 def main(files: Sequence[str]) -> int:
-    found = 0
-    if files:
-        for file in files:
-            found += _report(Path(file))
-        return found
-    for path in sorted((CORPUS / "conversations").glob("*.txt")) + sorted(
-        (CORPUS / "passages").glob("*.txt")
-    ):
-        found += _report(path, quiet=True)
-    if found:
+    """Print the report; returns how many faults there are."""
+    every = [
+        path
+        for kind in ("conversations", "passages")
+        for path in sorted((CORPUS / kind).glob("*.txt"))
+    ]
+    found = sum(_report(path, quiet=not files) for path in map(Path, files or every))
+    if files or found:
         return found
     talks = conversations()
     people = Counter(name for talk in talks for name in (talk.user, talk.assistant))
-    for name in (name for name, count in people.items() if count > 1):
-        found += 1
-        _show(f"{name} is in more than one conversation")
-    for phrase, names in common_phrases(talks):
-        found += 1
-        _show(f"'{phrase}' is in {', '.join(names)}")
+    wrong = [
+        *(
+            f"{name} is in more than one conversation"
+            for name, count in people.items()
+            if count > 1
+        ),
+        *(f"'{phrase}' is in {', '.join(names)}" for phrase, names in common_phrases(talks)),
+    ]
     questions = [question for talk in talks for question in talk.questions]
-    spans = [question for question in questions if question.kind in {"fact", "update"}]
-    shared = Counter(min(overlap(question), 2) for question in spans)
     _show(
+        *wrong,
         f"{len(talks)} conversations of {len({talk.topic for talk in talks})} topics, "
-        f"{sum(len(talk.turns) for talk in talks)} turns; {len(questions)} questions {dict(Counter(q.kind for q in questions))}; "
-        f"shared words 0/1/2+ {shared[0]}/{shared[1]}/{shared[2]}; sides {dict(Counter(talk.side for talk in talks))}; "
-        f"{len(passages())} passages, {sum(len(each.questions) for each in passages())} questions"
+        f"{sum(len(talk.turns) for talk in talks)} turns; {len(questions)} questions {_kinds(questions)}; "
+        f"shared words 0/1/2+ {_shared(questions)}; sides {dict(Counter(talk.side for talk in talks))}; "
+        f"{len(passages())} passages, {sum(len(each.questions) for each in passages())} questions",
     )
-    return found
+    return len(wrong)
 
 
-def _show(line: object) -> None:
-    sys.stdout.write(f"{line}\n")
+def _show(*lines: object) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _report(path: Path, *, quiet: bool = False) -> int:
+def _report(path: Path, *, quiet: bool) -> int:
     try:
         if path.parent.name == "passages":
             shelf = list(read_passages(path))
-            if not quiet:
-                _show(
-                    f"{path.name}: {len(shelf)} passages, {sum(len(each.questions) for each in shelf)} questions"
-                )
-            return 0
-        talk = read_conversation(path)
+            wrong: list[str] = []
+            what = f"{len(shelf)} passages, {sum(len(each.questions) for each in shelf)} questions"
+        else:
+            talk = read_conversation(path)
+            wrong, what = list(faults(talk)), describe(talk)
     except CorpusError as error:
         _show(error)
         return 1
-    wrong = list(faults(talk))
-    for fault in wrong:
-        _show(f"{path.name}: {fault}")
-    if not quiet:
-        _show(f"{path.name}: {describe(talk)}")
+    _show(*(f"{path.name}: {line}" for line in (*wrong, *(() if quiet else (what,)))))
     return len(wrong)
 
 

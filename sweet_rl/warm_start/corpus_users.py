@@ -6,19 +6,13 @@ from itertools import pairwise
 from random import Random
 from uuid import UUID
 
+from sweet_rl.warm_start import intents
 from sweet_rl.warm_start.corpus import Passage, Written
-from sweet_rl.warm_start.intents import (
-    Chat,
-    Consult,
-    Converse,
-    Follow,
-    Past,
-    Remember,
-    Saying,
-    User,
-)
 from sweet_rl.warm_start.reading import LONGEST_SAID, turn_lines
 from sweet_rl.warm_start.small_talk import SmallTalk
+from sweet_rl.warm_start.wordings import read_data
+
+_SAY = read_data("wordings")["people"]
 
 WINDOWS = (1280, 1536, 2048, 2048, 2048, 3072, 4096, 8192)
 SMALL_WINDOWS = (1280, 1280, 1536, 2048)
@@ -27,7 +21,7 @@ SPARED = 0.5
 """Of the questions without an answer: a model that admits too much gives up where it could read."""
 
 
-def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
+def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
     past = _past(talk, len(talk.turns))
     at = past[-1].at + timedelta(days=random.randint(4, 70), minutes=random.randint(0, 600))
     questions = random.sample(talk.questions, min(len(talk.questions), random.randint(4, 7)))
@@ -37,17 +31,17 @@ def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
             continue
         if random.random() < 0.25:
             small = random.choice(chat)
-            sayings.append(Saying(small.text, Chat(small.reply), at))
+            sayings.append(intents.Saying(small.text, intents.Chat(small.reply), at))
             at += timedelta(minutes=random.randint(1, 9))
-        sayings.append(Saying(question.text, _remember(talk, question), at))
+        sayings.append(intents.Saying(question.text, _remember(talk, question), at))
         at += timedelta(minutes=random.randint(1, 9))
-    task = random.choice(_RETURNING) if random.random() < 0.5 else ""
-    return User(
+    task = random.choice(_SAY["returning"]) if random.random() < 0.5 else ""
+    return intents.User(
         past, tuple(sayings), random.choice(WINDOWS), "working_context_first", None, task=task
     )
 
 
-def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
+def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
     last = len(talk.sessions) - 1
     first = next(number for number, turn in enumerate(talk.turns) if turn.session == last)
     while talk.turns[first].speaker == "assistant":
@@ -60,7 +54,7 @@ def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
             continue
         follows = talk.turns[number + 1].text if number + 1 < len(talk.turns) else "I see."
         reply = _short(follows)
-        sayings.append(Saying(turn.text, Converse(reply, turn.notes), at))
+        sayings.append(intents.Saying(turn.text, intents.Converse(reply, turn.notes), at))
         seen += f" {turn.text} {reply}"
     asked = [
         each
@@ -71,31 +65,33 @@ def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> User:
         if random.random() < 0.4:
             small = random.choice(chat)
             at += timedelta(minutes=3)
-            sayings.append(Saying(small.text, Chat(small.reply), at))
+            sayings.append(intents.Saying(small.text, intents.Chat(small.reply), at))
         at += timedelta(minutes=random.randint(1, 20))
-        sayings.append(Saying(question.text, _remember(talk, question), at))
-    return User(past, tuple(sayings), random.choice(SMALL_WINDOWS), "working_context_first", None)
+        sayings.append(intents.Saying(question.text, _remember(talk, question), at))
+    return intents.User(
+        past, tuple(sayings), random.choice(SMALL_WINDOWS), "working_context_first", None
+    )
 
 
-def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Random) -> User:
+def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Random) -> intents.User:
     at = datetime(2026, 2, 1, 9, tzinfo=UTC) + timedelta(days=random.randint(0, 300))
     quoted = random.random() < 0.5
     sayings = []
     for passage in asked:
         question = random.choice(passage.questions)
-        sayings.append(Saying(question.text, Consult(question, quoted), at))
+        sayings.append(intents.Saying(question.text, intents.Consult(question, quoted), at))
         at += timedelta(minutes=random.randint(1, 9))
     documents = tuple(
         f"{each.title}. {each.text}" if random.random() < 0.5 else each.text for each in shelf
     )
-    task = random.choice(_QUOTED if quoted else _CONSULTING)
+    task = random.choice(_SAY["quoted"] if quoted else _SAY["consulting"])
     window = random.choice(WINDOWS)
-    return User(
+    return intents.User(
         (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
     )
 
 
-def following(random: Random) -> User:
+def following(random: Random) -> intents.User:
     at = datetime(2026, 2, 1, 9, tzinfo=UTC)
     keys = [_key(random) for _ in range(PAIRS)]
     values = {key: _key(random) for key in keys}
@@ -106,13 +102,17 @@ def following(random: Random) -> User:
         chain = [free.pop() for _ in range(level + 1)]
         values.update(pairwise(chain))
         whole = (*chain, values[chain[-1]])
-        sayings.append(Saying(random.choice(_FOLLOWING).format(k=chain[0]), Follow(whole), at))
+        sayings.append(
+            intents.Saying(
+                random.choice(_SAY["following"]).format(k=chain[0]), intents.Follow(whole), at
+            )
+        )
         at += timedelta(minutes=4)
     form = random.choice(('"{k}": "{v}"', '"{k}": "{v}"', "{k} = {v}", "{k}: {v}"))
     documents = tuple(form.format(k=key, v=value) for key, value in values.items())
-    task = random.choice(_KEYS)
+    task = random.choice(_SAY["keys"])
     window = random.choice((2048, 2048, 3072, 4096))
-    return User(
+    return intents.User(
         (), tuple(sayings), window, "working_context_first", None, task=task, documents=documents
     )
 
@@ -124,7 +124,7 @@ def users(
     random: Random,
     *,
     each: int,
-) -> Iterator[User]:
+) -> Iterator[intents.User]:
     everything = [passage for shelf in shelves for passage in shelf]
     for _ in range(each):
         for talk in talks:
@@ -141,20 +141,20 @@ def users(
             yield following(random)
 
 
-def _past(talk: Written, until: int) -> tuple[Past, ...]:
+def _past(talk: Written, until: int) -> tuple[intents.Past, ...]:
     return tuple(
-        Past(line.speaker, turn.text, line.at, fact=bool(turn.notes), notes=turn.notes)  # type: ignore[arg-type]
+        intents.Past(line.speaker, turn.text, line.at, fact=bool(turn.notes), notes=turn.notes)  # type: ignore[arg-type]
         for line, turn in list(zip(turn_lines(talk), talk.turns, strict=True))[:until]
     )
 
 
-def _remember(talk: Written, question: object) -> Remember:
+def _remember(talk: Written, question: object) -> intents.Remember:
     place = talk.place(question)  # type: ignore[arg-type]
     if place is None:
-        return Remember(question, "")  # type: ignore[arg-type]
+        return intents.Remember(question, "")  # type: ignore[arg-type]
     turn = talk.turns[place]
     kept = tuple(note.rpartition(" -> ")[2] for note in turn.notes)
-    return Remember(question, turn.speaker, kept)  # type: ignore[arg-type]
+    return intents.Remember(question, turn.speaker, kept)  # type: ignore[arg-type]
 
 
 def _short(text: str) -> str:
@@ -167,29 +167,3 @@ def _short(text: str) -> str:
 
 def _key(random: Random) -> str:
     return str(UUID(int=random.getrandbits(128), version=4))
-
-
-_RETURNING = (
-    "You and the user go back a while, and you told them things about your own life too. Answer what they ask from what was said then, shortly.",
-    "Answer from your memory of earlier talks. What you said in them is about you.",
-    "Old friends talk. Keep to what was really said between you; look it up when you don't see it.",
-)
-_CONSULTING = (
-    "Questions are answered from the documents in archival storage, and from nothing else.",
-    "You are the help desk of an encyclopaedia. Its articles are in your archival storage: search there, and answer shortly.",
-    "Answer from archival storage. Say so when it holds no answer.",
-)
-_QUOTED = (
-    "Answer from the documents in archival storage as 'ANSWER: (the answer), DOCUMENT: (the sentence)'. If they don't say, "
-    "answer 'INSUFFICIENT INFORMATION'.",
-    "The documents are in your archival memory; search until you have it. Reply in the form ANSWER: ..., DOCUMENT: ... or, if it "
-    "isn't there, with INSUFFICIENT INFORMATION.",
-)
-_KEYS = (
-    "Pairs of keys and values are in your archival storage. A value can be a key itself: then look that up too, until a value is no key.",
-    "Your archival memory holds key-value pairs. Search it for a key; if its value is another key, go on with that one, and report the last value.",
-)
-_FOLLOWING = (
-    "Which value does {k} lead to in the end?", "Look up {k} and follow it to its last value.", "I need the final value for {k}.",
-    "Where does the chain from {k} end?", "Please resolve the key {k} completely.",
-)  # fmt: skip

@@ -1,45 +1,95 @@
-"""Kinds of facts, and how people tell them and ask about them."""
+"""Kinds of facts with their values (names, dates, towns, …), and how people tell them and ask about them.
+
+Every value is either for training or for tests, never both.
+"""
 
 import re
-import tomllib
+import zlib
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from random import Random
+from typing import Literal
 
-from sweet_rl.warm_start.values import Split, draw
+from sweet_rl.warm_start.wordings import read_data
 
-DATA = Path(__file__).parent / "data"
-BEFORE = (
-    *(
-        "",
-        "",
-        "",
-        "",
-        "so, ",
-        "well, ",
-        "oh, ",
-        "by the way, ",
-        "hey, ",
-        "guess what: ",
-        "you know, ",
-    ),
-    *("okay, ", "just so you know: ", "one more thing: ", "ah, ", "and "),
+_SAY = read_data("wordings")["dressing"]
+
+Split = Literal["train", "test"]
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
 )
-BEFORE_A_QUESTION = ("", "", "", "", "so, ", "by the way, ", "hey, ", "okay, ", "hm, ", "tell me, ")
-BEHIND = (
-    "",
-    "",
-    "",
-    "",
-    "",
-    " :)",
-    " Just so you know.",
-    " Haha.",
-    " That's it.",
-    " Isn't that nice?",
-)
+TEST_SHARE = 5
+"""Every fifth value, by its checksum, is for tests."""
 _FIELD = re.compile(r"(\{\w+\})")
+
+
+def split_of(value: str) -> Split:
+    return "test" if zlib.crc32(value.lower().encode()) % TEST_SHARE == 0 else "train"
+
+
+def draw(kind: str, word: str, split: Split, random: Random) -> str:
+    """A value of this kind from one side of the split."""
+    for _ in range(1000):
+        value, decider = _any(kind, word, random)
+        if split_of(decider) == split:
+            return value
+    raise ValueError(f"no {split} value of kind {kind} for {word}")
+
+
+def _any(kind: str, word: str, random: Random) -> tuple[str, str]:
+    """A value, and what decides on which side of the split it is."""
+    if kind == "date":
+        month, day = random.choice(MONTHS), random.randint(1, 28)
+        forms = (f"{month} {day}", f"{day} {month}", f"{month} {_ordinal(day)}")
+        return random.choice(forms), f"{month} {day}"
+    value = _text(kind, word, random)
+    return value, value
+
+
+def _text(kind: str, word: str, random: Random) -> str:
+    known = read_data("words")
+    match kind:
+        case "person":
+            return random.choice(known["names"]) if random.random() < 0.5 else made_up(random)
+        case "pet":
+            lists = (known["pets"], known["names"])
+            return random.choice(random.choice(lists)) if random.random() < 0.6 else made_up(random)
+        case "town":
+            return random.choice(known["towns"]) if random.random() < 0.5 else made_up(random)
+        case "job" | "food" | "language" | "habit":
+            return str(random.choice(known[f"{kind}s"]))
+        case "favourite":
+            return str(random.choice(known["favourites"][word]))
+        case "title":
+            return _title(random)
+        case "company":
+            return f"{made_up(random)} {random.choice(known['business'])}"
+        case "number":
+            return str(random.randint(3, 4999))
+        case "year":
+            return str(random.randint(1921, 2026))
+        case _:
+            raise ValueError(f"no values of kind {kind}")
+
+
+def made_up(random: Random) -> str:
+    return "".join(random.choices(_SAY["syllables"], k=random.randint(2, 3))).capitalize()
+
+
+def _title(random: Random) -> str:
+    known = read_data("words")
+    adjective, noun = random.choice(known["adjectives"]), random.choice(known["nouns"])
+    forms = (f"The {adjective} {noun}", f"{adjective} {noun}s", f"{noun} of {made_up(random)}")
+    return " ".join(
+        part.capitalize() if part != "of" else part for part in random.choice(forms).split()
+    )
+
+
+def _ordinal(day: int) -> str:
+    ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    return f"{day}{ending}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +139,12 @@ class Fact:
 
 @cache
 def lasting() -> tuple[Kind, ...]:
-    return _kinds("facts.toml")
+    return _kinds("facts")
 
 
 @cache
 def passing() -> tuple[Kind, ...]:
-    return _kinds("episodes.toml")
+    return _kinds("episodes")
 
 
 def new_fact(kind: Kind, split: Split, random: Random, *, but: str = "") -> Fact:
@@ -109,10 +159,10 @@ def new_fact(kind: Kind, split: Split, random: Random, *, but: str = "") -> Fact
 def dressed(form: str, fact: Fact, random: Random) -> str:
     """What a person says, in their own way: small words around it, a dropped capital or full stop."""
     style = random.random()
-    before = random.choice(BEFORE_A_QUESTION if form.endswith("?") else BEFORE)
+    before = random.choice(_SAY["before_a_question"] if form.endswith("?") else _SAY["before"])
     if before and not form.startswith(("I ", "I'", "{v}", "{V}")):
         form = form[:1].lower() + form[1:]
-    form = before + form + ("" if form.endswith("?") else random.choice(BEHIND))
+    form = before + form + ("" if form.endswith("?") else random.choice(_SAY["after"]))
     form = form[:1].upper() + form[1:] if not form.startswith("{") else form
     if style < 0.12:
         form = "".join(
@@ -123,7 +173,7 @@ def dressed(form: str, fact: Fact, random: Random) -> str:
 
 
 def _kinds(name: str) -> tuple[Kind, ...]:
-    families = tomllib.loads((DATA / name).read_text(encoding="utf-8"))["family"]
+    families = read_data(name)["family"]
     return tuple(
         _kind(family, word, held_out=held_out)
         for family in families

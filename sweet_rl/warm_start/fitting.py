@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-from sweet_rl.warm_start.lessons import IGNORED
-from sweet_rl.warm_start.progress import Progress
+from sweet_rl.progress import show_progress
+from sweet_rl.warm_start.chains import IGNORED
 
 Model = Any
 Row = dict[str, list[int]]
@@ -42,9 +42,8 @@ LEAST_RATE = 0.05
 class Fit:
     steps: int  # in all
     done: int = 0  # of them
-    losses: list[tuple[int, float]] = field(
-        default_factory=list
-    )  # nats per token, each with its step
+    # nats per token, each with its step
+    losses: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,7 @@ def fit(
     for _ in range(state.done):
         next(order)
     model.train()
-    with Progress("steps", state.steps) as progress:
-        progress.step(state.done)
+    with show_progress("steps") as progress:
         while state.done < state.steps:
             for group in optimizer.param_groups:
                 group["lr"] = schedule.rate * _share(state.done, state.steps)
@@ -104,7 +102,7 @@ def fit(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             state.done += 1
-            progress.step()
+            progress(state.done, state.steps)
             if state.done % 10 == 0 or state.done == state.steps:
                 state.losses.append((state.done, round(loss, 4)))
             clock.refit(state)

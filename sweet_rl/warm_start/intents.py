@@ -6,8 +6,7 @@ from typing import Literal
 
 from memserver.agent.options import PromptOrder
 from sweet_rl.warm_start.corpus import Question
-from sweet_rl.warm_start.facts import Fact
-from sweet_rl.warm_start.values import Split
+from sweet_rl.warm_start.facts import Fact, Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ from memserver.messages import ToolCall
 from memserver.prompts import Prompts, shipped_prompts
 from sweet_rl.warm_start.chains import Chain, Lesson
 from sweet_rl.warm_start.corpus import Passage, Question, Turn, Written
+from sweet_rl.warm_start.wordings import read_data
+
+_SAY = read_data("wordings")["reading"]
 
 LONGEST_SAID = 190
 """Characters of a message: the local model's calls hold 200 in one argument."""
@@ -29,13 +32,6 @@ GONE = 0.05
 """Of the lessons have lost the line with the answer: with .12 a model gives up on one in six that it could answer."""
 CANT_FIND = "I can't find that."
 _WORD = re.compile(r"[\w']+")
-_INSTRUCTIONS = (
-    "",
-    "You have talked with this person before. Answer what they ask from what was said, in one short sentence.",
-    "Below is what you two said in earlier talks. Answer from it, shortly, as yourself.",
-    "You remember what both of you said. Answer the question in a few words, and say where you have it from.",
-    "Answer as the one called Assistant. Be brief.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ def quote(question: Question, characters: int) -> str:
 
 
 def not_found(random: Random) -> str:
-    return f"{CANT_FIND} {random.choice(_NOTHING)}"
+    return f"{CANT_FIND} {random.choice(_SAY['nothing'])}"
 
 
 def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) -> Iterable[Chain]:
@@ -81,7 +77,7 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
         for _ in range(each):
             gone = place is not None and random.random() < GONE
             known = None if gone else place
-            told = not_found(random) if gone else said
+            reply = not_found(random) if gone else said
             near = nearest(question, lines, random)
             if gone:
                 near = [one for one in near if not _holds(lines[one].text, question)]
@@ -90,7 +86,7 @@ def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) ->
             chosen = [lines[one] for one in shown]
             if form is _evaluation and random.random() < 0.2 and not gone:
                 chosen = lines
-            yield form(chosen, question, told, later, random, prompts)
+            yield form(chosen, question, reply, later, random, prompts)
 
 
 def lessons_of_passages(
@@ -109,11 +105,11 @@ def lessons_of_passages(
                 gone = place is not None and random.random() < GONE
                 if gone:
                     near = [one for one in near if one != number]
-                told = not_found(random) if gone else said
+                reply = not_found(random) if gone else said
                 shown = _shown(near, None if gone else place, random, most=random.choice((1, 3, 5)))
                 chosen = [lines[one] for one in shown]
                 form = random.choices((_page, _evaluation), (3, 2))[0]
-                yield form(chosen, question, told, now + timedelta(days=2), random, prompts)
+                yield form(chosen, question, reply, now + timedelta(days=2), random, prompts)
 
 
 def turn_lines(talk: Written) -> list[Line]:
@@ -231,7 +227,7 @@ def _evaluation(
         history.append(f"{line.speaker.capitalize()}: {line.text}")
     head = prompts.render(
         "evaluation.md",
-        instructions=random.choice(_INSTRUCTIONS),
+        instructions=random.choice(_SAY["instructions"]),
         persona="",
         human="",
         documents=documents,
@@ -265,9 +261,3 @@ def _fit(text: str) -> str:
 
 def small_model_prompts() -> Prompts:
     return Prompts(shipped_prompts() / "small_model")
-
-
-_NOTHING = (
-    "Nothing that I found says so.", "We haven't talked about it, I think.", "It isn't in what I can see.",
-    "I looked, and there is nothing about it.", "You'd have to tell me.", "That hasn't come up between us.",
-)  # fmt: skip

@@ -20,6 +20,7 @@ from sweet_rl.warm_start.reading import (
 )
 
 Steps = Generator[ToolCall, Sequence[PromptMessage], None]
+"""The calls of one turn; each takes the prompt of the next step back."""
 SECTION = "human"
 MOST_PAGES = 2
 RECENT = 6

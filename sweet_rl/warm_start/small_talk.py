@@ -18,7 +18,7 @@ from memserver.errors import ProtocolViolation
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage
 from memserver.openai_http.endpoint import Endpoint
-from sweet_rl.warm_start.progress import Progress
+from sweet_rl.progress import show_progress
 
 DATA = Path(__file__).parent / "data"
 PERSONA = "You are Sam, a friendly companion. Answer in one or two short sentences."
@@ -82,10 +82,11 @@ def load_replies(manner: "Manner | None" = None) -> list[SmallTalk]:
 async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 32) -> None:
     """Have the model answer every sentence that it was not asked before, whatever became of the answer.
 
-    The answers wait for `settle`. A run that broke off goes on.
+    The answers wait for `settle`. A run that broke off resumes.
     """
     known = {talk.text for path in (manner.kept, manner.asked) for talk in _read(path)}
     known.update(_lines(manner.dropped))
+    answered: list[str] = []
     waiting = [each for each in sentences()[:: manner.every] if each[0] not in known]
     turn = asyncio.Semaphore(at_once)
     chat = OpenAICompatible(
@@ -94,13 +95,14 @@ async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 
     async with aclosing(chat):
         with (
             manner.asked.open("a", encoding="utf-8") as file,
-            Progress(manner.name, len(waiting)) as progress,
+            show_progress(manner.name) as progress,
         ):
 
             async def ask_one(text: str, *, held_out: bool) -> None:
                 async with turn:
                     reply = await _reply(chat, text, manner)
-                progress.step()
+                answered.append(text)
+                progress(len(answered), len(waiting))
                 file.write(_line(SmallTalk(text, reply, held_out)))
                 file.flush()
 

@@ -6,44 +6,31 @@ is not found is admitted.
 """
 
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
-from uuid import uuid4
 
 from typing_extensions import override
 
-from memserver.llm.base import ChatModel, Reply, TextSink, Written
+from memserver.llm.base import Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
 from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
-from sweet_rl.warm_start import remembering
+from sweet_rl.offline_models import OfflineModel
+from sweet_rl.warm_start import intents, remembering
 from sweet_rl.warm_start.facts import Fact
-from sweet_rl.warm_start.intents import (
-    Ask,
-    AskAll,
-    AskDay,
-    Change,
-    Chat,
-    Consult,
-    Follow,
-    Forget,
-    Intent,
-    Keep,
-    LookUp,
-    Note,
-    Remember,
-    Tell,
-)
+from sweet_rl.warm_start.remembering import SECTION, Steps, call, last_result, notes, say
+from sweet_rl.warm_start.wordings import read_data
 
-SECTION = "human"
+_SAY = read_data("wordings")["agent"]
+
 LONGEST_QUOTE = 120
 MOST_LISTED = 5
 NOTHING = "(none)"
 ONLY_TALK = "Small talk only."
-
-Steps = Generator[ToolCall, Sequence[PromptMessage], None]
-"""The calls of one turn; each takes the prompt of the next step back."""
+_SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
+_STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
+_TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
+_NO_NOTE = "I find no {t} for {v}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +43,7 @@ class Taught:
 
 
 @dataclass
-class Teacher(ChatModel):
+class Teacher(OfflineModel):
     """The right answers of one conversation, written down as they are given."""
 
     counter: TokenCounter  # counts tokens as the student's tokenizer does
@@ -66,27 +53,11 @@ class Teacher(ChatModel):
     lasting: Sequence[tuple[str, str]] = ()  # what the user says that is worth a note, and the note
     taught: list[Taught] = field(default_factory=list)
     name: str = "teacher"
-    message_overhead: int = 16
-    _intent: Intent | None = None
+    _intent: intents.Intent | None = None
     _steps: Steps | None = None
 
-    def expect(self, intent: Intent) -> None:
+    def expect(self, intent: intents.Intent) -> None:
         self._intent, self._steps = intent, None
-
-    @override
-    async def context_window(self) -> int:
-        return self.window
-
-    @override
-    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return await self.counter.count(texts)
-
-    @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return ""
-
-    @override
-    async def check(self) -> None: ...
 
     @override
     async def call_tool(
@@ -107,7 +78,7 @@ class Teacher(ChatModel):
             self._steps = right_steps(self._intent, prompt, self.random)
             call = next(self._steps)
         else:
-            assert not _last_result(prompt).startswith("Failed"), _last_result(prompt)
+            assert not last_result(prompt).startswith("Failed"), last_result(prompt)
             call = self._steps.send(prompt)
         if remembering.is_lost(self._intent, call):
             return Reply(call, Usage())
@@ -123,28 +94,25 @@ class Teacher(ChatModel):
         self.taught.append(Taught(tuple(prompt), None, text, "summary", ""))
         return Written(text, Usage())
 
-    @override
-    async def aclose(self) -> None: ...
 
-
-def right_steps(intent: Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
+def right_steps(intent: intents.Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
     match intent:
-        case Chat(reply=reply):
-            yield _say(reply)
-        case Tell(facts=facts, then=then):
+        case intents.Chat(reply=reply):
+            yield say(reply)
+        case intents.Tell(facts=facts, then=then):
             yield from _tell(facts, then, prompt, random)
-        case Change(old=old, new=new):
+        case intents.Change(old=old, new=new):
             yield from _change(old, new, prompt, random)
-        case Forget(fact=fact):
+        case intents.Forget(fact=fact):
             yield from _forget(fact, prompt, random)
-        case Ask(fact=fact, known=known):
+        case intents.Ask(fact=fact, known=known):
             yield from _ask(fact, prompt, random, known=known)
-        case AskAll(facts=facts):
-            yield _say(_list_all([fact for fact in facts if fact.note in _notes(prompt)]))
-        case AskDay(day=day, words=words):
+        case intents.AskAll(facts=facts):
+            yield say(_list_all([fact for fact in facts if fact.note in notes(prompt)]))
+        case intents.AskDay(day=day, words=words):
             yield from _ask_day(day, words)
-        case Keep(note=note) | LookUp(note=note):
-            yield from _archive(note, random, keep=isinstance(intent, Keep))
+        case intents.Keep(note=note) | intents.LookUp(note=note):
+            yield from _archive(note, random, keep=isinstance(intent, intents.Keep))
         case _:
             yield from remembering.steps(intent, prompt, random)
 
@@ -167,79 +135,76 @@ def right_summary(request: str, memorable: Collection[str], *, most_words: int) 
     return "\n".join(lines) or ONLY_TALK
 
 
-_SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
-
-
 def _tell(
-    facts: Sequence[Fact], then: Ask | None, prompt: Sequence[PromptMessage], random: Random
+    facts: Sequence[Fact], then: intents.Ask | None, prompt: Sequence[PromptMessage], random: Random
 ) -> Steps:
     shown = prompt
-    new = [fact for fact in facts if fact.note not in _notes(prompt)]
+    new = [fact for fact in facts if fact.note not in notes(prompt)]
     for fact in new:
-        shown = yield _call(
+        shown = yield call(
             "working_context_append", section=SECTION, content=fact.note, request_heartbeat=True
         )
     if then is not None:
         yield from _ask(then.fact, shown, random, known=then.known)
         return
-    told = random.choice(facts)
-    forms = _THANKS_FOR_HABIT if told.kind.value == "habit" else _THANKS
-    yield _say(random.choice(forms if new else _KNEW).format(v=told.value))
+    fact = random.choice(facts)
+    forms = _SAY["thanks_for_habit"] if fact.kind.value == "habit" else _SAY["thanks"]
+    yield say(random.choice(forms if new else _SAY["knew"]).format(v=fact.value))
 
 
-def _archive(note: Note, random: Random, *, keep: bool) -> Steps:
+def _archive(note: intents.Note, random: Random, *, keep: bool) -> Steps:
     if keep:
         content = note.filled("{T} for {v}: {l}")
-        yield _call("archival_memory_insert", content=content, request_heartbeat=True)
-        yield _say(note.filled(random.choice(_KEPT)))
+        yield call("archival_memory_insert", content=content, request_heartbeat=True)
+        yield say(note.filled(random.choice(_SAY["kept"])))
         return
     query = note.filled("{t} for {v}")
-    shown = yield _call("archival_memory_search", query=query, request_heartbeat=True)
-    found = note.items in _last_result(shown)
-    yield _say(note.filled(random.choice(_LOOKED_UP) if found else _NO_NOTE))
+    shown = yield call("archival_memory_search", query=query, request_heartbeat=True)
+    found = note.items in last_result(shown)
+    yield say(note.filled(random.choice(_SAY["looked_up"]) if found else _NO_NOTE))
 
 
 def _forget(fact: Fact, prompt: Sequence[PromptMessage], random: Random) -> Steps:
-    if fact.note in _notes(prompt):
+    if fact.note in notes(prompt):
         yield _replace(fact.note, "")
-    yield _say(random.choice(_FORGOTTEN))
+    yield say(random.choice(_SAY["forgotten"]))
 
 
 def _change(old: Fact, new: Fact, prompt: Sequence[PromptMessage], random: Random) -> Steps:
-    if old.note in _notes(prompt):
+    if old.note in notes(prompt):
         yield _replace(old.note, new.note)
     else:
-        yield _call(
+        yield call(
             "working_context_append", section=SECTION, content=new.note, request_heartbeat=True
         )
-    yield _say(random.choice(_UPDATED).format(v=new.value))
+    yield say(random.choice(_SAY["updated"]).format(v=new.value))
 
 
 def _ask(fact: Fact, prompt: Sequence[PromptMessage], random: Random, *, known: bool) -> Steps:
     answer = fact.filled(random.choice(fact.kind.answer))
     if known and _in_sight(fact, prompt):
-        yield _say(answer)
+        yield say(answer)
         return
     for tool in ("recall_memory_search", "recall_memory_search_ignore_case"):
-        shown = yield _call(tool, query=fact.kind.key, request_heartbeat=True)
-        if known and any(_tells(line, fact) for line in _last_result(shown).splitlines()):
-            yield _say(answer)
+        shown = yield call(tool, query=fact.kind.key, request_heartbeat=True)
+        if known and any(_tells(line, fact) for line in last_result(shown).splitlines()):
+            yield say(answer)
             return
-    yield _say(fact.filled(random.choice(_UNKNOWN)))
+    yield say(fact.filled(random.choice(_SAY["unknown"])))
 
 
 def _ask_day(day: str, words: str) -> Steps:
-    shown = yield _call(
+    shown = yield call(
         "recall_memory_search_date", start_date=day, end_date=day, request_heartbeat=True
     )
-    lines = re.findall(r"^\[m\d+, [^\]]+\] user: (.+)$", _last_result(shown), re.MULTILINE)
+    lines = re.findall(r"^\[m\d+, [^\]]+\] user: (.+)$", last_result(shown), re.MULTILINE)
     if not lines:
-        yield _say(f"I find nothing {words}.")
+        yield say(f"I find nothing {words}.")
         return
     said = lines[0]
     quote = said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rsplit(" ", 1)[0] + " …"
     opening = words[:1].upper() + words[1:]
-    yield _say(f"{opening} you told me: {quote}")
+    yield say(f"{opening} you told me: {quote}")
 
 
 def _list_all(facts: Sequence[Fact]) -> str:
@@ -251,7 +216,7 @@ def _list_all(facts: Sequence[Fact]) -> str:
 
 
 def _in_sight(fact: Fact, prompt: Sequence[PromptMessage]) -> bool:
-    if fact.note in _notes(prompt):
+    if fact.note in notes(prompt):
         return True
     said = (str(part.call.arguments.get("message", "")) for part in prompt if part.call is not None)
     texts = (*(part.text for part in prompt), *said)
@@ -266,84 +231,30 @@ def _tells(line: str, fact: Fact) -> bool:
     return fact.kind.value in _TELLING_VALUES or fact.kind.key.split()[-1].lower() in text.lower()
 
 
-_STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
-_TELLING_VALUES = ("person", "pet", "town", "title", "date", "company")
-
-
-def _notes(prompt: Sequence[PromptMessage]) -> set[str]:
-    systems = [part.text for part in prompt if part.role == "system"]
-    return {line.strip() for text in systems for line in text.splitlines()}
-
-
-def _last_result(prompt: Sequence[PromptMessage]) -> str:
-    return next((part.text for part in reversed(prompt) if part.role == "tool"), "")
-
-
-def _goal(intent: Intent, call: ToolCall) -> str:
+def _goal(intent: intents.Intent, call: ToolCall) -> str:
     """What a right call must hold, word for word; empty where any words will do."""
     if call.name != "send_message":
         texts = [value for value in call.arguments.values() if isinstance(value, str)]
         return texts[-1] if texts[-1] else texts[-2]
     said = str(call.arguments["message"])
     match intent:
-        case Ask(fact=fact) | Tell(then=Ask(fact=fact)):
+        case intents.Ask(fact=fact) | intents.Tell(then=intents.Ask(fact=fact)):
             return fact.value if fact.value.lower() in said.lower() else "haven't"
-        case AskDay() | LookUp():
+        case intents.AskDay() | intents.LookUp():
             return said[-20:]
-        case AskAll(facts=facts):
+        case intents.AskAll(facts=facts):
             return next((fact.value for fact in facts if fact.value in said), "")
-        case Remember() | Consult() | Follow():
+        case intents.Remember() | intents.Consult() | intents.Follow():
             return said.split(". ")[0].split(", DOCUMENT")[0]
         case _:
             return ""
 
 
-def _say(message: str) -> ToolCall:
-    return _call("send_message", message=message)
-
-
 def _replace(old: str, new: str) -> ToolCall:
-    return _call(
+    return call(
         "working_context_replace",
         section=SECTION,
         old_content=old,
         new_content=new,
         request_heartbeat=True,
     )
-
-
-def _call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - JSON
-    return ToolCall(f"call_{uuid4().hex[:12]}", name, dict(arguments))
-
-
-_THANKS = (
-    "Got it, {v}! I will remember that.", "Thanks for telling me. {v}, noted.", "{v}, I'll keep that in mind.",
-    "Good to know: {v}.", "Nice! I've noted {v}.", "{v}! I won't forget it.", "I'll remember {v}, thank you.",
-)  # fmt: skip
-_THANKS_FOR_HABIT = (
-    "I'll remember that.",
-    "Good to know!",
-    "Nice, I've noted that.",
-    "That sounds nice. Noted!",
-)
-_KNEW = ("Yes, you told me: {v}.", "I remember, {v}.", "{v}, I have that already.", "Right, {v}.")
-_UPDATED = (
-    "Okay, I've updated that: {v}.", "Thanks, it's {v} now.", "Noted, {v} it is.", "I've changed it to {v}.",
-)  # fmt: skip
-_FORGOTTEN = (
-    "It's forgotten.",
-    "Done, I've removed that.",
-    "I've deleted it.",
-    "Okay, that's gone.",
-)
-_UNKNOWN = (
-    "You haven't told me that yet.", "I can't find that. You haven't told me, I think.",
-    "I don't know, you haven't mentioned it.", "You haven't said anything about that so far.",
-)  # fmt: skip
-_KEPT = (
-    "I've stored your {t} for {v}.",
-    "Done, I keep the {t} for {v}.",
-    "Saved: the {t} for {v}.",
-)
-_LOOKED_UP = ("Your {t} for {v}: {l}.", "Here is the {t} for {v}: {l}.", "The {t} for {v}: {l}.")
-_NO_NOTE = "I find no {t} for {v}."

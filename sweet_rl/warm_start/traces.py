@@ -5,7 +5,7 @@ prompt, and the agent's turns that went on from it, until an edit or an eviction
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,10 +13,6 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from typing_extensions import override
-
-from memserver.agent.dependencies import ModelSource
-from memserver.llm.base import ChatModel
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
@@ -27,9 +23,10 @@ from memserver.storage.database import LazyTransaction
 from memserver.storage.inbox import NewMessage
 from memserver.storage.passages import NewPassage
 from memserver.wiring.services import Services
+from sweet_rl.offline_models import ModelsByName
+from sweet_rl.progress import show_progress
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.intents import Holdout, User
-from sweet_rl.warm_start.progress import Progress
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.teacher import Taught, Teacher
 from sweet_rl.warm_start.users import make_user
@@ -47,24 +44,15 @@ class SimulatedClock:
         return self.now
 
 
-class Teachers(ModelSource):
+class Teachers(ModelsByName):
     def __init__(self, counter: TokenCounter) -> None:
+        super().__init__(Teacher(counter, 8192, Random(0)))
         self._counter = counter
-        self._known: dict[str, Teacher] = {}
-        self._default = Teacher(counter, 8192, Random(0))
 
-    def add(self, name: str, user: User, random: Random) -> Teacher:
-        self._known[name] = Teacher(
-            self._counter, user.window, random, user.memorable, user.lasting
-        )
-        return self._known[name]
-
-    def remove(self, name: str) -> None:
-        del self._known[name]
-
-    @override
-    def get(self, name: str | None, tenant: str = "") -> ChatModel:
-        return self._default if name is None else self._known[name]
+    def add_for(self, name: str, user: User, random: Random) -> Teacher:
+        teacher = Teacher(self._counter, user.window, random, user.memorable, user.lasting)
+        self.add(name, teacher)
+        return teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +66,35 @@ class Recorder:
     async def record_made_up(
         self, path: Path, side: Holdout, talk: Sequence[SmallTalk], *, count: int, seed: int
     ) -> int:
-        """Play made-up users and write their chains; what they say is given by the seed."""
-        played: list[Chain] = []
-        with Progress("users", count) as progress:
-            for start in range(0, count, AT_ONCE):
-                random = Random(f"{seed} {start}")
-                self.clock.now = _some_time(random)
-                batch = [
-                    make_user(random, side, list(talk), self.clock.now)
-                    for _ in range(min(AT_ONCE, count - start))
-                ]
-                played.extend(await self._play(batch, f"{path.stem}-{seed}-{start}", random))
-                progress.step(len(batch))
-        return write_chains(path, played)
+        """Play made-up users and write their chains; what they say is given by the seed. Returns how many."""
+
+        def make_batch(start: int, random: Random) -> list[User]:
+            self.clock.now = _some_time(random)
+            return [
+                make_user(random, side, list(talk), self.clock.now)
+                for _ in range(min(AT_ONCE, count - start))
+            ]
+
+        return await self._record(path, count, make_batch, seed)
 
     async def record_all(self, path: Path, users: Sequence[User], *, seed: int) -> int:
+        """Play any number of users, some at a time, and write their chains; returns how many."""
+
+        def take_batch(start: int, _random: Random) -> Sequence[User]:
+            return users[start : start + AT_ONCE]
+
+        return await self._record(path, len(users), take_batch, seed)
+
+    async def _record(
+        self, path: Path, count: int, batch_at: Callable[[int, Random], Sequence[User]], seed: int
+    ) -> int:
         played: list[Chain] = []
-        with Progress("users", len(users)) as progress:
-            for start in range(0, len(users), AT_ONCE):
-                batch = users[start : start + AT_ONCE]
-                name = f"{path.stem}-{seed}-{start}"
-                played.extend(await self._play(batch, name, Random(f"{seed} {start}")))
-                progress.step(len(batch))
+        with show_progress("users") as progress:
+            for start in range(0, count, AT_ONCE):
+                random = Random(f"{seed} {start}")
+                batch = batch_at(start, random)
+                played.extend(await self._play(batch, f"{path.stem}-{seed}-{start}", random))
+                progress(start + len(batch), count)
         return write_chains(path, played)
 
     async def record(self, path: Path, users: Sequence[User], *, seed: int) -> int:
@@ -122,7 +117,7 @@ class Recorder:
         return [chain for player in players for chain in chains(player.teacher.taught)]
 
     async def _player(self, name: str, user: User, random: Random) -> "_Player":
-        teacher = self.teachers.add(name, user, Random(random.random()))
+        teacher = self.teachers.add_for(name, user, Random(random.random()))
         archival = self.services.archival
         async with self.services.database.tenant(TENANT) as tx:
             agent = await agents.create(

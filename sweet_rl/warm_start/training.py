@@ -1,57 +1,185 @@
 """Training a LoRA adapter on traces: `python -m sweet_rl.warm_start.training --help`.
 
 A loss is taken on the agent's turns alone. A run times its first steps and fits itself into the time it may
-take; it saves as it goes and resumes where it broke off (`fitting`).
+take; it saves as it goes and resumes where it broke off (`fitting`). Tests are single turns and plain chat. A turn is
+right if it calls the right tool and holds the fact that counts; turns are generated greedily and without a grammar, so
+this is harder than serving.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
 from sweet_rl import adapters
-from sweet_rl.warm_start.chains import Chain, Lesson, read_chains
-from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join
-from sweet_rl.warm_start.lessons import chatml, dataset_rows
-from sweet_rl.warm_start.scoring import (
-    TransformersModel,
-    TransformersTokenizer,
-    generate,
-    nats_per_token,
-    questions,
-    score,
+from sweet_rl.warm_start.chains import (
+    IGNORED,
+    Chain,
+    Lesson,
+    chatml,
+    dataset_rows,
+    read_chains,
+    tokens_and_labels,
 )
+from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join
 
+TransformersModel = Any
+TransformersTokenizer = Any
+BATCH = 96
+LONGEST_TURN = 120
 TESTS = ("values", "wordings", "kinds", "people", "reading")
 PLAIN_CHATS = {
     "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
 }
 """Files of the untrained model's answers, with their system messages; the first one is the template's."""
-DATA = Path(__file__).parent / "data"
 SEED = 1
 LONGEST_CHAIN = 3584
 """Tokens; longer ones are left out."""
+OPTIONS: dict[str, tuple[type, str]] = {
+    "seconds": (float, "that training may take; else as long as the epochs do"),
+    "epochs": (float, "at most"),
+    "steps": (int, "at most"),
+    "batch": (int, "chains in a step"),
+    "rate": (float, "the highest learning rate"),
+    "rank": (int, "of a new adapter"),
+    "adapter": (Path, "one to start from, instead of a new one"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    prompt: str
+    right: str
+    kind: str
+    goal: str
+
+
+def questions(chains: Iterable[Chain], most: int) -> list[Question]:
+    """The turns of chains, evenly chosen where there are more than `most`. Summaries are left out."""
+    found = [
+        Question(
+            chatml(chain.messages[: lesson.message]),
+            chain.messages[lesson.message]["content"],
+            lesson.kind,
+            lesson.goal,
+        )
+        for chain in chains
+        for lesson in chain.lessons
+        if lesson.kind != "summary"
+    ]
+    step = max(1, len(found) / max(1, most))
+    return [found[int(index * step)] for index in range(min(most, len(found)))]
+
+
+def score(
+    model: TransformersModel, tokenizer: TransformersTokenizer, asked: Sequence[Question]
+) -> dict[str, Any]:
+    by_kind: dict[str, list[bool]] = defaultdict(list)
+    wrong: list[dict[str, str]] = []
+    ordered = sorted(asked, key=lambda question: len(question.prompt))
+    for start in range(0, len(ordered), BATCH):
+        batch = ordered[start : start + BATCH]
+        answers = generate(model, tokenizer, [question.prompt for question in batch])
+        for question, answer in zip(batch, answers, strict=True):
+            right = is_right(question, answer)
+            by_kind[question.kind].append(right)
+            if not right and len(wrong) < 40:
+                shown = question.prompt[-700:]
+                wrong.append({"prompt": shown, "right": question.right, "answer": answer})
+    every = [right for kind in by_kind.values() for right in kind]
+    return {
+        "right": _share(every),
+        "turns": len(every),
+        "by_kind": {kind: _share(found) for kind, found in sorted(by_kind.items())},
+        "wrong": wrong,
+    }
+
+
+def is_right(question: Question, answer: str) -> bool:
+    try:
+        said, right = json.loads(answer), json.loads(question.right)
+        return said["tool"] == right["tool"] and question.goal.lower() in json.dumps(
+            said["arguments"], ensure_ascii=False
+        ).lower().replace('\\"', '"')
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def generate(
+    model: TransformersModel,
+    tokenizer: TransformersTokenizer,
+    prompts: Sequence[str],
+    longest: int = LONGEST_TURN,
+) -> list[str]:
+    tokenizer.padding_side = "left"
+    inputs = tokenizer(
+        list(prompts), return_tensors="pt", padding=True, add_special_tokens=False
+    ).to(model.device)
+    ended = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    with torch.autocast(model.device.type, dtype=torch.bfloat16):
+        generated = model.generate(
+            **inputs,
+            max_new_tokens=longest,
+            do_sample=False,
+            eos_token_id=ended,
+            pad_token_id=tokenizer.pad_token_id or ended,
+        )
+    texts: list[str] = tokenizer.batch_decode(
+        generated[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
+    )
+    return texts
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def nats_per_token(
+    model: TransformersModel, tokenizer: TransformersTokenizer, chains: Iterable[Chain]
+) -> float:
+    """Mean negative log-likelihood of the marked turns; lower is more like the model's own words."""
+    rows = [tokens_and_labels(chain, tokenizer) for chain in chains]
+    loss, count = 0.0, 0
+    for start in range(0, len(rows), BATCH):
+        batch = rows[start : start + BATCH]
+        ids, labels = (
+            pad_sequence([torch.tensor(row[name]) for row in batch], True, padding).to(model.device)
+            for name, padding in (("input_ids", 0), ("labels", IGNORED))
+        )
+        learnt = int((labels[:, 1:] != IGNORED).sum())
+        loss += float(model(input_ids=ids, labels=labels).loss) * learnt
+        count += learnt
+    return loss / max(1, count)
+
+
+def _share(found: Sequence[bool]) -> float:
+    return round(sum(found) / len(found), 4) if found else 0.0
+
+
+DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    seconds: float | None = None  # that training may take; None: as long as the epochs do
-    epochs: float = 3  # at most
-    steps: int | None = None  # at most; None leaves it to the epochs
-    batch: int = 32  # chains in a step
-    rate: float = 4e-4  # the highest learning rate
-    rank: int = 16  # of the adapter
+    """See OPTIONS."""
+
+    seconds: float | None = None
+    epochs: float = 3
+    steps: int | None = None
+    batch: int = 32
+    rate: float = 4e-4
+    rank: int = 16
+    adapter: Path | None = None
     plain_share: float = 0.25  # plain chats for each chain, so that ordinary chat stays
-    adapter: Path | None = None  # is trained on; None begins a new one
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:
@@ -129,40 +257,26 @@ def examine(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
     parser.add_argument("traces", type=Path, help="the folder of the traces")
     parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
     parser.add_argument("--out", type=Path, required=True, help="where adapter and figures go")
-    parser.add_argument("--seconds", type=float, help="that training may take")
-    parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--steps", type=int, help="at most")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=4e-4)
-    parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--adapter", type=Path, help="one to go on from, instead of a new one")
+    for name, kind in OPTIONS.items():
+        parser.add_argument(f"--{name}", type=kind[0], help=kind[1])
     parser.add_argument(
         "--questions", type=int, default=400, help="turns in each test; 0: no tests"
     )
     options = parser.parse_args(arguments)
     if options.questions < 0:
         parser.error("--questions must be 0 or more")
-    recipe = Recipe(
-        seconds=options.seconds,
-        epochs=options.epochs,
-        steps=options.steps,
-        batch=options.batch,
-        rate=options.rate,
-        rank=options.rank,
-        adapter=options.adapter,
-    )
+    recipe = Recipe(**{name: value for name, value in vars(options).items() if name in OPTIONS})
     options.out.mkdir(parents=True, exist_ok=True)
     join()
-    figures: dict[str, Any] = {
-        "training": train(options.model, options.traces, options.out, recipe)
-    }
+    figures = {"training": train(options.model, options.traces, options.out, recipe)}
     if not is_first():
         return 0
-    _write(options.out / "figures.json", figures)
+    file = options.out / "figures.json"
+    file.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
     if options.questions:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
         model = adapters.load_base(options.model)
@@ -170,20 +284,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures["untrained"] = examine(model, tokenizer, options.traces, fewer)
         model.load_adapter(str(options.out / "adapter"))
         figures["trained"] = examine(model, tokenizer, options.traces, options.questions)
-        _write(options.out / "figures.json", figures)
-    sys.stdout.write(json.dumps(_short(figures)) + "\n")
+        file.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    sys.stdout.write(json.dumps(_without_texts(figures)) + "\n")
     return 0
 
 
-def _write(path: Path, figures: dict[str, Any]) -> None:
-    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def _short(figures: dict[str, Any]) -> dict[str, Any]:
+def _without_texts(figures: dict[str, Any]) -> dict[str, Any]:
     dropped = {"wrong", "answers", "losses"}
     if not isinstance(figures, dict):
         return figures
-    return {name: _short(value) for name, value in figures.items() if name not in dropped}
+    return {name: _without_texts(value) for name, value in figures.items() if name not in dropped}
 
 
 if __name__ == "__main__":

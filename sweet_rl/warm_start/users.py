@@ -5,33 +5,33 @@ comes back to what was said weeks ago. What the right thing to do is in each
 case belongs to `teacher`.
 """
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from random import Random
-from typing import Any
+from typing import TypeVar
 
-from sweet_rl.warm_start.facts import DATA, Fact, Kind, dressed, lasting, new_fact, passing
-from sweet_rl.warm_start.intents import (
-    Ask,
-    AskAll,
-    AskDay,
-    Change,
-    Chat,
-    Forget,
-    Holdout,
-    Keep,
-    LookUp,
-    Note,
-    Past,
-    Saying,
-    Tell,
-    User,
+from sweet_rl.warm_start import intents
+from sweet_rl.warm_start.facts import (
+    MONTHS,
+    Fact,
+    Kind,
+    draw,
+    dressed,
+    lasting,
+    new_fact,
+    passing,
 )
 from sweet_rl.warm_start.small_talk import SmallTalk
-from sweet_rl.warm_start.values import MONTHS, draw
+from sweet_rl.warm_start.wordings import read_data
+
+T = TypeVar("T")
+_SAY = read_data("wordings")["users"]
+ASK_AFTER_A_CHANGE = 0.4
+"""While the old value is still in sight among the messages, and wrong."""
+WINDOWS = (1280, 1280, 1536, 1536, 2048)
+"""Tokens of the agents: small ones, so that conversations of this length are evicted."""
 
 
 @dataclass
@@ -39,33 +39,31 @@ class _Making:
     """A conversation while it is made up."""
 
     random: Random
-    side: Holdout
+    side: intents.Holdout
     talk: list[SmallTalk]
     now: datetime
-    sayings: list[Saying] = field(default_factory=list)
+    sayings: list[intents.Saying] = field(default_factory=list)
     known: dict[str, Fact] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     unknown: dict[str, Fact] = field(default_factory=dict)
     told_before: list[Fact] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    past: list[Past] = field(default_factory=list)
+    notes: list[intents.Note] = field(default_factory=list)
+    past: list[intents.Past] = field(default_factory=list)
+
+    def say(self, text: str, intent: intents.Intent) -> None:
+        self.sayings.append(intents.Saying(text, intent))
+
+    def choose(self, forms: Sequence[T]) -> T:
+        return self.random.choice(forms)
+
+    def pick(self, forms: Sequence[str]) -> str:
+        """A wording; the last one is for tests."""
+        return forms[-1] if self.side.wording else self.random.choice(forms[:-1])
 
 
-PERSONAS = (
-    "You are Max, who loves a good conversation.",
-    "You are a patient helper with a good memory.",
-    "You are Iris. You talk with one person and remember what matters.",
-    "You are a cheerful companion on a long journey.",
-    "You are Bo, the assistant of a small shop.",
-    "You are a calm listener.",
-)
-ASK_AFTER_A_CHANGE = 0.4
-"""While the old value is still in sight among the messages, and wrong."""
-WINDOWS = (1280, 1280, 1536, 1536, 2048)
-"""Tokens of the agents: small ones, so that conversations of this length are evicted."""
-
-
-def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetime) -> User:
+def make_user(
+    random: Random, side: intents.Holdout, talk: list[SmallTalk], now: datetime
+) -> intents.User:
     """Make up a conversation."""
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
@@ -76,22 +74,22 @@ def make_user(random: Random, side: Holdout, talk: list[SmallTalk], now: datetim
     for _ in range(random.randint(6, 26)):
         action = random.choices(list(_ACTIONS), weights=list(_ACTIONS.values()))[0]
         action(making)
-    return User(
+    return intents.User(
         past=tuple(making.past),
         sayings=tuple(making.sayings),
         window=random.choice(WINDOWS),
         order="working_context_first" if random.random() < 0.65 else "working_context_last",
-        persona=random.choice(PERSONAS) if random.random() < 0.3 else None,
+        persona=random.choice(_SAY["personas"]) if random.random() < 0.3 else None,
     )
 
 
 def _chat(making: _Making) -> None:
-    talk = making.random.choice(making.talk)
-    making.sayings.append(Saying(talk.text, Chat(talk.reply)))
+    talk = making.choose(making.talk)
+    making.say(talk.text, intents.Chat(talk.reply))
 
 
 def _introduce(making: _Making) -> None:
-    _tell(making, count=making.random.choice((1, 2, 2)), first=_names())
+    _tell(making, count=making.choose((1, 2, 2)), first=_names())
 
 
 def _ask_for_the_name(making: _Making) -> None:
@@ -113,24 +111,22 @@ def _tell(making: _Making, count: int = 1, first: Sequence[Kind] = ()) -> None:
             making.known[fact.kind.label] = fact
     if facts:
         text = _joined([_told(making, fact) for fact in facts], making.random)
-        making.sayings.append(Saying(text, Tell(tuple(facts))))
+        making.say(text, intents.Tell(tuple(facts)))
 
 
 def _tell_and_ask(making: _Making) -> None:
-    asked = _some_known(making)
-    fact = _fresh(making, lasting())
+    asked, fact = _some_known(making), _fresh(making, lasting())
     if asked is None or fact is None:
-        return _tell(making)
-    making.known[fact.kind.label] = fact
-    text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
-    making.sayings.append(Saying(text, Tell((fact,), Ask(asked))))
-    return None
+        _tell(making)
+    else:
+        making.known[fact.kind.label] = fact
+        text = f"{fact.filled(_form(making, fact.kind))} {_question(making, asked)}"
+        making.say(text, intents.Tell((fact,), intents.Ask(asked)))
 
 
 def _tell_again(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is not None:
-        making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
+    if (fact := _some_known(making)) is not None:
+        making.say(_told(making, fact), intents.Tell((fact,)))
 
 
 def _change(making: _Making) -> None:
@@ -142,99 +138,93 @@ def _change(making: _Making) -> None:
     except ValueError:
         return _chat(making)
     making.known[new.kind.label] = new
-    opening = making.random.choice(_CHANGED)
-    making.sayings.append(Saying(opening + new.filled(_form(making, new.kind)), Change(old, new)))
+    opening = making.choose(_SAY["changed"])
+    making.say(opening + new.filled(_form(making, new.kind)), intents.Change(old, new))
     if making.random.random() < ASK_AFTER_A_CHANGE:
-        making.sayings.append(Saying(_question(making, new), Ask(new)))
+        making.say(_question(making, new), intents.Ask(new))
     return None
 
 
 def _forget(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is None:
-        return _tell(making)
-    del making.known[fact.kind.label]
-    making.gone.add(fact.kind.label)
-    form = making.random.choice(_FORGOTTEN)
-    making.sayings.append(Saying(form.format(label=fact.kind.label.lower()), Forget(fact)))
-    return None
+    if (fact := _some_known(making)) is None:
+        _tell(making)
+    else:
+        del making.known[fact.kind.label]
+        making.gone.add(fact.kind.label)
+        form = making.choose(_SAY["forget"])
+        making.say(form.format(label=fact.kind.label.lower()), intents.Forget(fact))
 
 
 def _ask(making: _Making) -> None:
-    fact = _some_known(making)
-    if fact is None:
-        return _ask_unknown(making)
-    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
-    return None
+    if (fact := _some_known(making)) is None:
+        _ask_unknown(making)
+    else:
+        making.say(_question(making, fact), intents.Ask(fact))
 
 
 def _ask_unknown(making: _Making, kinds: Sequence[Kind] = ()) -> None:
     fact = _fresh(making, kinds or lasting())
     if fact is not None:
         making.unknown[fact.kind.label] = fact
-        making.sayings.append(Saying(_question(making, fact), Ask(fact, known=False)))
+        making.say(_question(making, fact), intents.Ask(fact, known=False))
 
 
 def _tell_what_was_asked(making: _Making) -> None:
     if not making.unknown:
-        return _tell(making)
-    label = making.random.choice(list(making.unknown))
-    fact = making.known[label] = making.unknown.pop(label)
-    making.sayings.append(Saying(_told(making, fact), Tell((fact,))))
-    return None
+        _tell(making)
+    else:
+        label = making.choose(list(making.unknown))
+        fact = making.known[label] = making.unknown.pop(label)
+        making.say(_told(making, fact), intents.Tell((fact,)))
 
 
 def _ask_past(making: _Making) -> None:
     if not making.told_before:
-        return _tell(making)
-    fact = making.random.choice(making.told_before)
-    making.sayings.append(Saying(_question(making, fact), Ask(fact)))
-    return None
+        _tell(making)
+    else:
+        fact = making.choose(making.told_before)
+        making.say(_question(making, fact), intents.Ask(fact))
 
 
 def _ask_all(making: _Making) -> None:
-    form = making.random.choice(_ALL[-1:] if making.side.wording else _ALL[:-1])
-    making.sayings.append(Saying(form, AskAll(tuple(making.known.values()))))
+    forms = _SAY["everything"]
+    form = making.choose(forms[-1:] if making.side.wording else forms[:-1])
+    making.say(form, intents.AskAll(tuple(making.known.values())))
 
 
 def _keep(making: _Making) -> None:
-    texts = _notes()
-    topic = making.random.choice(texts["held_out"] if making.side.kinds else texts["topics"])
+    texts = read_data("notes")
+    topic = making.choose(texts["held_out"] if making.side.kinds else texts["topics"])
     things = making.random.sample(texts["things"], making.random.randint(3, 6))
     title = draw("town", "", making.side.values, making.random)
-    note = Note(topic, title, ", ".join(things))
+    note = intents.Note(topic, title, ", ".join(things))
     making.notes.append(note)
-    making.sayings.append(Saying(note.filled(_pick(making, texts["tell"])), Keep(note)))
+    making.say(note.filled(making.pick(texts["tell"])), intents.Keep(note))
 
 
 def _look_up(making: _Making) -> None:
     if not making.notes:
-        return _keep(making)
-    note = making.random.choice(making.notes)
-    making.sayings.append(Saying(note.filled(_pick(making, _notes()["ask"])), LookUp(note)))
-    return None
+        _keep(making)
+    else:
+        note = making.choose(making.notes)
+        making.say(note.filled(making.pick(read_data("notes")["ask"])), intents.LookUp(note))
 
 
 def _ask_day(making: _Making) -> None:
     days = {past.at.date() for past in making.past if past.role == "user"}
     if not days:
         return _chat(making)
-    day = making.random.choice(sorted(days))
-    yesterday = day == making.now.date() - timedelta(days=1)
-    words = (
-        "yesterday"
-        if yesterday
-        else making.random.choice(
-            (
-                f"on {day.isoformat()}",
-                f"on {MONTHS[day.month - 1]} {day.day}, {day.year}",
-                f"on {day.day} {MONTHS[day.month - 1]} {day.year}",
-            )
+    day = making.choose(sorted(days))
+    month, words = MONTHS[day.month - 1], "yesterday"
+    if day != making.now.date() - timedelta(days=1):
+        forms = (
+            f"{day.isoformat()}",
+            f"{month} {day.day}, {day.year}",
+            f"{day.day} {month} {day.year}",
         )
-    )
-    form = _pick(making, _DAYS)
-    making.sayings.append(Saying(form.format(day=words), AskDay(day.isoformat(), words)))
-    return None
+        words = f"on {making.choose(forms)}"
+    form = making.pick(_SAY["days"])
+    return making.say(form.format(day=words), intents.AskDay(day.isoformat(), words))
 
 
 _ACTIONS: dict[Callable[[_Making], None], float] = {
@@ -255,22 +245,6 @@ _ACTIONS: dict[Callable[[_Making], None], float] = {
     _ask_day: 4,
 }
 """What a user does next, with its weight."""
-_CHANGED = (
-    "Actually, that changed. ", "Update: ", "Not any more. ", "Things have changed. ", "Correction: ",
-    "That's no longer right. ", "I was wrong. ", "News: ", "It's different now. ",
-)  # fmt: skip
-_FORGOTTEN = (
-    "Please forget about this: {label}.", "Forget what I said about this: {label}.",
-    "Delete this about me: {label}.", "Please remove this from your memory: {label}.",
-)  # fmt: skip
-_ALL = (
-    "What do you know about me?", "What have I told you so far?", "Tell me what you know of me.",
-    "What do you remember about me?", "Can you sum up what you know about me?",
-)  # fmt: skip
-_DAYS = (
-    "What did we talk about {day}?", "What did I tell you {day}?", "Do you know what I said {day}?",
-    "Can you look up what I said {day}?",
-)  # fmt: skip
 
 
 def _make_past(making: _Making) -> None:
@@ -279,8 +253,8 @@ def _make_past(making: _Making) -> None:
     at = making.now - timedelta(days=random.randint(3, 60), minutes=random.randint(0, 900))
     for _ in range(random.randint(4, 30)):
         text, answer, fact = _past_saying(making)
-        making.past.append(Past("user", text, at, fact))
-        making.past.append(Past("assistant", answer, at + timedelta(seconds=20)))
+        making.past.append(intents.Past("user", text, at, fact))
+        making.past.append(intents.Past("assistant", answer, at + timedelta(seconds=20)))
         at = min(at + _pause(random), making.now - timedelta(hours=20))
 
 
@@ -294,7 +268,7 @@ def _past_saying(making: _Making) -> tuple[str, str, bool]:
         talk = random.choice(making.talk)
         return talk.text, talk.reply, False
     making.told_before.append(found)
-    return _told(making, found), random.choice(found.kind.comment or _NOTED), True
+    return _told(making, found), random.choice(found.kind.comment or _SAY["comments"]), True
 
 
 def _pause(random: Random) -> timedelta:
@@ -317,18 +291,18 @@ def _fresh(making: _Making, kinds: Sequence[Kind]) -> Fact | None:
         families.setdefault(kind.tell.forms, []).append(kind)
     weights = [len(family) ** 0.5 for family in families.values()]
     [family] = making.random.choices(list(families.values()), weights=weights)
-    return new_fact(making.random.choice(family), making.side.values, making.random)
+    return new_fact(making.choose(family), making.side.values, making.random)
 
 
 def _some_known(making: _Making) -> Fact | None:
-    return making.random.choice(list(making.known.values())) if making.known else None
+    return making.choose(list(making.known.values())) if making.known else None
 
 
-def _joined(told: Sequence[str], random: Random) -> str:
+def _joined(texts: Sequence[str], random: Random) -> str:
     """Several things said at once, in sentences of their own or in one."""
-    if len(told) == 1 or random.random() < 0.4:
-        return " ".join(told)
-    first, second = told[0].rstrip(".:) "), told[1]
+    if len(texts) == 1 or random.random() < 0.4:
+        return " ".join(texts)
+    first, second = texts[0].rstrip(".:) "), texts[1]
     if second.split()[0] not in {"I", "I'm", "I've"}:
         second = second[:1].lower() + second[1:]
     return f"{first}, and {second}" if random.random() < 0.7 else f"{first} and {second}"
@@ -344,15 +318,3 @@ def _told(making: _Making, fact: Fact) -> str:
 
 def _question(making: _Making, fact: Fact) -> str:
     return dressed(fact.kind.ask.pick(making.side.wording, making.random), fact, making.random)
-
-
-def _pick(making: _Making, forms: Sequence[str]) -> str:
-    return forms[-1] if making.side.wording else making.random.choice(forms[:-1])
-
-
-@cache
-def _notes() -> dict[str, Any]:
-    return tomllib.loads((DATA / "notes.toml").read_text(encoding="utf-8"))
-
-
-_NOTED = ("I see, thank you.", "Good to know.", "Thanks for telling me.", "Nice!")

@@ -10,8 +10,8 @@ from benchmarks.first_conversation import SMALL_TALK, Tally, Told, converse
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import ScriptedModel, Step, count_bytes, say
 from memserver.testing.scripted_rules import last_user_text
+from sweet_rl.warm_start.facts import split_of
 from sweet_rl.warm_start.small_talk import sentences
-from sweet_rl.warm_start.values import split_of
 from tests.support.server import OneDatabase, serving
 
 TOLD = Told("Ada", "cello", "Hugo", "March", 3)

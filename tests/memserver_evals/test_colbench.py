@@ -18,8 +18,8 @@ from memserver_evals.colbench.frontend.browser import find_chromium
 from memserver_evals.colbench.frontend.layouts import Layout
 from memserver_evals.tasks.colbench import BACKEND
 from memserver_evals.tasks.registry import TaskOptions
-from sweet_rl.policy import Policy
 from sweet_rl.recipe import Recipe
+from sweet_rl.rollouts import Policy
 from sweet_rl.sampling.samplers import Sampled, Sampling
 from sweet_rl.task_sets import make_tasks
 from sweet_rl.trajectories import ChatMessage, Messages

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sweet_rl.sampling.samplers import Rule, Sampled, Sampling, ScriptedSampler
+from sweet_rl.sampling.samplers import Sampled, Sampling
+from tests.sweet_rl.scripted_sampler import Rule, ScriptedSampler
 
 
 @dataclass

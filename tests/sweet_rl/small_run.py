@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memserver_evals.colbench.backend.generator import generate
-from sweet_rl.deadline import Deadline
-from sweet_rl.plans import Progress
+from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe, load_recipe
-from sweet_rl.runs.bench import Bench
-from sweet_rl.sampling.sources import ScriptedSource
-from sweet_rl.task_sets import Surroundings
+from sweet_rl.resumable import Deadline
+from sweet_rl.runs.context import RunContext
+from sweet_rl.task_sets import Environment
 from sweet_rl.trajectories import Messages
+from tests.sweet_rl.scripted_sampler import ScriptedSource
 
 RECIPE = """
 name: small
@@ -54,13 +54,13 @@ def small(tmp_path: Path, **changes: str) -> Recipe:
     return load_recipe(path, changes)
 
 
-def bench(tmp_path: Path, recipe: Recipe) -> Bench:
-    return Bench(
+def bench(tmp_path: Path, recipe: Recipe) -> RunContext:
+    return RunContext(
         recipe,
         tmp_path / "run",
         tmp_path / "base",
         ScriptedSource(words),
-        Surroundings(),
+        Environment(),
         Deadline(),
         unseen_progress,
     )

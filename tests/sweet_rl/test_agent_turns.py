@@ -8,7 +8,7 @@ from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.templates import CHATML, LLAMA_3
 
-collator = lazy("sweet_rl.collator")
+collator = lazy("sweet_rl.training")
 dpo_trainer = lazy("trl.trainer.dpo_trainer")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 

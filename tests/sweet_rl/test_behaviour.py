@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from memserver_evals.colbench.backend.rules import MARKER
-from sweet_rl.behaviour import behaviour, judged, kind_of, mistakes
-from sweet_rl.oracle import values_of
+from sweet_rl.oracle import behaviour, judge, kind_of, mistakes, values_of
 from sweet_rl.pairs import turn_pairs
 from sweet_rl.trajectories import Ranked, Trajectory
 from tests.sweet_rl.conversations import chat
@@ -87,6 +86,6 @@ def test_a_critic_is_told_which_kinds_it_mistakes_and_how_good_its_pairs_are() -
     record = ranked(texts, (3, 0, 2, 1))
     assert mistakes([record], SLOTS) == {"question over idle": {"pairs": 4, "right": 0.5}}
     good, bad = ranked(texts, (3, 2, 1, 0)), ranked(texts, (0, 1, 2, 3))
-    assert judged(turn_pairs([good], count=9), SLOTS) == {"right": 1, "equal": 0, "inverted": 0}
-    assert judged(turn_pairs([bad], count=9), SLOTS) == {"right": 0, "equal": 0, "inverted": 1}
-    assert judged([], SLOTS) == {}
+    assert judge(turn_pairs([good], count=9), SLOTS) == {"right": 1, "equal": 0, "inverted": 0}
+    assert judge(turn_pairs([bad], count=9), SLOTS) == {"right": 0, "equal": 0, "inverted": 1}
+    assert judge([], SLOTS) == {}

@@ -10,6 +10,7 @@ from sweet_rl.recipe import load_recipe
 from tests.support.lazy import lazy
 from tests.sweet_rl.templates import CHATML, LLAMA
 
+dry_run = lazy("sweet_rl.dry_run")
 estimate = lazy("sweet_rl.estimate")
 tiny = lazy("sweet_rl.tiny")
 transformers = lazy("transformers")
@@ -60,7 +61,7 @@ def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
 def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_small(
     tmp_path: Path,
 ) -> None:
-    figures = estimate.dry_run(load_recipe(PAPER), LLAMA, tmp_path)
+    figures = dry_run.dry_run(load_recipe(PAPER), LLAMA, tmp_path)
     assert list(figures) == ["rft", "mdpo", "critic", "rank", "actor"]
     assert all(each["finished"] for each in figures.values())
     assert figures["rank"]["states"] == 12
@@ -75,7 +76,7 @@ def test_every_stage_of_our_recipe_takes_a_step_on_its_architecture_in_small(
         num_attention_heads=9, num_key_value_heads=3, hidden_size=576
     ).save_pretrained(architecture)
     (architecture / tiny.TEMPLATE).write_text(CHATML, encoding="utf-8")
-    figures = estimate.dry_run(load_recipe(PAPER.with_name("tiny.yaml")), architecture, tmp_path)
+    figures = dry_run.dry_run(load_recipe(PAPER.with_name("tiny.yaml")), architecture, tmp_path)
     assert all(each["finished"] for each in figures.values())
     assert figures["actor"]["pairs"] > 0, "the critic has learnt, and tells candidates apart"
 
@@ -97,4 +98,4 @@ def test_a_folder_without_an_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="describes no architecture"):
         estimate.Estimator(tmp_path, rank=4)
     with pytest.raises(InvalidInput, match="describes no architecture"):
-        estimate.dry_run(load_recipe(PAPER), tmp_path, tmp_path)
+        dry_run.dry_run(load_recipe(PAPER), tmp_path, tmp_path)

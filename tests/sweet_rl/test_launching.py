@@ -9,7 +9,8 @@ import pytest
 from memserver.errors import SetupError
 from sweet_rl import launching
 from sweet_rl.launching import Plan, trained
-from sweet_rl.plans import PreferencePlan, Progress, Schedule, SftPlan, unseen
+from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.progress import Progress, unseen
 
 
 def plans(folder: Path) -> list[Plan]:

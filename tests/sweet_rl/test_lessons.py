@@ -2,8 +2,16 @@
 
 from pathlib import Path
 
-from sweet_rl.warm_start.chains import Chain, Lesson, read_chains, write_chains
-from sweet_rl.warm_start.lessons import IGNORED, chatml, dataset_rows, tokens_and_labels
+from sweet_rl.warm_start.chains import (
+    IGNORED,
+    Chain,
+    Lesson,
+    chatml,
+    dataset_rows,
+    read_chains,
+    tokens_and_labels,
+    write_chains,
+)
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 

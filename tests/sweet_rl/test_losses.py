@@ -8,10 +8,8 @@ from typing import get_args
 
 import pytest
 
-from memserver.prompts import Prompts
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
-from sweet_rl.hidden_information import with_hidden
-from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import Loss, PreferencePlan, Schedule
 from sweet_rl.trajectories import Messages, Pair
 from tests.support.lazy import lazy
@@ -19,7 +17,7 @@ from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
 losses = lazy("sweet_rl.losses")
-preferences = lazy("sweet_rl.preferences")
+preferences = lazy("sweet_rl.training")
 torch = lazy("torch")
 trl = lazy("trl")
 
@@ -137,10 +135,9 @@ def test_hidden_information_stands_in_the_prompt_of_policy_and_reference(
     tiny_base: Path, tmp_path: Path
 ) -> None:
     trainer = trainer_of(tiny_base, tmp_path, "turn_mean", hidden=True)
-    prompts = Prompts()
 
     def prompt(pair: Pair) -> Messages:
-        messages = tuple(with_hidden(pair.prompt, pair.hidden, prompts))
+        messages = tuple(with_hidden(pair.prompt, pair.hidden))
         assert pair.hidden in messages[0]["content"]
         assert messages[0]["content"].endswith(pair.prompt[0]["content"])
         return messages
@@ -173,7 +170,7 @@ def shared_or_not(
 def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, loss: Loss
 ) -> None:
-    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
+    monkeypatch.setattr("sweet_rl.rows.ROOMS", (room,))
     trainer = trainer_of(tiny_base, tmp_path, loss, hidden=room == 1)
     assert trainer.data_collator.shares
     if loss == "regression":
@@ -211,7 +208,7 @@ def test_a_model_to_which_a_fork_means_something_else_learns_a_pair_in_two_rows(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sweet_rl.score_rows._mask",
+        "sweet_rl.rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     trainer = trainer_of(tiny_base, tmp_path, "sum")

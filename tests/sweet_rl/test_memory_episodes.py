@@ -18,14 +18,13 @@ from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.memory_episodes import forking
-from sweet_rl.memory_episodes.forking import Draws, copied, taken_in
-from sweet_rl.memory_episodes.player import Player, Players, PolicyOf, State
-from sweet_rl.memory_episodes.playing import Play, Stage
+from sweet_rl.memory_episodes.forking import Draws, export_copy, import_copy
+from sweet_rl.memory_episodes.playing import Play, Player, PolicyOf, Stage, State
 from sweet_rl.memory_episodes.records import Task
-from sweet_rl.memory_episodes.rewards import admits, outcome, reward
-from sweet_rl.memory_episodes.scripted import Scripted
 from sweet_rl.memory_episodes.steps import faults
-from sweet_rl.memory_episodes.tasks import tasks_of
+from sweet_rl.memory_episodes.tasks import admits, outcome, reward, tasks_of
+from sweet_rl.memory_episodes.wiring import Scripted
+from sweet_rl.offline_models import ModelsByName
 from sweet_rl.warm_start import remembering
 from sweet_rl.warm_start.corpus import conversations, side_of
 from tests.support.server import OneDatabase
@@ -80,7 +79,7 @@ async def stage(database: OneDatabase, policy: PolicyOf) -> AsyncIterator[Stage]
         index_after_seconds=0,
         jobs_at_once=0,
     )
-    players = Players(policy(whole_task()))
+    players = ModelsByName(policy(whole_task()))
     async with assemble(database.app, players, HashingEmbedder(), settings) as services:
         yield Stage(services, players, policy)
 
@@ -191,14 +190,14 @@ async def test_a_copy_has_the_same_prompt_and_is_an_agent_of_its_own(database: O
         played = await Play.begin(on, task, "original")
         for place in range(8):
             await played.do(place)
-        before = await copied(on, played.agent)
+        before = await export_copy(on, played.agent)
         other = Player(saves(task))
         on.players.add("copy", other)
-        copy = Play(on, task, "copy", other, await taken_in(on, before, "copy"))
+        copy = Play(on, task, "copy", other, await import_copy(on, before, "copy"))
         await on.settle()
         for place in range(8, len(task.lines)):
             await copy.do(place)
-        after = await copied(on, played.agent)
+        after = await export_copy(on, played.agent)
         elsewhere = State(other.steps[0][0][:1], (Reply(remembering.say("Hm."), Usage()),))
         with pytest.raises(AssertionError, match="another prompt"):
             await forking.executed(played, before, 8, [elsewhere], Draws(continuations=1))

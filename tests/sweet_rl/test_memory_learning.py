@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sweet_rl.memory_episodes import data
-from sweet_rl.memory_episodes.hidden import hidden_of
 from sweet_rl.memory_episodes.records import (
     Asked,
     Drawn,
@@ -20,7 +19,8 @@ from sweet_rl.memory_episodes.records import (
     Task,
     stretches,
 )
-from sweet_rl.memory_episodes.statistics import difference, t_interval
+from sweet_rl.memory_episodes.report import difference, t_interval
+from sweet_rl.memory_episodes.tasks import hidden_of
 from sweet_rl.oracle import agreement
 from sweet_rl.trajectories import ChatMessage, Ranked
 from tests.support.lazy import lazy
@@ -30,7 +30,7 @@ examples = lazy("sweet_rl.memory_episodes.examples")
 fitting = lazy("sweet_rl.warm_start.fitting")
 ranking = lazy("sweet_rl.memory_episodes.ranking")
 learning = lazy("sweet_rl.memory_episodes.learning")
-rows = lazy("sweet_rl.memory_episodes.rows")
+rows = lazy("sweet_rl.memory_episodes.examples")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 torch = lazy("torch")
 
@@ -134,7 +134,7 @@ def test_the_hidden_information_says_what_is_asked_where_it_lies_and_whether_it_
 def test_a_critic_is_told_the_hidden_information_and_an_actor_never(tokenizer: Any) -> None:
     plays = {(each.task, each.sample): each for each in (an_episode(0, 1), an_episode(1, 0))}
     pairs = [Preferred(task="t", better=0, worse=1)]
-    told = examples.examples_for_critic(pairs, plays, {"t": a_task()}, tokenizer)
+    told = examples.examples_of_plays(pairs, plays, tokenizer, informed={"t": a_task()}, mean=True)
     blind = examples.examples_of_plays(pairs, plays, tokenizer)
     state = Executed(
         task="t",

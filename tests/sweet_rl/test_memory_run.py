@@ -14,7 +14,7 @@ from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, say
 from memserver.testing.scripted_server import create_scripted_app
 from sweet_rl.memory_episodes.records import Task
-from sweet_rl.memory_episodes.scripted import noted
+from sweet_rl.memory_episodes.wiring import noted
 from sweet_rl.trajectories import read_file, write_file
 from sweet_rl.warm_start.remembering import notes
 from tests.support.http_app import serving

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.lazy import lazy
 
-pair_rows = lazy("sweet_rl.pair_rows")
-score_rows = lazy("sweet_rl.score_rows")
+pair_rows = lazy("sweet_rl.rows")
+score_rows = lazy("sweet_rl.rows")
 torch = lazy("torch")
 
 FILLER = 0
@@ -35,7 +35,7 @@ def some_pairs(count: int, seed: int) -> list[Pair]:
 def test_each_side_has_its_tokens_and_sees_its_prompt_and_itself(
     monkeypatch: pytest.MonkeyPatch, seed: int, room: int
 ) -> None:
-    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
+    monkeypatch.setattr("sweet_rl.rows.ROOMS", (room,))
     pairs = some_pairs(9, seed)
     batch = pair_rows.batch_of_pairs([score_rows.forked(*pair) for pair in pairs], FILLER)
     ids, positions = batch["input_ids"], batch["position_ids"]
@@ -61,10 +61,10 @@ def test_pairs_share_rows_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatc
     pairs = [score_rows.forked([1, 2, 3, 4], [[5, 6], [7]]) for _ in range(4)]
     sizes = {}
     for room in (1, 13, 1000):
-        monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (room,))
+        monkeypatch.setattr("sweet_rl.rows.ROOMS", (room,))
         sizes[room] = tuple(pair_rows.batch_of_pairs(pairs, FILLER)["input_ids"].shape)
     assert sizes == {1: (4, 8), 13: (2, 13), 1000: (1, 23)}
-    monkeypatch.setattr("sweet_rl.pair_rows.ROOMS", (1, 13, 1000))
+    monkeypatch.setattr("sweet_rl.rows.ROOMS", (1, 13, 1000))
     assert tuple(pair_rows.batch_of_pairs(pairs, FILLER)["input_ids"].shape) == (1, 23), (
         "the cheapest"
     )

@@ -103,13 +103,6 @@ def test_chosen_messages_can_be_drawn_from_fewer_than_the_better_half() -> None:
     assert {pair.chosen[0]["content"] for pair in few} == {"text 4"}, "one at least"
 
 
-def test_the_oracle_can_rank_in_place_of_the_critic() -> None:
-    backwards = ranked(4, oracle=(3.0, 2.0, 1.0, 0.0))
-    for pair in turn_pairs([backwards, ranked(4)], by_oracle=True):
-        assert number_of(pair.chosen[0]["content"]) < 2 <= number_of(pair.rejected[0]["content"])
-    assert turn_pairs([ranked(4)], by_oracle=True) == []
-
-
 class _Texts:
     def __init__(self, pair) -> None:
         self.chosen = pair.chosen[0]["content"]

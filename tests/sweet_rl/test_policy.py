@@ -8,11 +8,20 @@ import pytest
 from memserver.errors import ContextOverflow, InvalidInput, ModelUnavailable
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.task import Material
-from sweet_rl.policy import Policy
-from sweet_rl.published import read_published, write_published
-from sweet_rl.sampling.samplers import Sampled, Sampling, ScriptedSampler
-from sweet_rl.trajectories import Candidates, Messages, Ranked, Trajectory, read_file, write_file
+from sweet_rl.rollouts import Policy
+from sweet_rl.sampling.samplers import Sampled, Sampling
+from sweet_rl.trajectories import (
+    Candidates,
+    Messages,
+    Ranked,
+    Trajectory,
+    read_file,
+    read_published,
+    write_file,
+    write_published,
+)
 from tests.sweet_rl.conversations import chat, played
+from tests.sweet_rl.scripted_sampler import ScriptedSampler
 
 
 class Failing:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from memserver.errors import InvalidInput
 from sweet_rl.recipe import Recipe, find_recipe, load_recipe
 from sweet_rl.runs.run import Selection
-from sweet_rl.runs.stages import STAGES, units_of
+from sweet_rl.runs.units import STAGES, units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

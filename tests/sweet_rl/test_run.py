@@ -15,19 +15,20 @@ from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.colbench.sandbox.values import Outcome
 from sweet_rl import task_sets
-from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.launching import Plan
-from sweet_rl.plans import PreferencePlan, Progress
+from sweet_rl.plans import PreferencePlan
+from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
-from sweet_rl.runs import train_work
-from sweet_rl.runs.bench import Bench
+from sweet_rl.resumable import Deadline, OutOfTime
+from sweet_rl.runs import train_stages
+from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.report import write_report
 from sweet_rl.runs.results import gather, write_results
 from sweet_rl.runs.run import Selection, run_units
 from sweet_rl.runs.run_state import RunState, note_call
-from sweet_rl.runs.stages import STAGES, Unit, units_of
-from sweet_rl.sampling.sources import ScriptedSource
+from sweet_rl.runs.units import STAGES, Unit, units_of
 from sweet_rl.trajectories import Candidates, Messages, Pair, Ranked, Trajectory, read_file
+from tests.sweet_rl.scripted_sampler import ScriptedSource
 from tests.sweet_rl.small_run import bench, small, words
 
 
@@ -53,7 +54,7 @@ class Trainings:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
     found = Trainings([])
-    monkeypatch.setattr(train_work, "trained", found.train)
+    monkeypatch.setattr(train_stages, "trained", found.train)
     return found
 
 
@@ -75,7 +76,7 @@ class Trusting(Sandbox):
 class Whole:
     """A run of the whole recipe."""
 
-    tools: Bench
+    tools: RunContext
     done: list[str]
     told: dict[str, JsonObject]
     plans: list[Plan]
@@ -86,14 +87,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     folder = tmp_path_factory.mktemp("whole")
     found = Trainings([])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_work, "trained", found.train)
+        patch.setattr(train_stages, "trained", found.train)
         patch.setattr(task_sets, "Sandbox", Trusting)
         tools = bench(folder, small(folder))
         yield Whole(tools, *run(tools), found.plans)
 
 
 def run(
-    tools: Bench, wanted: Selection | None = None, *, redo: bool = False
+    tools: RunContext, wanted: Selection | None = None, *, redo: bool = False
 ) -> tuple[list[str], dict[str, JsonObject]]:
     told: dict[str, JsonObject] = {}
     done = run_units(
@@ -113,7 +114,7 @@ def find(recipe: Recipe, path: str) -> Unit:
 def test_every_stage_runs_once_and_leaves_what_the_next_ones_need(whole: Whole) -> None:
     tools, told = whole.tools, whole.told
     units = units_of(tools.recipe)
-    assert {unit.stage for unit in units} == STAGES.keys() - {"critic"}
+    assert {unit.stage for unit in units} == set(STAGES) - {"critic"}
     assert whole.done == [unit.path for unit in units]
     assert run(tools)[0] == [], "nothing is done twice"
 

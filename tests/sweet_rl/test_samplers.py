@@ -12,12 +12,13 @@ from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver_evals.systems.serving import served
 from sweet_rl.sampling.endpoint_sampler import EndpointSampler
-from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling, ScriptedSampler
+from sweet_rl.sampling.samplers import GREEDY, Sampler, Sampling
 from sweet_rl.sampling.sources import EndpointSource
 from sweet_rl.trajectories import Messages
 from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
+from tests.sweet_rl.scripted_sampler import ScriptedSampler
 
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 torch = lazy("torch")

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput
-from memserver.prompts import Prompts
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
-from sweet_rl.hidden_information import with_hidden
-from sweet_rl.pairs import trajectory_pairs
+from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
 from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
 from tests.support.lazy import lazy
@@ -18,9 +16,9 @@ from tests.sweet_rl.conversations import chat, some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
 peft = lazy("peft")
-preferences = lazy("sweet_rl.preferences")
-ranking = lazy("sweet_rl.ranking")
-score_rows = lazy("sweet_rl.score_rows")
+preferences = lazy("sweet_rl.training")
+ranking = lazy("sweet_rl.scores")
+score_rows = lazy("sweet_rl.rows")
 scores = lazy("sweet_rl.scores")
 torch = lazy("torch")
 transformers = lazy("transformers")
@@ -73,7 +71,7 @@ def log_probs(
     tokenizer = transformers.AutoTokenizer.from_pretrained(plan.base)
     messages = played.messages
     if hidden:
-        messages = with_hidden(messages, played.hidden, Prompts())
+        messages = with_hidden(messages, played.hidden)
     ids = rendered(tokenizer, cleaned(messages))
     with torch.no_grad():
         found = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
@@ -144,7 +142,7 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
     plan: ScorePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sweet_rl.score_rows._mask",
+        "sweet_rl.rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
     assert not scores.Critic.load(plan).shares
@@ -162,7 +160,7 @@ def test_a_fork_has_its_common_part_once() -> None:
 def test_ranking_goes_on_where_it_stopped(
     plan: ScorePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweet_rl.ranking.AT_ONCE", 4)
+    monkeypatch.setattr("sweet_rl.scores.AT_ONCE", 4)
     write_file(tmp_path / "candidates.jsonl", states())
     files = tmp_path / "candidates.jsonl", tmp_path / "ranked.jsonl"
     assert ranking.rank(plan, *files, seconds=0) == {
@@ -205,12 +203,24 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
             schedule=Schedule(steps=6, batch=4, rate=1e-2),
         )
     )
-    found = scores.pair_accuracy(ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), pairs)
-    assert found["accuracy"] == figures["held_out_accuracy"] > 0.5
-    assert found["margin"] == pytest.approx(figures["held_out_margin"], rel=0.05)
-    [first, *_] = scores.score_turns(
-        ScorePlan(tiny_base, tmp_path / "critic" / "adapter"), some_trajectories(1)
-    )
+    plan = ScorePlan(tiny_base, tmp_path / "critic" / "adapter")
+    played = [
+        Trajectory(
+            task=pair.task,
+            hidden=pair.hidden,
+            messages=(*pair.prompt, *said),
+            answer="",
+            reward=0,
+        )
+        for pair in pairs
+        for said in (pair.chosen, pair.rejected)
+    ]
+    sums = [sum(turns) for turns in scores.score_turns(plan, played)]
+    margins = [a - b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    accuracy = sum((margin > 0) + 0.5 * (margin == 0) for margin in margins) / len(pairs)
+    assert accuracy == figures["held_out_accuracy"] > 0.5
+    assert sum(margins) / len(pairs) == pytest.approx(figures["held_out_margin"], rel=0.05)
+    [first, *_] = scores.score_turns(plan, some_trajectories(1))
     assert len(first) == 2
 
 
@@ -221,7 +231,7 @@ def test_a_critic_that_is_not_there_is_named(plan: ScorePlan, tmp_path: Path) ->
 
 def test_hidden_information_is_put_before_the_instructions_and_nowhere_else() -> None:
     talk = chat("I want f.", "Which limit?")
-    told = with_hidden(talk, "def f(x): return x > 7", Prompts())
+    told = with_hidden(talk, "def f(x): return x > 7")
     assert "def f(x): return x > 7" in told[0]["content"]
     assert told[0]["content"].endswith("\n\n" + talk[0]["content"])
     assert told[1:] == list(talk[1:])

@@ -16,7 +16,7 @@ from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
-preferences = lazy("sweet_rl.preferences")
+preferences = lazy("sweet_rl.training")
 safetensors_torch = lazy("safetensors.torch")
 torch = lazy("torch")
 
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 RUN = """
 import sys; from pathlib import Path; from pydantic import TypeAdapter
-from sweet_rl.plans import PreferencePlan; from sweet_rl.preferences import train_preferences
+from sweet_rl.plans import PreferencePlan; from sweet_rl.training import train_preferences
 train_preferences(TypeAdapter(PreferencePlan).validate_json(Path(sys.argv[1]).read_bytes()))
 """
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sweet_rl.warm_start.facts import lasting, passing
+from sweet_rl.warm_start.facts import draw, lasting, passing, split_of
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Ask, Holdout, Tell, User
 from sweet_rl.warm_start.small_talk import (
     LONGEST_REPLY,
@@ -15,7 +15,6 @@ from sweet_rl.warm_start.small_talk import (
     trimmed,
 )
 from sweet_rl.warm_start.users import make_user
-from sweet_rl.warm_start.values import draw, split_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TALK = [SmallTalk("It rained.", "Oh dear.", held_out=False)]

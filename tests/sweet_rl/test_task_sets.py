@@ -11,18 +11,17 @@ from memserver.errors import InvalidInput
 from memserver.openai_http.endpoint import Endpoint
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.systems.serving import served
-from sweet_rl.deadline import Deadline
-from sweet_rl.plans import Progress
-from sweet_rl.published import write_published
+from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe, load_recipe
-from sweet_rl.runs.bench import Bench
+from sweet_rl.resumable import Deadline
+from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.run import Selection, run_units
-from sweet_rl.runs.stages import units_of
-from sweet_rl.sampling.sources import ScriptedSource
-from sweet_rl.task_sets import Split, Surroundings, make_tasks
-from sweet_rl.trajectories import Messages, Trajectory, read_file
+from sweet_rl.runs.units import units_of
+from sweet_rl.task_sets import Environment, Split, make_tasks
+from sweet_rl.trajectories import Messages, Trajectory, read_file, write_published
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.sampling_stub import SamplingStub
+from tests.sweet_rl.scripted_sampler import ScriptedSource
 
 RECIPE = """
 name: published
@@ -72,12 +71,12 @@ def words(messages: Messages, seed: int) -> str:
     return "What for?" if len(messages) == 2 else "I WANT TO ANSWER: x"
 
 
-def bench(recipe: Recipe, data: Path, around: Surroundings) -> Bench:
+def bench(recipe: Recipe, data: Path, around: Environment) -> RunContext:
     source = ScriptedSource(words)
-    return Bench(recipe, data / "run", data / "base", source, around, Deadline(), unseen)
+    return RunContext(recipe, data / "run", data / "base", source, around, Deadline(), unseen)
 
 
-def run(tools: Bench, wanted: Selection) -> None:
+def run(tools: RunContext, wanted: Selection) -> None:
     run_units(units_of(tools.recipe), wanted, tools, lambda *_: None)
 
 
@@ -101,7 +100,7 @@ def test_what_is_missing_is_said(data: Path) -> None:
     assert "--data" in caught.value.hint
     with pytest.raises(InvalidInput, match="no more tasks than validation"):
         make_tasks(published(data, **{"tasks.validation": "10"}), "train", data)
-    tools = bench(published(data), data, Surroundings(data))
+    tools = bench(published(data), data, Environment(data))
     with pytest.raises(InvalidInput, match="endpoint isn't named"):
         run(tools, Selection(stages=("evaluate",), parts=("zero-shot",)))
 
@@ -109,7 +108,7 @@ def test_what_is_missing_is_said(data: Path) -> None:
 def test_a_model_plays_the_human_from_the_reference(data: Path) -> None:
     stub = SamplingStub(lambda messages, seed: "For the harvest. <|im_end|>")
     with served(stub.app()) as url:
-        around = Surroundings(data, Endpoint(f"{url}/v1"))
+        around = Environment(data, Endpoint(f"{url}/v1"))
         tools = bench(published(data), data, around)
         run(tools, Selection(stages=("evaluate",), parts=("zero-shot",)))
     plays = read_file(data / "run/shared/evaluate.zero-shot/sampled.jsonl", Trajectory)
@@ -125,7 +124,7 @@ def test_trajectories_may_come_from_a_published_file(data: Path) -> None:
     )
     write_published(data / "offline.jsonl", [play, play], {"train0": TASKS[0]})
     recipe = published(data, **{"collect.by": "file", "collect.file": "offline.jsonl"})
-    run(bench(recipe, data, Surroundings(data)), Selection(stages=("collect",)))
+    run(bench(recipe, data, Environment(data)), Selection(stages=("collect",)))
     found = read_file(data / "run/shared/collect/trajectories.jsonl", Trajectory)
     assert [each.sample for each in found] == [0, 1]
     assert "3 messages at most" in found[0].messages[0]["content"]

@@ -8,9 +8,9 @@ from typer.testing import CliRunner, Result
 
 from memserver.cli.main import app
 from memserver.errors import InvalidInput, SetupError
-from sweet_rl.deadline import OutOfTime
 from sweet_rl.recipe import load_recipe
-from sweet_rl.runs.stages import units_of
+from sweet_rl.resumable import OutOfTime
+from sweet_rl.runs.units import units_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = """

@@ -7,12 +7,11 @@ import pytest
 
 from memserver.local.engine.lora import Adapter
 from memserver.local.engine.paths import ADAPTER_WEIGHTS, BASE_NAME, EnginePaths
-from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
-from sweet_rl.warm_start.lessons import tokens_and_labels
+from sweet_rl.warm_start.chains import Chain, Lesson, tokens_and_labels, write_chains
 from tests.support.lazy import lazy
 from tests.support.real_engine import engine_home
 
-scoring = lazy("sweet_rl.warm_start.scoring")
+scoring = lazy("sweet_rl.warm_start.training")
 torch = lazy("torch")
 training = lazy("sweet_rl.warm_start.training")
 transformers = lazy("transformers")

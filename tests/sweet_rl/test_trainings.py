@@ -18,10 +18,10 @@ from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
-trains_preferences = lazy("sweet_rl.preferences")
-regression_head = lazy("sweet_rl.regression_head")
+trains_preferences = lazy("sweet_rl.training")
+regression_head = lazy("sweet_rl.losses")
 safetensors_torch = lazy("safetensors.torch")
-trains_sft = lazy("sweet_rl.sft")
+trains_sft = lazy("sweet_rl.training")
 torch = lazy("torch")
 training_run = lazy("sweet_rl.training_run")
 
@@ -202,12 +202,3 @@ def test_a_folder_without_model_or_adapter_is_refused(tiny_base: Path, tmp_path:
         adapters.load_base(tmp_path)
     with pytest.raises(InvalidInput, match="holds no adapter"):
         preferences(tiny_base, tmp_path, SHORT, "out", adapter=tmp_path)
-
-
-def test_an_adapter_that_is_too_large_to_ship_is_named(tiny_base: Path, tmp_path: Path) -> None:
-    model = adapters.to_train(adapters.load_base(tiny_base), None, rank=2, seed=0)
-    adapters.save(model, tmp_path / "adapter", base="tiny-base")
-    size = adapters.check_size(tmp_path / "adapter")
-    assert size == (tmp_path / "adapter" / adapters.WEIGHTS).stat().st_size
-    with pytest.raises(InvalidInput, match="are allowed"):
-        adapters.check_size(tmp_path / "adapter", most=size - 1)

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import SetupError
-from sweet_rl.deadline import Deadline, OutOfTime
 from sweet_rl.recipe import Recipe, SamplingPart
-from sweet_rl.sampling.samplers import SamplerName
+from sweet_rl.resumable import Deadline, OutOfTime
+from sweet_rl.sampling.sources import SamplerName, SamplingOptions
 from sweet_rl.sampling.vllm_server import ServerOptions, VllmServer, vllm_command
-from sweet_rl.sampling.wishes import SamplingWishes
 
 STAND_IN = """
 import http.server, json, os, sys
@@ -56,7 +55,7 @@ def test_it_starts_when_its_address_is_asked_for_and_ends_with_the_block(tmp_pat
 async def test_several_share_the_gpus_and_are_told_of_once_all_are_ready(tmp_path: Path) -> None:
     recipe = Recipe(name="small", base="none", sampling=SamplingPart(servers=3))
     told = " ".join(command(tmp_path, STAND_IN))
-    wishes = SamplingWishes(SamplerName.VLLM, told, (), "base", gpus=("2", "5"))
+    wishes = SamplingOptions(SamplerName.VLLM, told, (), "base", gpus=("2", "5"))
     with ExitStack() as stack:
         source = wishes.source(recipe, tmp_path, tmp_path / "run", Deadline(), stack)
         assert source.addresses() is None

@@ -1,4 +1,4 @@
-"""Intervals of figures that have seeds and tasks: both are drawn anew, since both are a sample.
+"""Intervals of figures that have seeds and tasks: both are drawn again, since both are a sample.
 
 Every seed plays the same tasks, so the two are crossed: a resample draws seeds, and tasks that are the same
 for all of them. With few seeds the interval says little of how other seeds would do.

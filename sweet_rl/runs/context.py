@@ -6,67 +6,53 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memserver.messages import JsonObject
-from sweet_rl.deadline import Deadline, OutOfTime
-from sweet_rl.plans import Progress
+from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
-from sweet_rl.rollouts import Rollouts
-from sweet_rl.runs.stages import ADAPTER, Unit
+from sweet_rl.resumable import Deadline, OutOfTime
+from sweet_rl.runs.units import ADAPTER, Unit
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.sampling.sources import SamplingSource
-from sweet_rl.task_sets import Split, Surroundings, TaskSet, make_tasks
+from sweet_rl.task_sets import Environment, Split, TaskSet, make_tasks
 from sweet_rl.trajectories import Trajectory, read_file
 
-TRAJECTORIES, CANDIDATES, SCORED, RANKED = (
-    "trajectories.jsonl",
-    "candidates.jsonl",
-    "scored.jsonl",
-    "ranked.jsonl",
-)
-LEARNT, PAIRS, HELD_OUT, EXTRA = "learnt.jsonl", "pairs.jsonl", "held_out.jsonl", "extra.jsonl"
-SAMPLED_PLAYS, GREEDY_PLAYS = "sampled.jsonl", "greedy.jsonl"
+TRAJECTORIES, CANDIDATES, RANKED = "trajectories.jsonl", "candidates.jsonl", "ranked.jsonl"
+EVALUATIONS = {"sampled": "sampled.jsonl", "greedy": "greedy.jsonl"}
 Shows = Callable[[str], AbstractContextManager[Progress]]
 """Shows how far something is, under a title, while a block runs."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    recipe: Recipe  # what is to be done
+class RunContext:
+    recipe: Recipe
     out: Path  # the run's folder, an absolute path
     base: Path  # the base model's folder
-    source: SamplingSource  # of samplers
-    around: Surroundings  # what tasks need of the machine
+    source: SamplingSource
+    environment: Environment  # of the tasks
     deadline: Deadline  # of this call
-    shows: Shows  # progress
+    shows: Shows
     gpus: int = 1  # that train together
     _tasks: dict[Split, TaskSet] = field(default_factory=dict, repr=False)
 
     def tasks(self, split: Split) -> TaskSet:
         if split not in self._tasks:
-            self._tasks[split] = make_tasks(self.recipe, split, self.around.data)
+            self._tasks[split] = make_tasks(self.recipe, split, self.environment.data)
         return self._tasks[split]
 
     def adapter(self, unit: Unit | None) -> Path | None:
         return None if unit is None else unit.folder(self.out) / ADAPTER
-
-    def rollouts(self, samples: int, progress: Progress) -> Rollouts:
-        return Rollouts(samples, self.recipe.sampling.at_once, self.deadline, progress)
 
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.recipe.sampling.temperature, self.recipe.sampling.max_tokens)
 
 
-Work = Callable[[Unit, Path, Bench], JsonObject]
-"""Does a unit in its folder, or goes on with it; the figures say what came of it."""
-
-
-def collected_by(unit: Unit, bench: Bench) -> list[Trajectory]:
-    return read_file(unit.needs["data"].folder(bench.out) / TRAJECTORIES, Trajectory)
+def collected_by(unit: Unit, context: RunContext) -> list[Trajectory]:
+    return read_file(unit.needs["data"].folder(context.out) / TRAJECTORIES, Trajectory)
 
 
 def check_finished(figures: JsonObject, unit: Unit) -> None:
     if not figures.get("finished", True):
         raise OutOfTime(
             f"The time is over: {unit.path} is not done.",
-            hint="What is done is kept; the same command goes on.",
+            hint="What is done is kept; the same command resumes.",
         )

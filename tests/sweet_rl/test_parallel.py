@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import InvalidInput, SetupError
-from sweet_rl.deadline import EXIT_STATUS, Deadline, OutOfTime
-from sweet_rl.runs.bench import Bench
+from sweet_rl.resumable import EXIT_STATUS, Deadline, OutOfTime
+from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.parallel import ParallelRunner
 from sweet_rl.runs.run import Selection
 from sweet_rl.runs.run_state import RunState
-from sweet_rl.runs.side_by_side import SideBySide
-from sweet_rl.runs.stages import Unit, units_of
+from sweet_rl.runs.units import Unit, units_of
 from sweet_rl.sampling.samplers import Sampler
-from sweet_rl.task_sets import Surroundings
+from sweet_rl.task_sets import Environment
 from tests.sweet_rl.small_run import small
 
 SAMPLING = {"candidates", "rft-matched", "validate", "evaluate"}
@@ -79,6 +79,8 @@ class Processes:
     places: dict[str, int] = field(default_factory=dict)
     endpoints: dict[str, tuple[str, ...]] = field(default_factory=dict)
     most: int = 0
+    jobs: int = 1
+    gpus: Sequence[str] = ()
 
     def start(self, unit: Unit, place: int, endpoints: Sequence[str]) -> Process:
         for needed in unit.needs.values():
@@ -90,20 +92,23 @@ class Processes:
         return self.started[unit.path]
 
 
-def bench(tmp_path: Path, deadline: Deadline | None = None) -> Bench:
-    return Bench(
+def bench(tmp_path: Path, deadline: Deadline | None = None) -> RunContext:
+    return RunContext(
         small(tmp_path),
         tmp_path / "run",
         tmp_path / "base",
         Source(),
-        Surroundings(),
+        Environment(),
         deadline or Deadline(),
         lambda _: nullcontext(lambda done, total: None),
     )
 
 
-def side_by_side(tools: Bench, processes: Processes, jobs: int = 3, places: int = 2) -> SideBySide:
-    return SideBySide(tools, processes, lambda *_: None, jobs, places, pause=0)
+def side_by_side(
+    tools: RunContext, processes: Processes, jobs: int = 3, places: int = 2
+) -> ParallelRunner:
+    processes.jobs, processes.gpus = jobs, tuple(map(str, range(places)))
+    return ParallelRunner(tools, processes, lambda *_: None, pause=0)
 
 
 def test_all_units_are_done_each_behind_what_it_needs_and_several_at_once(tmp_path: Path) -> None:

@@ -1,24 +1,59 @@
-"""A file of records that is made piece by piece: what a killed or timed-out run made is there for the next.
+"""A time limit, and files of records that are made piece by piece: what is done is kept, and the next call resumes.
 
 Records go to a file beside the final one, in whatever order they come. When all are there they are put in
 order and the final file appears at once, so that whoever sees it sees all of it.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from memserver.errors import MemserverError
 from memserver_evals.runs.run_folder import AppendOnly, read_lines
-from sweet_rl.deadline import Deadline
-from sweet_rl.plans import Progress
+from sweet_rl.progress import Progress
 from sweet_rl.trajectories import Record, write_file
 
+EXIT_STATUS = 3
+"""Of a process whose time was over before all was done."""
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Record)
 
 
-class GrowingFile(Generic[K, R]):
+class OutOfTime(MemserverError):
+    """The time that was given is over, and not all is done. The same command resumes."""
+
+    code = "out_of_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    end: float = math.inf
+
+    @classmethod
+    def after(cls, seconds: float | None) -> "Deadline":
+        return cls() if seconds is None else cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float | None:
+        return None if math.isinf(self.end) else max(0.0, self.end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self.end
+
+    def check(self, what: str) -> None:
+        """Raise OutOfTime where it is over. `what`: that was being done."""
+        if self.passed:
+            raise OutOfTime(
+                f"The time is over: {what}.", hint="What is done is kept; the same command resumes."
+            )
+
+
+class ResumableJsonl(Generic[K, R]):
     def __init__(self, path: Path, kind: type[R], key: Callable[[R], K]) -> None:
         """Read what an earlier run left."""
         self._path, self._kind, self._key = path, kind, key

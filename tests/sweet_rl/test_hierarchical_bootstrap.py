@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from memserver_evals.scoring.statistics import estimate
-from sweet_rl.nested import estimate_nested
+from sweet_rl.hierarchical_bootstrap import estimate_nested
 
 
 def test_one_seed_is_the_bootstrap_over_tasks() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from memserver.openai_http.endpoint import Endpoint
-from sweet_rl.deadline import Deadline
-from sweet_rl.runs.stages import units_of
-from sweet_rl.runs.unit_processes import UnitProcesses, visible_gpus
-from sweet_rl.task_sets import Surroundings
+from sweet_rl.resumable import Deadline
+from sweet_rl.runs.parallel import UnitLauncher, visible_gpus
+from sweet_rl.runs.units import units_of
+from sweet_rl.task_sets import Environment
 from tests.sweet_rl.small_run import bench, small
 
 TELLS = """#!/bin/sh
@@ -31,11 +31,11 @@ def test_a_process_is_told_its_unit_its_place_and_the_time_that_is_left(
     human = Endpoint("http://human/v1", "a-secret")
     tools = replace(
         bench(tmp_path, small(tmp_path)),
-        around=Surroundings(tmp_path / "data", human, disposable=True),
+        environment=Environment(tmp_path / "data", human, disposable=True),
         deadline=Deadline.after(1000),
     )
     unit = next(unit for unit in units_of(tools.recipe) if unit.path == "seed-1/evaluate.sweet")
-    started = UnitProcesses(["--set", "a=1"], tools, gpus=("4", "6")).start(
+    started = UnitLauncher(["--set", "a=1"], tools, gpus=("4", "6")).start(
         unit, 1, ["http://a/v1", "http://b/v1"]
     )
     assert started.child.wait(30) == started.ended() == 3

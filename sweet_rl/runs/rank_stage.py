@@ -1,0 +1,82 @@
+"""The stage that ranks candidates: by the critic or by the oracle, with pictures of what turns are worth.
+
+Differs from the released code: the reference of the ranking sees the reference code as in training, unless
+`reference_hidden` is false.
+"""
+
+from pathlib import Path
+
+from memserver.messages import JsonObject
+from sweet_rl.oracle import agreement, gains_of, mistakes, values_of
+from sweet_rl.pairs import is_held_out, successes
+from sweet_rl.picture import draw
+from sweet_rl.plans import ScorePlan
+from sweet_rl.runs.context import CANDIDATES, RANKED, RunContext, check_finished, collected_by
+from sweet_rl.runs.units import Unit
+from sweet_rl.trajectories import Candidates, Ranked, read_file, write_file
+
+SOME = 2
+"""Collaborations of each kind that are drawn."""
+
+
+def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
+    """The candidates by the critic's advantages, or by the oracle; and how alike these two are."""
+    variant, slots = context.recipe.variant(unit.part), context.tasks("train").slots
+    recipe, hidden = variant.rank, variant.critic.hidden
+    file, scored = (
+        unit.needs["candidates"].folder(context.out) / CANDIDATES,
+        folder / "scored.jsonl",
+    )
+
+    def by_oracle(record: Candidates) -> tuple[float, ...]:
+        return values_of(slots[record.task], record.messages, record.candidates)
+
+    if recipe.by == "oracle":
+        ranked = [
+            Ranked(**each.model_dump(), advantages=by_oracle(each), oracle=by_oracle(each))
+            for each in read_file(file, Candidates)
+        ]
+        write_file(folder / RANKED, ranked)
+        return {"states": len(ranked)} | agreement(ranked)
+    from sweet_rl.scores import rank as score  # noqa: PLC0415 - torch
+
+    critic = context.adapter(unit.needs["critic"])
+    assert critic is not None
+    plan = ScorePlan(
+        base=context.base,
+        critic=critic,
+        reference=context.adapter(unit.needs.get("begin")),
+        hidden=hidden,
+        reference_hidden=recipe.reference_hidden and hidden,
+        normalised=recipe.normalised,
+        batch_tokens=recipe.batch_tokens,
+        precision=recipe.precision,
+    )
+    with context.shows(unit.path) as progress:
+        figures = score(plan, file, scored, progress, seconds=context.deadline.left)
+    check_finished(figures, unit)
+    ranked = read_file(scored, Ranked)
+    if slots:
+        ranked = [each.model_copy(update={"oracle": by_oracle(each)}) for each in ranked]
+    write_file(folder / RANKED, ranked)
+    _draw_some(unit, folder, context, plan)
+    by_kind = {"by_kind": mistakes(ranked, slots)} if slots else {}
+    unseen = [each for each in ranked if is_held_out(each.task, variant.critic.held_out)]
+    return figures | agreement(ranked) | {"held_out": agreement(unseen)} | by_kind
+
+
+def _draw_some(unit: Unit, folder: Path, context: RunContext, plan: ScorePlan) -> None:
+    """Pictures of some collaborations: which turn earned what. Long ones, that ended well and badly."""
+    from sweet_rl.scores import score_turns  # noqa: PLC0415 - torch
+
+    collected = collected_by(unit.needs["candidates"], context)
+    by_length = sorted(collected, key=lambda each: -each.turns)
+    failed = [each for each in by_length if each.reward < 1]
+    chosen = [*successes(by_length)[:SOME], *failed[:SOME]]
+    slots = context.tasks("train").slots
+    both = zip(chosen, score_turns(plan, chosen), strict=True)
+    for number, (played, advantages) in enumerate(both):
+        scores = {"critic": advantages}
+        if played.task in slots:
+            scores["oracle, over an idle message"] = gains_of(slots[played.task], played)
+        (folder / f"turns-{number}.png").write_bytes(draw(played, scores))

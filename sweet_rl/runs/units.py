@@ -1,0 +1,207 @@
+"""The units of a run and what each needs, made of a recipe alone.
+
+A unit is one stage for one seed and, where a stage has several parts (ablations, policies to evaluate), one part. What
+decides its outcome is its settings and those of all that it needs; their hash says whether a unit that is done was
+done with these.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import BaseModel
+
+from memserver.messages import JsonObject
+from memserver_evals.colbench.backend.scripted import NOISY
+from sweet_rl.recipe import MAIN, Recipe
+from sweet_rl.task_sets import Split, identity_of
+
+# fmt: off
+Stage = Literal[
+    "warm-start", "collect", "rft", "mdpo", "critic", "candidates", "rank", "actor", "rft-matched", "validate", "evaluate"
+]
+# fmt: on
+STAGES: tuple[Stage, ...] = get_args(Stage)
+EVALUATED: dict[Stage, Split] = {"validate": "validation", "evaluate": "test"}
+ADAPTER = "adapter"
+_NO_MATTER = {"micro_batch", "save_every", "checkpointing", "batch_tokens"}
+"""Settings that change how something is computed, and not what."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    stage: Stage
+    seed: int | None  # of its chance; None for what all seeds share
+    part: str = ""  # a variant's name, or a policy's; empty for the one of its kind
+    needs: "dict[str, Unit]" = field(default_factory=dict)  # by the role that each has here
+    settings: JsonObject = field(default_factory=dict)  # what decides its outcome, besides
+
+    @property
+    def path(self) -> str:
+        owner = "shared" if self.seed is None else f"seed-{self.seed}"
+        return f"{owner}/{self.stage}{'.' if self.part else ''}{self.part}"
+
+    @cached_property
+    def digest(self) -> str:
+        needs = {role: unit.digest for role, unit in self.needs.items()}
+        text = json.dumps([self.stage, self.seed, self.settings, needs], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def folder(self, out: Path) -> Path:
+        return out / self.path
+
+
+@dataclass(frozen=True)
+class EvaluatedPolicy:
+    name: str
+    unit: Unit | None  # that makes it; None: it is the base itself
+    seed: int | None
+
+
+def units_of(recipe: Recipe) -> list[Unit]:
+    """All units of a recipe, each after those that it needs: data, then seed by seed, then evaluations."""
+    graph = _Graph(recipe)
+    training = sorted(graph.units.values(), key=lambda unit: unit.seed is not None)  # stable
+    return [*training, *graph.evaluations()]
+
+
+def policies_of(recipe: Recipe) -> Sequence[EvaluatedPolicy]:
+    return _Graph(recipe).policies
+
+
+class _Graph:
+    """The units that train, by their folders, as they are come across from policy to policy."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._base: JsonObject = {"base": recipe.base, "rank": recipe.rank_of_adapters}
+        self._sampling = recipe.sampling.model_dump(include={"temperature", "max_tokens"})
+        self.units: dict[str, Unit] = {}
+        self.policies = [EvaluatedPolicy(name, None, None) for name in ("zero-shot", "single")]
+        for owner in (None,) if recipe.share_data else recipe.seeds:
+            if (warm_start := self._warm_start(owner)) is not None:
+                self.policies.append(EvaluatedPolicy("warm-start", warm_start, owner))
+        makers: dict[str, Callable[[int, str], Unit]] = {
+            "rft": self._rft,
+            "mdpo": self._mdpo,
+            MAIN: self._actor,
+        }
+        for seed in recipe.seeds:
+            for name, make in makers.items():
+                self.policies.append(EvaluatedPolicy(name, make(seed, ""), seed))
+            if recipe.rft_matched is not None:
+                self.policies.append(EvaluatedPolicy("rft-matched", self._rft_matched(seed), seed))
+        for name, variant in recipe.variants.items():
+            for seed in recipe.seeds_of(name):
+                self.policies.append(EvaluatedPolicy(name, makers[variant.of](seed, name), seed))
+
+    def evaluations(self) -> list[Unit]:
+        return [
+            Unit(stage, policy.seed, policy.name, needs, settings)
+            for stage, split in EVALUATED.items()
+            for policy in self.policies
+            for needs in ({} if policy.unit is None else {"policy": policy.unit},)
+            for settings in (
+                self._base
+                | {"tasks": identity_of(self._recipe, split), "sampling": self._sampling}
+                | {"evaluate": _settings(self._recipe.evaluate), "policy": policy.name},
+            )
+        ]
+
+    def _add(
+        self,
+        stage: Stage,
+        seed: int | None,
+        part: str,
+        settings: JsonObject,
+        **needs: Unit | None,
+    ) -> Unit:
+        found = {role: unit for role, unit in needs.items() if unit is not None}
+        unit = Unit(stage, seed, part, found, settings)
+        return self.units.setdefault(unit.path, unit)
+
+    def _owner(self, seed: int | None) -> int | None:
+        return None if self._recipe.share_data else seed
+
+    def _warm_start(self, seed: int | None) -> Unit | None:
+        """The unit whose adapter training starts from, if there is one."""
+        if self._recipe.warm_start is None:
+            return None
+        settings = self._base | {
+            "tasks": identity_of(self._recipe, "warm-start"),
+            "training": _settings(self._recipe.warm_start),
+        }
+        return self._add("warm-start", self._owner(seed), "", settings)
+
+    def _collect(self, seed: int) -> Unit:
+        recipe, begin = self._recipe, None
+        settings: JsonObject = {
+            "tasks": identity_of(recipe, "train"),
+            "collect": _settings(recipe.collect),
+        }
+        if recipe.collect.by == "scripted":
+            habits = recipe.warm_start.habits if recipe.warm_start else NOISY
+            settings["habits"] = asdict(habits)
+        elif recipe.collect.by == "policy":
+            settings |= self._base | {"sampling": self._sampling}
+            begin = self._warm_start(seed)
+        return self._add("collect", self._owner(seed), "", settings, begin=begin)
+
+    def _rft(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).rft)
+        return self._from_collected("rft", seed, variant, settings)
+
+    def _mdpo(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).mdpo)
+        return self._from_collected("mdpo", seed, variant, settings)
+
+    def _critic(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).critic)
+        part = "" if settings == _settings(self._recipe.critic) else variant
+        return self._from_collected("critic", seed, part, settings)
+
+    def _from_collected(self, stage: Stage, seed: int, part: str, settings: JsonObject) -> Unit:
+        data, begin = self._collect(seed), self._warm_start(seed)
+        return self._add(stage, seed, part, settings, data=data, begin=begin)
+
+    def _candidates(self, seed: int) -> Unit:
+        settings = {
+            "candidates": _settings(self._recipe.candidates),
+            "sampling": self._sampling,
+        }
+        data, begin = self._collect(seed), self._warm_start(seed)
+        return self._add("candidates", seed, "", settings, data=data, begin=begin)
+
+    def _rft_matched(self, seed: int) -> Unit:
+        settings = {"sampling": self._sampling, **_settings(self._recipe.rft_matched)}
+        data, drawn = self._collect(seed), self._candidates(seed)
+        begin = self._warm_start(seed)
+        return self._add(
+            "rft-matched", seed, "", settings, data=data, candidates=drawn, begin=begin
+        )
+
+    def _rank(self, seed: int, variant: str) -> Unit:
+        """The ranking of a variant, which is the recipe's own where nothing differs."""
+        rank = self._recipe.variant(variant).rank
+        drawn, begin = self._candidates(seed), self._warm_start(seed)
+        critic = self._critic(seed, variant) if rank.by == "critic" else None
+        own = self._rank(seed, "") if variant else None
+        if own and (own.settings, own.needs.get("critic")) == (_settings(rank), critic):
+            return own
+        return self._add(
+            "rank", seed, variant, _settings(rank), candidates=drawn, begin=begin, critic=critic
+        )
+
+    def _actor(self, seed: int, variant: str) -> Unit:
+        settings = _settings(self._recipe.variant(variant).actor)
+        data, begin = self._rank(seed, variant), self._warm_start(seed)
+        return self._add("actor", seed, variant, settings, data=data, begin=begin)
+
+
+def _settings(part: BaseModel | None) -> JsonObject:
+    assert part is not None
+    return part.model_dump(mode="json", exclude=_NO_MATTER)

@@ -1,0 +1,189 @@
+"""Trainings on TRL: supervised fine-tuning on the agent's turns, and learning from pairs.
+
+The labels and masks are ours (see `agent_turns`), so any chat template will do. TRL takes several turns as a
+completion, and would train on what the human said in between. It also has the prompt of a pair twice, in two rows;
+here pairs share rows where the model allows it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset, disable_progress_bars
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+from trl import DPOConfig, SFTConfig, SFTTrainer
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+from typing_extensions import override
+
+from memserver.errors import InvalidInput
+from sweet_rl import adapters, training_run
+from sweet_rl.agent_turns import AgentTurns, cleaned
+from sweet_rl.losses import PreferenceTrainer, RegressionTrainer, add_head, can_fork, save_head
+from sweet_rl.pairs import with_hidden
+from sweet_rl.plans import PreferencePlan, SftPlan
+from sweet_rl.progress import Progress, unseen
+from sweet_rl.rows import Row, batch_of_pairs, forked
+from sweet_rl.training_run import Figures
+from sweet_rl.trajectories import Pair, Trajectory, read_file
+
+
+@dataclass
+class AgentTurnCollator(DataCollatorForPreference):  # type: ignore[misc]
+    """TRL's collator with the human's turns and all headers taken out of its completion mask.
+
+    Set `shares` where pairs can share rows (see `forks`).
+    """
+
+    turns: AgentTurns = field(kw_only=True)
+    shares: bool = field(default=False, kw_only=True)
+
+    @override
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Chosen in the first half of the batch, rejected in the second; of `places`, if they share rows."""
+        if self.shares:
+            return batch_of_pairs([self._fork(each) for each in examples], self.pad_token_id)
+        batch: dict[str, Any] = super().torch_call(examples)
+        own = [self.turns.mask(row) for row in batch["input_ids"].tolist()]
+        batch["completion_mask"] *= torch.tensor(own) * batch["attention_mask"]
+        return batch
+
+    def _fork(self, example: dict[str, Any]) -> Row:
+        prompt, sides = example["prompt_ids"], [example["chosen_ids"], example["rejected_ids"]]
+        own = [self.turns.mask(prompt + side)[len(prompt) :] for side in sides]
+        return forked(prompt, sides, own)
+
+
+class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
+    @override
+    def _send_telemetry(self) -> None: ...
+
+
+def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
+    """Train, or resume a training, and return its figures (also in `out`/figures.json).
+
+    `figures["finished"]` is false where the time was over first: call it again. The adapter is in
+    `out`/adapter once it is true; a finished training isn't done again.
+    """
+    training_run.claim(plan, plan.trajectories)
+    if (done := training_run.finished(plan.out)) is not None:
+        return done
+    tokenizer = AutoTokenizer.from_pretrained(plan.base)
+    turns = AgentTurns.of(tokenizer)
+    rows = [
+        turns.labelled(tokenizer, trajectory.messages)
+        for trajectory in read_file(plan.trajectories, Trajectory)
+    ]
+    schedule = plan.schedule
+    trainer = AgentTurnTrainer(
+        model=adapters.to_train(
+            adapters.load_base(plan.base, schedule.precision),
+            plan.adapter,
+            rank=plan.rank,
+            seed=schedule.seed,
+        ),
+        args=SFTConfig(
+            **training_run.arguments(schedule, plan.out),
+            dataset_kwargs={"skip_prepare_dataset": True},
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
+    )
+    figures = training_run.run(trainer, plan.out, schedule, progress)
+    figures |= {
+        "trajectories": len(rows),
+        "tokens": sum(len(row["input_ids"]) for row in rows),
+        "agent_tokens": sum(label >= 0 for row in rows for label in row["labels"]),
+    }
+    return training_run.conclude(
+        plan.out,
+        figures,
+        lambda folder: adapters.save(trainer.model, folder, base=plan.base_name or plan.base.name),
+    )
+
+
+def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figures:
+    """Train, or resume a training, and return its figures (also in `out`/figures.json).
+
+    As `train_sft`; with `held_out` the figures have `held_out_accuracy` and `held_out_margin`.
+    """
+    training_run.claim(plan, plan.pairs)
+    if (done := training_run.finished(plan.out)) is not None:
+        return done
+    disable_progress_bars()
+    pairs = read_file(plan.pairs, Pair)
+    trainer = make_trainer(plan, pairs)
+    figures = training_run.run(trainer, plan.out, plan.schedule, progress)
+    figures["pairs"] = len(pairs)
+    if figures["finished"]:
+        figures |= _held_out(trainer)
+    return training_run.conclude(plan.out, figures, lambda folder: _save(plan, trainer, folder))
+
+
+def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrainer:
+    tokenizer = AutoTokenizer.from_pretrained(plan.base)
+    schedule = plan.schedule
+    model = adapters.to_train(
+        adapters.load_base(plan.base, schedule.precision),
+        plan.adapter,
+        rank=plan.rank,
+        seed=schedule.seed,
+    )
+    regression = plan.loss == "regression"
+    if regression and training_run.processes().num_processes > 1:
+        raise InvalidInput("A regression head is trained by one process.")
+    if regression:
+        add_head(model)
+    trainer = (RegressionTrainer if regression else PreferenceTrainer)(
+        model=model,
+        args=DPOConfig(
+            **training_run.arguments(schedule, plan.out),
+            per_device_eval_batch_size=schedule.micro_batch or schedule.batch,
+            eval_strategy="epoch" if plan.held_out else "no",
+            beta=plan.beta,
+        ),
+        train_dataset=dataset(plan, pairs),
+        eval_dataset=dataset(plan, read_file(plan.held_out, Pair)) if plan.held_out else None,
+        processing_class=tokenizer,
+        data_collator=AgentTurnCollator(
+            pad_token_id=tokenizer.pad_token_id, turns=AgentTurns.of(tokenizer)
+        ),
+    )
+    trainer.loss, trainer.nll = plan.loss, plan.nll
+    trainer.data_collator.shares = can_fork(model, tokenizer)
+    return trainer
+
+
+def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:
+    return Dataset.from_list(
+        [
+            {
+                "prompt": cleaned(
+                    with_hidden(pair.prompt, pair.hidden) if plan.hidden else pair.prompt
+                ),
+                "chosen": cleaned(pair.chosen),
+                "rejected": cleaned(pair.rejected),
+            }
+            for pair in pairs
+        ]
+    )
+
+
+def _held_out(trainer: PreferenceTrainer) -> Figures:
+    if trainer.eval_dataset is None:
+        return {}
+    found = trainer.evaluate()
+    return {
+        "held_out_pairs": len(trainer.eval_dataset),
+        "held_out_accuracy": found["eval_rewards/accuracies"],
+        "held_out_margin": found["eval_rewards/margins"],
+        "held_out_loss": found["eval_loss"],
+    }
+
+
+def _save(plan: PreferencePlan, trainer: PreferenceTrainer, folder: Path) -> None:
+    adapters.save(trainer.model, folder, base=plan.base_name or plan.base.name)
+    if plan.loss == "regression":
+        save_head(trainer.model, folder)
