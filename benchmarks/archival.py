@@ -35,7 +35,7 @@ from benchmarks.generated import DIMENSION, GeneratedPassages
 from benchmarks.gpu_report import wide_console
 from memserver.embeddings.base import Embedder, Vector
 from memserver.local.postgres.embedded import EmbeddedPostgres
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections, passages
@@ -45,6 +45,7 @@ from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage, PassageChange
+from memserver.wire.archival import SearchMode
 from tests.support.servers import PROC, temporary_folder
 
 SIZES = (100, 1_000, 5_000, 10_000, 100_000, 1_000_000)

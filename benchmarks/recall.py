@@ -36,11 +36,12 @@ from benchmarks.recall_report import draw, table
 from benchmarks.recall_vectors import MODEL, Vectors, add_vectors, exact_best
 from memserver.embeddings.base import Vector
 from memserver.memory.paging import Page
-from memserver.memory.recall import RecallMode, RecallPage, RecallStorage
+from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.settings import Settings
 from memserver.storage.database import Database, LazyTransaction
 from memserver.storage.recall import RecallQuery
 from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.wire.messages import RecallMode
 from memserver.wiring.database import DatabaseUrls, database_urls
 from tests.support.servers import PROC, temporary_folder
 

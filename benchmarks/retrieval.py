@@ -33,7 +33,7 @@ from benchmarks.retrieval_report import draw, table
 from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.local.postgres.embedded import EmbeddedPostgres
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
@@ -42,6 +42,7 @@ from memserver.storage.collections import Collection, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
+from memserver.wire.archival import SearchMode
 from memserver_evals.tasks.retrieval import AT, DATA_SETS, Asked, Corpus
 from tests.support.servers import temporary_folder
 

@@ -13,7 +13,7 @@ from memserver.api.schemas.answers import archival_results
 from memserver.api.schemas.archival import PassagesIn
 from memserver.api.uploads import parse_metadata
 from memserver.memory import paging
-from memserver.memory.archival import ArchivalQuery, Searched, SearchMode
+from memserver.memory.archival import ArchivalQuery, Searched
 from memserver.memory.dates import parse_range
 from memserver.memory.results import excerpts, passage_result
 from memserver.storage import collections
@@ -21,7 +21,7 @@ from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
 from memserver.storage.passages import NewPassage
 from memserver.text import clean
-from memserver.wire.archival import ArchivalResults, Passage, Passages
+from memserver.wire.archival import ArchivalResults, Passage, Passages, SearchMode
 from memserver.wire.base import Page
 from memserver.wiring.services import Services
 

@@ -220,7 +220,7 @@ def _is_meant(name: str, key: ApiKey) -> bool:
     return name == str(key.id) or name.rstrip("…") == key.prefix
 
 
-def _scopes(names: list[str]) -> list[api_keys.Scope]:
+def _scopes(names: list[str]) -> list[wire.Scope]:
     for name in names:
         if name not in api_keys.SCOPES:
             raise InvalidInput(f"There is no scope {name!r}.", hint="read, write, admin.")

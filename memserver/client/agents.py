@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
@@ -18,7 +19,7 @@ from memserver.client.requests import (
     UNSET,
     Id,
     JsonObject,
-    Order,
+    Paged,
     Request,
     Unset,
     changed,
@@ -72,15 +73,10 @@ class Agents(Resource[TransportT]):
 
     @method
     def list(
-        self,
-        *,
-        name: str | None = None,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, *, name: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[Agent, UUID]]:
         """List agents. `after` is the `next` of the page before."""
-        query = {"name": name, "after": after, "limit": limit, "order": order}
+        query = {"name": name, **page}
         return get("/agents", Page[Agent, UUID], query)
 
     all = items(list.build)
@@ -190,12 +186,9 @@ class Timers(Resource[TransportT]):
         return post("/agents/{agent}/timers", Timer, body, agent=agent)
 
     @method
-    def list(
-        self, agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Timer, UUID]]:
+    def list(self, agent: Id, **page: Unpack[Paged[Id]]) -> Request[Page[Timer, UUID]]:
         """List the timers that have not gone off yet."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get("/agents/{agent}/timers", Page[Timer, UUID], query, agent=agent)
+        return get("/agents/{agent}/timers", Page[Timer, UUID], page, agent=agent)
 
     all = items(list.build)
 

@@ -20,7 +20,7 @@ from memserver.client.requests import (
     Date,
     Id,
     JsonObject,
-    Order,
+    Paged,
     Request,
     delete,
     get,
@@ -50,6 +50,10 @@ class PassageFilter(TypedDict, total=False):
     end_date: Date | None
 
 
+class FilteredPage(PassageFilter, Paged[Id], total=False):
+    """Which page of the passages that the filter lets through."""
+
+
 class Archival(Resource[TransportT]):
     """An agent's archival storage, and which collections it searches."""
 
@@ -59,17 +63,9 @@ class Archival(Resource[TransportT]):
         return post(_OF_AGENT, Passages, _passages(passages), agent=agent)
 
     @method
-    def list(
-        self,
-        agent: Id,
-        *,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
-        **filter: Unpack[PassageFilter],
-    ) -> Request[Page[Passage, UUID]]:
+    def list(self, agent: Id, **page: Unpack[FilteredPage]) -> Request[Page[Passage, UUID]]:
         """List the passages of the agent's own collection; the filter is that of a search."""
-        query = {**_query(filter), "after": after, "limit": limit, "order": order}
+        query = _query(page)
         return get(_OF_AGENT, Page[Passage, UUID], query, agent=agent)
 
     all = items(list.build)
@@ -111,12 +107,9 @@ class Archival(Resource[TransportT]):
         return delete(f"{_OF_AGENT}/{{passage_id}}", agent=agent, passage_id=passage)
 
     @method
-    def collections(
-        self, agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Collection, UUID]]:
+    def collections(self, agent: Id, **page: Unpack[Paged[Id]]) -> Request[Page[Collection, UUID]]:
         """List what the agent searches: its own collection, then those attached to it."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get("/agents/{agent}/collections", Page[Collection, UUID], query, agent=agent)
+        return get("/agents/{agent}/collections", Page[Collection, UUID], page, agent=agent)
 
     all_collections = items(collections.build)
 
@@ -151,15 +144,10 @@ class Collections(Resource[TransportT]):
 
     @method
     def list(
-        self,
-        *,
-        name: str | None = None,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, *, name: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[Collection, UUID]]:
         """List the shared collections."""
-        query = {"name": name, "after": after, "limit": limit, "order": order}
+        query = {"name": name, **page}
         return get("/collections", Page[Collection, UUID], query)
 
     all = items(list.build)
@@ -214,17 +202,9 @@ class CollectionPassages(Resource[TransportT]):
         return post(path, Passages, _passages(passages), collection=collection)
 
     @method
-    def list(
-        self,
-        collection: Id,
-        *,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
-        **filter: Unpack[PassageFilter],
-    ) -> Request[Page[Passage, UUID]]:
+    def list(self, collection: Id, **page: Unpack[FilteredPage]) -> Request[Page[Passage, UUID]]:
         """List a collection's passages; the filter is that of a search."""
-        query = {**_query(filter), "after": after, "limit": limit, "order": order}
+        query = _query(page)
         return get(f"{_COLLECTION}/passages", Page[Passage, UUID], query, collection=collection)
 
     all = items(list.build)
@@ -273,17 +253,9 @@ class Documents(Resource[TransportT]):
         return _upload(f"{_COLLECTION}/documents", content, query, collection=collection)
 
     @method
-    def list(
-        self,
-        collection: Id,
-        *,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
-    ) -> Request[Page[Document, UUID]]:
+    def list(self, collection: Id, **page: Unpack[Paged[Id]]) -> Request[Page[Document, UUID]]:
         """List the documents of a collection."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get(f"{_COLLECTION}/documents", Page[Document, UUID], query, collection=collection)
+        return get(f"{_COLLECTION}/documents", Page[Document, UUID], page, collection=collection)
 
     all = items(list.build)
 
@@ -314,12 +286,9 @@ class Documents(Resource[TransportT]):
         return _upload("/agents/{agent}/documents", content, query, agent=agent)
 
     @method
-    def list_of_agent(
-        self, agent: Id, *, after: Id | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Document, UUID]]:
+    def list_of_agent(self, agent: Id, **page: Unpack[Paged[Id]]) -> Request[Page[Document, UUID]]:
         """List the documents of the agent's own collection."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get("/agents/{agent}/documents", Page[Document, UUID], query, agent=agent)
+        return get("/agents/{agent}/documents", Page[Document, UUID], page, agent=agent)
 
     all_of_agent = items(list_of_agent.build)
 

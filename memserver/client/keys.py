@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
 from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant
-from memserver.client.requests import Id, Order, Request, get, given, nothing, post
+from memserver.client.requests import Id, Paged, Request, get, given, nothing, post
 
 _KEY = "/keys/{key_id}"
 
@@ -41,15 +42,10 @@ class Keys(Resource[TransportT]):
 
     @method
     def list(
-        self,
-        *,
-        tenant: str | None = None,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, *, tenant: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[ApiKey, UUID]]:
         """List the API keys, oldest first, revoked and expired ones too."""
-        query = {"tenant": tenant, "after": after, "limit": limit, "order": order}
+        query = {"tenant": tenant, **page}
         return get("/keys", Page[ApiKey, UUID], query)
 
     all = items(list.build)
@@ -74,12 +70,9 @@ class Tenants(Resource[TransportT]):
         return post("/tenants", Tenant, {"tenant": tenant})
 
     @method
-    def list(
-        self, *, after: str | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Tenant, str]]:
+    def list(self, **page: Unpack[Paged[str]]) -> Request[Page[Tenant, str]]:
         """List the tenants, by name: all for the operator, for others their own."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get("/tenants", Page[Tenant, str], query)
+        return get("/tenants", Page[Tenant, str], page)
 
     all = items(list.build)
 

@@ -11,6 +11,7 @@ from memserver.client.models import (
     FoundMessage,
     Message,
     Page,
+    RecallMode,
     RecallResults,
     Turn,
     WaitingCall,
@@ -20,7 +21,7 @@ from memserver.client.requests import (
     Date,
     Id,
     JsonObject,
-    Order,
+    Paged,
     Request,
     get,
     given,
@@ -86,12 +87,9 @@ class Messages(Resource[TransportT]):
         return _followed(_MESSAGES, {"text": text}, idempotency_key, agent=agent)
 
     @method
-    def list(
-        self, agent: Id, *, after: int | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Message, int]]:
+    def list(self, agent: Id, **page: Unpack[Paged[int]]) -> Request[Page[Message, int]]:
         """The history, from the position `after` on: newest first, or with the order `asc` oldest first."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get(_MESSAGES, Page[Message, int], query, agent=agent)
+        return get(_MESSAGES, Page[Message, int], page, agent=agent)
 
     all = items(list.build)
 
@@ -156,15 +154,10 @@ class Calls(Resource[TransportT]):
 
     @method
     def list(
-        self,
-        agent: Id | None = None,
-        *,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, agent: Id | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[WaitingCall, UUID]]:
         """List the calls that wait for an answer, of one agent or of all; an agent has at most one."""
-        query = {"agent": agent, "after": after, "limit": limit, "order": order}
+        query = {"agent": agent, **page}
         return get("/calls/waiting", Page[WaitingCall, UUID], query)
 
     all = items(list.build)
@@ -254,7 +247,7 @@ class Recall(Resource[TransportT]):
         agent: Id,
         query: str | None = None,
         *,
-        mode: Literal["hybrid", "exact", "words", "meaning"] = "hybrid",
+        mode: RecallMode = "hybrid",
         page: int = 1,
         after: str | None = None,
         limit: int = 10,

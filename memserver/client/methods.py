@@ -6,7 +6,7 @@ So every method stands in one table, for both clients. The transport of the clie
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from memserver.client.awaiting import AsyncStream, AsyncTransport
 from memserver.client.blocking import Stream, Transport
@@ -29,13 +29,13 @@ class _Sending(Generic[P, T]):
     def __init__(self, build: Callable[Concatenate[Any, P], Request[T]]) -> None:
         self.build = build
         self.__doc__ = build.__doc__
-        self._options = _options_of(build)
+        self.options = _options_of(build)
 
     def _bind(self, resource: Resource[Any], send: Callable[[Request[T]], Any]) -> Callable[P, Any]:
         @wraps(self.build.__get__(resource))
         def method(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - the overloads say what
             for name in kwargs:
-                if self._options is not None and name not in self._options:
+                if self.options is not None and name not in self.options:
                     method_name = self.build.__qualname__
                     raise TypeError(f"{method_name}() got an unexpected keyword argument {name!r}")
             return send(self.build(resource, *args, **kwargs))
@@ -88,4 +88,5 @@ def _options_of(build: Callable[..., Any]) -> set[str] | None:
     if specification.varkw is None:
         return None
     (options,) = get_args(specification.annotations[specification.varkw])
-    return {*specification.args, *specification.kwonlyargs, *options.__annotations__}
+    names = (get_origin(options) or options).__annotations__
+    return {*specification.args, *specification.kwonlyargs, *names}

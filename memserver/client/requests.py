@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -29,6 +29,14 @@ Order = Literal["asc", "desc"]
 """Of a list: as its items were made, or by name; or the other way round."""
 Date = date | datetime | str
 """A date, a datetime (without a zone it is UTC), `today`, `yesterday` or `now`."""
+
+
+class Paged(TypedDict, Generic[C], total=False):
+    """Which page of a list: `limit` items (50 where it is left out), after the `next` of the page before."""
+
+    after: C | None
+    limit: int
+    order: Order | None
 
 
 class Unset(Enum):

@@ -14,7 +14,7 @@ from memserver.client.models import (
 )
 from memserver.client.requests import (
     Id,
-    Order,
+    Paged,
     Request,
     delete,
     get,
@@ -111,18 +111,11 @@ class WorkingContexts(Resource[TransportT]):
 
     @method
     def history(
-        self,
-        agent: Id,
-        section: str,
-        *,
-        after: int | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, agent: Id, section: str, **page: Unpack[Paged[int]]
     ) -> Request[Page[SectionVersion, int]]:
         """The versions of a section's text, newest first."""
-        query = {"after": after, "limit": limit, "order": order}
         ids = {"agent": agent, "section": section}
-        return get(f"{_OF_AGENT}/history", Page[SectionVersion, int], query, **ids)
+        return get(f"{_OF_AGENT}/history", Page[SectionVersion, int], page, **ids)
 
     all_history = items(history.build)
 
@@ -161,15 +154,10 @@ class Sections(Resource[TransportT]):
 
     @method
     def list(
-        self,
-        *,
-        name: str | None = None,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, *, name: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[SectionByItself, UUID]]:
         """List the sections; `name` is their own."""
-        query = {"name": name, "after": after, "limit": limit, "order": order}
+        query = {"name": name, **page}
         return get("/sections", Page[SectionByItself, UUID], query)
 
     all = items(list.build)
@@ -206,33 +194,19 @@ class Sections(Resource[TransportT]):
         return delete(_BY_ITSELF, section_id=section_id)
 
     @method
-    def readers(
-        self,
-        section_id: Id,
-        *,
-        after: Id | None = None,
-        limit: int = 50,
-        order: Order | None = None,
-    ) -> Request[Page[Reader, UUID]]:
+    def readers(self, section_id: Id, **page: Unpack[Paged[Id]]) -> Request[Page[Reader, UUID]]:
         """List the agents that have a section."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get(f"{_BY_ITSELF}/readers", Page[Reader, UUID], query, section_id=section_id)
+        return get(f"{_BY_ITSELF}/readers", Page[Reader, UUID], page, section_id=section_id)
 
     all_readers = items(readers.build)
 
     @method
     def history(
-        self,
-        section_id: Id,
-        *,
-        after: int | None = None,
-        limit: int = 50,
-        order: Order | None = None,
+        self, section_id: Id, **page: Unpack[Paged[int]]
     ) -> Request[Page[SectionVersion, int]]:
         """The versions of a section's text, newest first."""
-        query = {"after": after, "limit": limit, "order": order}
         path = f"{_BY_ITSELF}/history"
-        return get(path, Page[SectionVersion, int], query, section_id=section_id)
+        return get(path, Page[SectionVersion, int], page, section_id=section_id)
 
     all_history = items(history.build)
 

@@ -1,5 +1,6 @@
 """Tools, which of them agents have, and MCP servers."""
 
+from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
@@ -7,7 +8,7 @@ from memserver.client.models import AgentTool, McpServer, Page, Tool
 from memserver.client.requests import (
     Id,
     JsonObject,
-    Order,
+    Paged,
     Request,
     delete,
     get,
@@ -69,11 +70,9 @@ class Tools(Resource[TransportT]):
         return post("/tools", Tool, body)
 
     @method
-    def list(
-        self, *, after: str | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[Tool, str]]:
+    def list(self, **page: Unpack[Paged[str]]) -> Request[Page[Tool, str]]:
         """List the tools that agents can have, by name: those of the server, and those registered."""
-        return get("/tools", Page[Tool, str], {"after": after, "limit": limit, "order": order})
+        return get("/tools", Page[Tool, str], page)
 
     all = items(list.build)
 
@@ -111,12 +110,9 @@ class Tools(Resource[TransportT]):
         return delete(_TOOL, name=name)
 
     @method
-    def of_agent(
-        self, agent: Id, *, after: str | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[AgentTool, str]]:
+    def of_agent(self, agent: Id, **page: Unpack[Paged[str]]) -> Request[Page[AgentTool, str]]:
         """List what the agent can call, in the order in which the model sees it, with its rules."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get(_OF_AGENT, Page[AgentTool, str], query, agent=agent)
+        return get(_OF_AGENT, Page[AgentTool, str], page, agent=agent)
 
     all_of_agent = items(of_agent.build)
 
@@ -182,12 +178,9 @@ class McpServers(Resource[TransportT]):
         return post("/mcp-servers", McpServer, body)
 
     @method
-    def list(
-        self, *, after: Id | None = None, limit: int = 50, order: Order | None = None
-    ) -> Request[Page[McpServer, UUID]]:
+    def list(self, **page: Unpack[Paged[Id]]) -> Request[Page[McpServer, UUID]]:
         """List the registered MCP servers."""
-        query = {"after": after, "limit": limit, "order": order}
-        return get("/mcp-servers", Page[McpServer, UUID], query)
+        return get("/mcp-servers", Page[McpServer, UUID], page)
 
     all = items(list.build)
 

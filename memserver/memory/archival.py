@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Literal, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
@@ -20,11 +20,11 @@ from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import EVERYTHING, PassageFilter, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.text import Span
+from memserver.wire.archival import SearchMode
 
 MOST_REACHABLE = 200  # results of a search that can be paged; each retriever finds as many at most
 MOST_COUNTED = 10_000  # passages of a filter that are counted
 
-SearchMode = Literal["hybrid", "vector", "text"]
 """What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""
 Searched = Callable[[Transaction], Awaitable[Sequence[Collection]]]
 

@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import Literal
 from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
@@ -21,6 +20,7 @@ from memserver.storage import message_index, message_vectors, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery, SearchCursor, SearchPage, SearchWindow
+from memserver.wire.messages import FoundBy, RecallMode
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +31,6 @@ ENOUGH_EXACT = 100
 """With so many messages that hold the very text nothing is looked for by words and meaning."""
 MOST_RANKED = 100  # messages that words and meaning together find
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-FoundBy = Literal["exact", "words", "meaning"]
-"""What found a message: the very text; its words, in any order and form; what it means."""
-RecallMode = Literal["hybrid", "exact", "words", "meaning"]
-"""What a search looks by; hybrid is all three."""
 
 
 @dataclass(frozen=True, slots=True)

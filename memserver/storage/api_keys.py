@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 import psycopg
@@ -26,11 +25,11 @@ from memserver.storage.rows import (
     fetch_optional,
     fetch_value,
 )
+from memserver.wire.keys import Scope
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
 PREFIX = "msk_"  # what every secret begins with, so that people and secret scanners recognise one
-Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # names that tenants may have
 

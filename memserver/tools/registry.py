@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Literal
 from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
@@ -13,6 +12,7 @@ from memserver.memory.results import Reader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
 from memserver.tools.signature import read_signature
+from memserver.wire.tools import ToolKind
 
 THOUGHT = {
     "type": "string",
@@ -27,8 +27,6 @@ HEARTBEAT = {
 }
 IDLE_THOUGHT = 200
 """Characters of a thought that is all that a call says, of a small model's too."""
-ToolKind = Literal["memory", "python", "webhook", "mcp", "client"]
-"""Who runs it: memserver, a Python function, a webhook, an MCP server, or the caller."""
 
 
 @dataclass(frozen=True, slots=True)

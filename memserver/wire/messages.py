@@ -9,6 +9,11 @@ from pydantic import Field
 from memserver.messages import CallState, Role, WaitsFor
 from memserver.wire.base import ErrorDetails, Record, stored_as
 
+FoundBy = Literal["exact", "words", "meaning"]
+"""What found a message: the very text; its words, in any order and form; what it means."""
+RecallMode = Literal["hybrid", "exact", "words", "meaning"]
+"""What a search looks by; hybrid is all three."""
+
 
 class ToolCall(Record):
     """A call that the agent made, and what came of it."""
@@ -120,7 +125,7 @@ class Answer(Record):
 class FoundMessage(Message):
     """A message that was found."""
 
-    found_by: list[Literal["exact", "words", "meaning"]] = Field(
+    found_by: list[FoundBy] = Field(
         default_factory=list,
         description="exact: it holds the very text; words: some of its words, in any form; meaning.",
         examples=[["exact"]],

@@ -35,7 +35,7 @@ from memserver.errors import (
     ServerStarting,
 )
 from memserver.storage.api_keys import DEFAULT_TENANT
-from memserver.storage.api_keys import Scope as KeyScope
+from memserver.wire.keys import Scope as KeyScope
 from memserver.wiring.services import Services
 
 READY = "/v1/ready"

@@ -13,13 +13,13 @@ from memserver.api.schemas.answers import found_message, recall_results
 from memserver.errors import InvalidInput
 from memserver.memory import paging, recall
 from memserver.memory.dates import parse_range
-from memserver.memory.recall import RecallHit, RecallMode
+from memserver.memory.recall import RecallHit
 from memserver.memory.results import excerpts, message_result
 from memserver.storage import agents
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
 from memserver.text import clean
-from memserver.wire.messages import FoundMessage, RecallResults
+from memserver.wire.messages import FoundMessage, RecallMode, RecallResults
 
 router = Router(prefix="/agents/{agent}", tags=["recall storage"])
 

@@ -28,6 +28,7 @@ SAMPLES: dict[str, Any] = {
     "content": b"x",
     "file": b"x",
     "messages": [],
+    "metadata": {},
     "passages": [],
 }
 KEPT = ("type", "enum", "const", "format", "anyOf", "items", "properties", "additionalProperties")
@@ -42,7 +43,8 @@ def sample_requests() -> list[Request[Any]]:
             for each in parameters
             if each.default is each.empty and each.kind is not each.VAR_KEYWORD
         ]
-        given = {name: SAMPLES.get(name, "x") for name in required}
+        optional = (sending.options or set()) - {each.name for each in parameters} - {"self"}
+        given = {name: SAMPLES.get(name, "x") for name in (*required, *optional)}
         found.append(sending.build(resource, **given))
     return found
 

@@ -12,7 +12,7 @@ from pgvector import HalfVector
 
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
-from memserver.memory.archival import ArchivalQuery, ArchivalStorage, SearchMode
+from memserver.memory.archival import ArchivalQuery, ArchivalStorage
 from memserver.memory.paging import Page
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.messages import FoundPassage
@@ -22,6 +22,7 @@ from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageFilter
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.wire.archival import SearchMode
 from tests.support.server import OneDatabase
 
 TENANT = "mine"
