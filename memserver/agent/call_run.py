@@ -113,7 +113,7 @@ class CallRun:
         """End the calls that a dead worker left running, so that none stands without a result."""
         state = self._state
         for index, message in enumerate(state.queue):
-            if message.call is None or not message.call.is_open:
+            if message.call is None or message.call.state == "done" or not message.call.is_open:
                 continue
             waited = message.call.state == "waiting" and message.call.answer is not None
             if waited and message.position >= state.first:
