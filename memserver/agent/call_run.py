@@ -35,7 +35,7 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Message, ToolCall, WaitsFor
 from memserver.storage.database import LazyTransaction
-from memserver.tools.foreign import contained, cut
+from memserver.tools.foreign import cut, run_contained
 from memserver.tools.registry import Tool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class CallRun:
         """End the calls that a dead worker left running, so that none stands without a result."""
         state = self._state
         for index, message in enumerate(state.queue):
-            if message.call is None or not message.call.is_open:
+            if message.call is None or message.call.state == "done" or not message.call.is_open:
                 continue
             waited = message.call.state == "waiting" and message.call.answer is not None
             if waited and message.position >= state.first:
@@ -241,7 +241,7 @@ async def _run(
         if tool.transactional:
             return "done", str(await tool.run(context, **arguments))
         work = partial(tool.run, context, **arguments)
-        result = await contained(tool.spec.name, work, tool.timeout or limits.seconds)
+        result = await run_contained(tool.spec.name, work, tool.timeout or limits.seconds)
         return "done", cut(result, limits.characters)
     except REFUSALS as error:
         await context.transaction.roll_back()

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.options import AgentOptions, EntryForm, Limits, PromptOrder
-from memserver.agent.rendering import prompt_messages
+from memserver.agent.rendering import RENDERERS, prompt_messages
 from memserver.agent.reply_modes import prompt_file, tool_specs
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scale_up
@@ -155,12 +155,12 @@ async def render_queue(
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
-    zone, form = view.zone, view.form
+    zone, render = view.zone, RENDERERS[view.form]
     for message in queue:
         if message.tokens <= largest and (
             message.fields is None or message.fields.tokens <= largest // 2
         ):
-            rendered += prompt_messages(message, zone, form)
+            rendered += render(message, zone)
         else:
             rendered += await _render_long(view, message, largest, model)
     return rendered

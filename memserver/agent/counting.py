@@ -84,7 +84,9 @@ class Counting:
             [count] = await self._model.count_tokens([sent])
             counted += count - described.counted
         largest = prompt.budget.largest_counted
-        return counted + sum(min(message.tokens, largest) for message in queue)
+        for message in queue:
+            counted += message.tokens if message.tokens < largest else largest
+        return counted
 
 
 async def count_entry(

@@ -22,7 +22,7 @@ def prompt_messages(
     message: Message, zone: tzinfo = UTC, form: EntryForm = "calls"
 ) -> list[PromptMessage]:
     """One entry as the model sees it; in plain chat it may be nothing at all."""
-    return _FORMS[form](message, zone)
+    return RENDERERS[form](message, zone)
 
 
 def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
@@ -49,15 +49,18 @@ def result_text(record: CallRecord) -> str:
 
 def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
     """A call always stands with its result."""
-    if message.role == "assistant":
-        record = message.call or _as_call(message)
-        return [
-            PromptMessage("assistant", "", record.call, message.fields),
-            PromptMessage("tool", result_text(record), record.call),
-        ]
+    if (
+        message.role == "user"
+    ):  # the two commonest first, without calls of their own: a prompt has many of them
+        return [PromptMessage("user", f"[{stamp(message.created_at, zone)}] {message.text}")]
     if message.role == "system":
         return [_notice(message.text)]
-    return [PromptMessage("user", user_text(message.text, message.created_at, zone))]
+    record, fields = message.call or _as_call(message), message.fields
+    result = "OK" if record.state == "done" and not record.result else result_text(record)
+    return [
+        PromptMessage("assistant", "", record.call, fields),
+        PromptMessage("tool", result, record.call),
+    ]
 
 
 def _compact(message: Message, zone: tzinfo) -> list[PromptMessage]:
@@ -85,7 +88,7 @@ def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
     return [_notice(f"You called {call}. {result_text(record)}")]
 
 
-_FORMS: Mapping[EntryForm, Callable[[Message, tzinfo], list[PromptMessage]]] = {
+RENDERERS: Mapping[EntryForm, Callable[[Message, tzinfo], list[PromptMessage]]] = {
     "calls": _as_calls,
     "compact": _compact,
     "chat": _in_chat,

@@ -73,12 +73,13 @@ class Budget:
         return min(self._tokens(message), self.largest)
 
     def used(self, queue: Sequence[Message]) -> int:
-        # Each once, and no call for each message: this is computed several times in each step.
+        # No calls for each message that can be spared: this is needed several times in each step.
         largest, scale, of_long = self.largest, self.scale, max(self.scale, LEAST_OF_LONG)
-        return self.fixed + sum(
-            min(math.ceil(each.tokens * (scale if each.tokens <= LONG else of_long)), largest)
-            for each in queue
-        )
+        used = self.fixed
+        for each in queue:
+            size = math.ceil(each.tokens * (scale if each.tokens <= LONG else of_long))
+            used += size if size < largest else largest
+        return used
 
     def fits(self, queue: Sequence[Message]) -> bool:
         return self.used(queue) <= self.capacity

@@ -133,9 +133,8 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
         needs_model = _needs_model(systems, given.url)
         if needs_model and settings.llm_base_url is None:
             console.print("Starting the local model …")
-            engine = stack.enter_context(local_engine(settings))
+            engine, settings = stack.enter_context(local_engine(settings))
             anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
-            settings = Settings()
         settings = _sampling(settings, given)
         model = ask_about_model(settings) if needs_model else {}
         options = replace(options, speak=_speak(given, settings))

@@ -18,7 +18,7 @@ from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
 from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
+from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage.database import Transaction
@@ -48,7 +48,7 @@ async def export_agent(
         bool, Query(description="Every version of the working context, not only the last.")
     ] = False,
     vectors: Annotated[
-        bool, Query(description="The passages' vectors, so that they need not be made anew.")
+        bool, Query(description="The passages' vectors, so that they need not be made again.")
     ] = False,
 ) -> StreamingResponse:
     """Export an agent with its whole memory as an agent file. What waits in its inbox is left out."""
@@ -122,7 +122,7 @@ async def import_agent(
         async with AsyncExitStack() as stack:
             once = await _Once.begin(services, tenant, key, digest, stack)
             if isinstance(once, KeptAnswer):
-                return replayed(once)
+                return replay(once)
             try:
                 await job.run(tenant, source, options, once.record)
             except BaseException:

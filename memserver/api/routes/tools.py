@@ -60,7 +60,7 @@ async def list_tools(services: ServicesDep, tenant: TenantDep, listing: ByName) 
         own = await tools.list_page(tx, listing.query)
     of_server = map(server_tool, services.deps.tools.server_tools())
     found = sorted(
-        [*map(registered_tool, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
+        [*map(registered_tool, own), *(tool for tool in of_server if listing.is_after(tool.name))],
         key=lambda tool: tool.name,
         reverse=listing.query.descending,
     )
@@ -84,10 +84,7 @@ async def update_tool(
 ) -> Tool:
     """Change a registered tool; what is left out stays. It counts from an agent's next step on."""
     check_own(services, name)
-    values = change.model_dump(exclude_unset=True)
-    for field, value in values.items():
-        if value is None:
-            raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    values = change.values()
     if change.parameters is not None:
         await asyncio.to_thread(check_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:
