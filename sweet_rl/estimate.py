@@ -20,7 +20,6 @@ from memserver.errors import InvalidInput
 from sweet_rl.adapters import Model
 from sweet_rl.recipe import Preference, Recipe, Training
 
-ARCHITECTURES = Path(__file__).parent / "architectures"
 GB = 1e9
 _CONTEXT = 1_500_000_000
 """Of CUDA, its libraries and what is lost between blocks; a guess."""

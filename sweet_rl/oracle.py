@@ -146,7 +146,6 @@ def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:
 
 
 def kind_of(task: SlotTask, before: Sequence[ChatMessage], text: str) -> Kind:
-    """Of a message."""
     asked = [message["content"] for message in before if message["role"] == "assistant"]
     known = {slot.name for each in asked if (slot := asked_for(task.family.slots, each))}
     answers = gives_answer(text)

@@ -282,7 +282,6 @@ def find_recipe(named: Path) -> Path:
 
 
 def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
-    """Read a recipe."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -55,7 +55,6 @@ class Deadline:
 
 class ResumableJsonl(Generic[K, R]):
     def __init__(self, path: Path, kind: type[R], key: Callable[[R], K]) -> None:
-        """Read what an earlier run left."""
         self._path, self._kind, self._key = path, kind, key
         self._growing = path.with_suffix(".part.jsonl")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ class Chat:
 class Critic:
     """A loaded critic with its reference.
 
-    `shares` says whether the candidates of a state go through the model together (see `forks`).
+    `shares` says whether the candidates of a state go through the model together (see `losses.can_fork`).
     """
 
     plan: ScorePlan
@@ -55,7 +55,6 @@ class Critic:
 
     @classmethod
     def load(cls, plan: ScorePlan) -> "Critic":
-        """Load what a plan names."""
         base = adapters.load_base(plan.base, plan.precision)
         add_fused_lm_head(base)
         model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))

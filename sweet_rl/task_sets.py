@@ -45,7 +45,6 @@ class Environment:
 
 
 def make_tasks(recipe: Recipe, split: Split, data: Path | None = None) -> TaskSet:
-    """The tasks of a split."""
     tasks = recipe.tasks
     if not isinstance(tasks, Generated):
         return _published(recipe, split, data)
@@ -74,7 +73,6 @@ def identity_of(recipe: Recipe, split: Split) -> JsonObject:
 async def open_task(
     tasks: TaskSet, around: Environment, *, single: bool = False
 ) -> AsyncIterator[BackendTask]:
-    """The tasks, ready to be played."""
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(disposable=around.disposable))
         human: Human | None = None

@@ -33,7 +33,7 @@ from sweet_rl.trajectories import Pair, Trajectory, read_file
 class AgentTurnCollator(DataCollatorForPreference):  # type: ignore[misc]
     """TRL's collator with the human's turns and all headers taken out of its completion mask.
 
-    Set `shares` where pairs can share rows (see `forks`).
+    Set `shares` where pairs can share rows (see `losses.can_fork`).
     """
 
     turns: AgentTurns = field(kw_only=True)

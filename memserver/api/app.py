@@ -48,6 +48,29 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 UNUSABLE = "The database can't be used as it is; the server's log says why."
 
+# A request is compared with one route after the other: those of turns come first.
+ROUTES = (
+    messages,
+    chat,
+    responses,
+    agent_files,
+    agents,
+    working_context,
+    sections,
+    timers,
+    memory,
+    archival,
+    collections,
+    documents,
+    tools,
+    mcp_servers,
+    calls,
+    keys,
+    tenants,
+    models,
+    health,
+)
+
 MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
 """What an MCP client in a web page sends."""
 
@@ -102,27 +125,8 @@ def create_app(
     errors.install(app)
     openai_errors.install(app)
     v1 = APIRouter(prefix="/v1")
-    for module in (
-        agent_files,
-        agents,
-        messages,
-        working_context,
-        sections,
-        timers,
-        memory,
-        archival,
-        collections,
-        documents,
-        tools,
-        mcp_servers,
-        calls,
-        keys,
-        tenants,
-        health,
-    ):
+    for module in ROUTES:
         v1.include_router(module.router)
-    for speaking_openai in (models, chat, responses):
-        v1.include_router(speaking_openai.router)
     app.include_router(v1)
     app.include_router(pages.router)
     app.router.routes.append(mcp.route)

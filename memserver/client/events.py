@@ -48,7 +48,7 @@ class MessageSaid(Message):
 
 
 class SystemNote(Record):
-    """What the system told the agent: that memory is short, or that its reply was no valid call."""
+    """What the system said to the agent: that memory is short, or that its reply was no valid call."""
 
     position: int
     text: str

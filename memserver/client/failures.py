@@ -31,7 +31,7 @@ class OtherError(MemserverError):
 
 
 def error_of(body: object) -> MemserverError | None:
-    """The error that a body tells of, of the class with its code; None if it is not of our form."""
+    """The error that a body reports, of the class with its code; None if it is not of our form."""
     details = body.get("error") if isinstance(body, dict) else None
     if not isinstance(details, dict) or not isinstance(details.get("code"), str):
         return None

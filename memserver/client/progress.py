@@ -77,7 +77,7 @@ class Progress:
     def left(self) -> None:
         """Note that the reader goes, and comes again perhaps."""
         self._left = True
-        self.ended = False  # for now, perhaps: a turn that waits goes on
+        self.ended = False  # for now, perhaps: a turn that waits continues
 
     def moved(self) -> bool:
         """Whether a step was read since this was asked last."""

@@ -106,7 +106,7 @@ def read(request: Request[T], answer: httpx2.Response) -> T:
 
 
 def error_in(answer: httpx2.Response) -> MemserverError:
-    """The error that an answer tells of."""
+    """The error that an answer reports."""
     return error_of(_json(answer)) or _unexpected(answer)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 import string
+from functools import lru_cache
 
 LENGTH = 9
 _CHARACTERS = string.ascii_letters + string.digits
@@ -13,6 +14,7 @@ def new_call_id() -> str:
     return _spelled(secrets.randbits(128))
 
 
+@lru_cache(10_000)  # every prompt has those of its whole queue
 def nine_characters(call_id: str) -> str:
     """The id as it goes out: one of another form, of an older or imported history, becomes always the same."""
     if len(call_id) == LENGTH and call_id.isascii() and call_id.isalnum():

@@ -17,7 +17,9 @@ from pgvector.psycopg.halfvec import register_halfvec_info
 from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types import TypeInfo
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from pydantic_core import from_json
 
 from memserver.errors import DatabaseError
 from memserver.storage.connecting import Limits, Prepared, find_route, with_timeouts
@@ -210,6 +212,7 @@ class Database:
     async def _connected(self, connection: WatchedConnection) -> None:
         self._away = False
         connection.answers = self._pulse.beats
+        set_json_loads(from_json, connection)  # four times as fast as json.loads
         await _take_vectors(connection)
 
     async def _still_away(self, pool: AsyncConnectionPool[Any]) -> None:

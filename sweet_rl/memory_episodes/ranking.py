@@ -24,7 +24,6 @@ FIELDS = set(Candidates.model_fields)
 
 class Scorer:
     def __init__(self, base: Path, reference: Path | None) -> None:
-        """Make it."""
         self._base, self.reference = base, reference
         self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(base)
 

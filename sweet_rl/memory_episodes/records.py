@@ -12,7 +12,7 @@ from sweet_rl.trajectories import Candidates, ChatMessage, Messages, Record, rea
 from sweet_rl.warm_start.corpus import Side
 
 GROWING = ".part.jsonl"
-"""How the name of a file ends that isn't finished (see `growing`)."""
+"""How the name of a file ends that isn't finished (see `resumable`)."""
 
 
 class Line(Record):

@@ -111,7 +111,6 @@ class Endpoint:
 async def stage_of(
     tokenizer: Path, policy: Endpoint | None, *, embedder: Embedder | None = None
 ) -> AsyncIterator[Stage]:
-    """A server with a policy on it."""
     with tempfile.TemporaryDirectory() as home:
         settings = _settings(Path(home), tokenizer, policy)
         found = BatchingEmbedder(RememberingEmbedder(embedder or make_embedder(settings)))

@@ -83,7 +83,6 @@ class Results:
 
 
 def gather(recipe: Recipe, out: Path) -> Results:
-    """Read what is done."""
     state, units = RunState(out), units_of(recipe)
     done: dict[str, JsonObject] = {
         unit.path: {"figures": figures, "seconds": state.seconds(unit)}

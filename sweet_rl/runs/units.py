@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -86,8 +86,8 @@ class _Graph:
             if (warm_start := self._warm_start(owner)) is not None:
                 self.policies.append(EvaluatedPolicy("warm-start", warm_start, owner))
         makers: dict[str, Callable[[int, str], Unit]] = {
-            "rft": self._rft,
-            "mdpo": self._mdpo,
+            "rft": partial(self._from_collected, "rft"),
+            "mdpo": partial(self._from_collected, "mdpo"),
             MAIN: self._actor,
         }
         for seed in recipe.seeds:
@@ -151,22 +151,12 @@ class _Graph:
             begin = self._warm_start(seed)
         return self._add("collect", self._owner(seed), "", settings, begin=begin)
 
-    def _rft(self, seed: int, variant: str) -> Unit:
-        settings = _settings(self._recipe.variant(variant).rft)
-        return self._from_collected("rft", seed, variant, settings)
-
-    def _mdpo(self, seed: int, variant: str) -> Unit:
-        settings = _settings(self._recipe.variant(variant).mdpo)
-        return self._from_collected("mdpo", seed, variant, settings)
-
-    def _critic(self, seed: int, variant: str) -> Unit:
-        settings = _settings(self._recipe.variant(variant).critic)
-        part = "" if settings == _settings(self._recipe.critic) else variant
-        return self._from_collected("critic", seed, part, settings)
-
-    def _from_collected(self, stage: Stage, seed: int, part: str, settings: JsonObject) -> Unit:
+    def _from_collected(self, stage: Stage, seed: int, variant: str) -> Unit:
+        """A unit of rft, mdpo or critic; a critic is the recipe's own where nothing differs."""
+        settings = _settings(getattr(self._recipe.variant(variant), stage))
+        is_own = stage == "critic" and settings == _settings(self._recipe.critic)
         data, begin = self._collect(seed), self._warm_start(seed)
-        return self._add(stage, seed, part, settings, data=data, begin=begin)
+        return self._add(stage, seed, "" if is_own else variant, settings, data=data, begin=begin)
 
     def _candidates(self, seed: int) -> Unit:
         settings = {
@@ -188,7 +178,7 @@ class _Graph:
         """The ranking of a variant, which is the recipe's own where nothing differs."""
         rank = self._recipe.variant(variant).rank
         drawn, begin = self._candidates(seed), self._warm_start(seed)
-        critic = self._critic(seed, variant) if rank.by == "critic" else None
+        critic = self._from_collected("critic", seed, variant) if rank.by == "critic" else None
         own = self._rank(seed, "") if variant else None
         if own and (own.settings, own.needs.get("critic")) == (_settings(rank), critic):
             return own

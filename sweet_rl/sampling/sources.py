@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, a
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+
+from typing_extensions import override
 
 from memserver.errors import SetupError
 from memserver.llm.adapters import Adapters, find_adapter, versioned_name
@@ -22,35 +23,34 @@ PATIENCE = 600
 """Seconds for an answer: a request waits for those before it."""
 
 
-class SamplingSource(Protocol):
+class SamplingSource:
     """A base model, and samplers of it with and without adapters."""
 
     def prepare(self) -> None:
         """Begin what takes long, without waiting for it: samplers will be wanted."""
-        ...
 
     def addresses(self) -> Sequence[str] | None:
         """Of the endpoints by which another process can sample: none where it needs none; None: not yet."""
-        ...
+        return ()
 
     def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
         """A sampler of the base with the adapter of this folder, while a block runs."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class EndpointSource:
+class EndpointSource(SamplingSource):
     """OpenAI-compatible endpoints that take adapters as vLLM does."""
 
     running: Sequence[str]  # the addresses of one or more of them (…/v1) with the same base
     model: str = BASE  # their name of the base
     seeded: bool = True  # see `EndpointSampler`
 
-    def prepare(self) -> None: ...
-
+    @override
     def addresses(self) -> Sequence[str]:
         return self.running
 
+    @override
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         """A sampler over HTTP. An adapter stays loaded: another process may be using it."""
@@ -66,22 +66,25 @@ class EndpointSource:
 
 
 @dataclass(frozen=True)
-class ServerSource:
+class ServerSource(SamplingSource):
     """vLLM servers of our own, started when they are needed."""
 
     servers: Sequence[VllmServer]
     deadline: Deadline  # after it they aren't waited for
     seeded: bool = True  # see `EndpointSampler`
 
+    @override
     def prepare(self) -> None:
         for server in self.servers:
             server.begin()
 
+    @override
     def addresses(self) -> Sequence[str] | None:
         found = [server.address_if_ready() for server in self.servers]
         ready = [address for address in found if address is not None]
         return ready if len(ready) == len(found) else None
 
+    @override
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         self.prepare()
@@ -93,16 +96,12 @@ class ServerSource:
 
 
 @dataclass(frozen=True)
-class TransformersSource:
+class TransformersSource(SamplingSource):
     """This process, by transformers: each process samples by itself."""
 
     base: Path
 
-    def prepare(self) -> None: ...
-
-    def addresses(self) -> Sequence[str]:
-        return ()
-
+    @override
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
         from sweet_rl.sampling.transformers_sampler import (  # noqa: PLC0415 - torch is heavy

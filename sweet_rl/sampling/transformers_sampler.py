@@ -34,7 +34,6 @@ class TransformersSampler:
     def __init__(
         self, base: Path, adapter: Path | None = None, *, most_at_once: int = MOST_AT_ONCE
     ) -> None:
-        """Load it."""
         device, dtype = (
             ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         )

@@ -54,7 +54,6 @@ class VllmServer:
     def __init__(
         self, base: Path, log: Path, options: ServerOptions, gpu: str | None = None
     ) -> None:
-        """Describe it."""
         self._base, self._log, self._options, self._gpu = base, log, options, gpu
         self._port = _free_port()
         self._url = f"http://{_HOST}:{self._port}/v1"

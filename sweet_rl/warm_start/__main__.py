@@ -45,7 +45,7 @@ def replies(
 ) -> None:
     """Have the untrained model answer the small talk, and keep the half that is most to the point.
 
-    Goes on where it broke off; what was asked before is not asked again.
+    Resumes where it broke off; what was asked before is not asked again.
     """
     asyncio.run(_reply(Endpoint(base_url, "", 120), model))
 

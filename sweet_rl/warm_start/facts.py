@@ -110,7 +110,7 @@ class Kind:
     label: str  # how a note calls it
     key: str  # what a search looks for
     value: str  # the kind of its values
-    tell: Wording  # (tell, ask) what the person says
+    tell: Wording  # what the person says, here and in `ask`
     ask: Wording
     answer: tuple[str, ...]  # what the agent says
     comment: tuple[str, ...] = ()  # what the agent says when it is told, where it takes no note

@@ -68,7 +68,28 @@ class Chains(Learning[Row]):
 
     @override
     def step(self, model: Model, batch: Sequence[Row], /) -> float:
-        return _step(model, batch)
+        """Add up the gradients of this process's share of a batch, part by part; returns the mean loss of its tokens."""
+        learnt = sum(label != IGNORED for row in batch for label in row["labels"])
+        base = model.get_base_model()
+        device = base.device
+        total = 0.0
+        share = batch[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batch
+        for part in _parts(share):
+            ids, labels = (
+                pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
+                for name, padding in (("input_ids", 0), ("labels", IGNORED))
+            )
+            lengths = torch.tensor([len(row["input_ids"]) for row in part], device=device)
+            mask = torch.arange(ids.shape[1], device=device)[None] < lengths[:, None]
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+                hidden = base.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+                wanted = labels[:, 1:] != IGNORED
+                logits = base.lm_head(hidden[:, :-1][wanted])
+            lost = cross_entropy(logits.float(), labels[:, 1:][wanted], reduction="sum")
+            loss = lost / max(1, learnt)
+            loss.backward()
+            total += loss.item()
+        return total
 
 
 CHAINS = Chains()
@@ -81,7 +102,6 @@ def fit(
     schedule: Schedule,
     learning: Learning[Learnt] = CHAINS,  # type: ignore[assignment]
 ) -> Fit:
-    """Train a model's adapter."""
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(
         parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
@@ -149,32 +169,6 @@ def batches(
             ]
         random.shuffle(found)
         yield from found
-
-
-def _step(model: Model, batch: Sequence[Row]) -> float:
-    """Add up the gradients of this process's share of a batch, part by part; returns the mean loss of its tokens."""
-    learnt = sum(label != IGNORED for row in batch for label in row["labels"])
-    base = model.get_base_model()
-    device = base.device
-    total = 0.0
-    share = batch[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batch
-    for part in _parts(share):
-        ids, labels = (
-            pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
-            for name, padding in (("input_ids", 0), ("labels", IGNORED))
-        )
-        lengths = torch.tensor([len(row["input_ids"]) for row in part], device=device)
-        mask = torch.arange(ids.shape[1], device=device)[None] < lengths[:, None]
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            hidden = base.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[:, :-1]
-            wanted = labels[:, 1:] != IGNORED
-            logits = base.lm_head(hidden[wanted])
-        loss = cross_entropy(logits.float(), labels[:, 1:][wanted], reduction="sum") / max(
-            1, learnt
-        )
-        loss.backward()
-        total += loss.item()
-    return total
 
 
 def _parts(batch: Sequence[Row]) -> Iterator[list[Row]]:

@@ -7,7 +7,6 @@ to talk.
 import asyncio
 import json
 import re
-import tomllib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
@@ -18,9 +17,10 @@ from memserver.errors import ProtocolViolation
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.messages import PromptMessage
 from memserver.openai_http.endpoint import Endpoint
+from memserver_evals.runs.run_folder import write_whole
 from sweet_rl.progress import show_progress
+from sweet_rl.warm_start.wordings import DATA, read_data
 
-DATA = Path(__file__).parent / "data"
 PERSONA = "You are Sam, a friendly companion. Answer in one or two short sentences."
 LONGEST_REPLY = 180
 MOST_TRIES = 4
@@ -63,8 +63,8 @@ class SmallTalk:
 Chooser = Callable[[Sequence[SmallTalk]], Awaitable[Sequence[SmallTalk]]]
 
 
-def sentences(path: Path = DATA / "small_talk.toml") -> list[tuple[str, bool]]:
-    groups = tomllib.loads(path.read_text(encoding="utf-8"))["group"]
+def sentences() -> list[tuple[str, bool]]:
+    groups = read_data("small_talk")["group"]
     said: dict[str, bool] = {}
     for group in groups:
         words, forms = group["words"], group["sentences"]
@@ -126,8 +126,8 @@ async def settle(manner: Manner, choose: Chooser | None = None) -> int:
     dropped = dict.fromkeys(
         [*_lines(manner.dropped), *(text for text in answered if text not in kept)]
     )
-    _replace(manner.dropped, "".join(f"{text}\n" for text in dropped))
-    _replace(manner.kept, "".join(map(_line, kept.values())))
+    write_whole(manner.dropped, "".join(f"{text}\n" for text in dropped))
+    write_whole(manner.kept, "".join(map(_line, kept.values())))
     manner.asked.unlink(missing_ok=True)
     return len(kept)
 
@@ -143,12 +143,6 @@ def _lines(path: Path) -> list[str]:
 
 def _line(talk: SmallTalk) -> str:
     return json.dumps(asdict(talk), ensure_ascii=False) + "\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
 
 
 async def _reply(chat: OpenAICompatible, text: str, manner: Manner) -> str:

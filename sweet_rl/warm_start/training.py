@@ -32,6 +32,7 @@ from sweet_rl.warm_start.chains import (
     tokens_and_labels,
 )
 from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join
+from sweet_rl.warm_start.wordings import DATA
 
 TransformersModel = Any
 TransformersTokenizer = Any
@@ -163,9 +164,6 @@ def nats_per_token(
 
 def _share(found: Sequence[bool]) -> float:
     return round(sum(found) / len(found), 4) if found else 0.0
-
-
-DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)

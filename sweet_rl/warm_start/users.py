@@ -64,7 +64,6 @@ class _Making:
 def make_user(
     random: Random, side: intents.Holdout, talk: list[SmallTalk], now: datetime
 ) -> intents.User:
-    """Make up a conversation."""
     making = _Making(random, side, talk, now)
     if random.random() < 0.4:
         _make_past(making)

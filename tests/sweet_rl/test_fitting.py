@@ -52,7 +52,7 @@ def test_the_loss_is_that_of_the_learnt_tokens_whatever_parts_it_is_computed_in(
     for tokens in (30_000, 50):
         monkeypatch.setattr("sweet_rl.warm_start.fitting.TOKENS_AT_ONCE", tokens)
         trained = model(folder)
-        losses.append(fitting._step(trained, rows))
+        losses.append(fitting.CHAINS.step(trained, rows))
         gradients.append([each.grad for each in trained.parameters() if each.grad is not None])
     whole = model(folder)
     expected, learnt = 0.0, 0
@@ -74,16 +74,16 @@ def test_a_training_that_was_killed_resumes_and_ends_as_if_it_never_was(
     through = model(folder)
     whole = fitting.fit(through, some_rows(), tmp_path / "whole.pt", schedule)
 
-    step, made = fitting._step, []
+    step, made = fitting.CHAINS.step, []
 
-    def killed(*given: Any) -> float:
+    def killed(_chains: Any, *given: Any) -> float:
         made.append(1)
         if len(made) == 4:
             raise KeyboardInterrupt
         return float(step(*given))
 
     with monkeypatch.context() as patched:
-        patched.setattr("sweet_rl.warm_start.fitting._step", killed)
+        patched.setattr("sweet_rl.warm_start.fitting.Chains.step", killed)
         with pytest.raises(KeyboardInterrupt):
             fitting.fit(model(folder), some_rows(), tmp_path / "killed.pt", schedule)
     resumed = model(folder)

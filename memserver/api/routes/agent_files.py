@@ -48,7 +48,7 @@ async def export_agent(
         bool, Query(description="Every version of the working context, not only the last.")
     ] = False,
     vectors: Annotated[
-        bool, Query(description="The passages' vectors, so that they need not be made anew.")
+        bool, Query(description="The passages' vectors, so that they need not be made again.")
     ] = False,
 ) -> StreamingResponse:
     """Export an agent with its whole memory as an agent file. What waits in its inbox is left out."""

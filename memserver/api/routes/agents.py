@@ -74,10 +74,7 @@ async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) 
 
     In a new language its passages are lexed again by a job; until it is done, words are looked for in both.
     """
-    values = change.model_dump(exclude_unset=True)
-    for field in ("name", "options", "metadata", "language"):
-        if field in values and values[field] is None:
-            raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    values = change.values()
     if change.options is not None:
         values["options"] = change.options.model_dump(exclude_none=True)
     language = values.pop("language", None)

@@ -1,6 +1,5 @@
 """Calls that wait for somebody: a person's approval, or the result from the caller who runs them."""
 
-from typing import Any
 from uuid import UUID
 
 from fastapi import Response
@@ -8,7 +7,7 @@ from fastapi import Response
 from memserver.agent.conversation import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.routes.messages import IdempotencyKey, respond
+from memserver.api.routes.messages import IdempotencyKey, respond, streamed
 from memserver.api.schemas.answers import turn_status, waiting_call
 from memserver.api.schemas.tools import ApprovalIn, CallResultIn
 from memserver.storage import agents, calls, inbox
@@ -18,9 +17,7 @@ from memserver.wire.messages import Answer, Turn, WaitingCall
 
 router = Router(tags=["calls"])
 
-STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {}}, "description": "What follows in the turn."}
-}
+STREAMED = streamed("What follows in the turn.")
 
 
 @router.get("/calls/waiting")
@@ -47,9 +44,9 @@ async def decide_call(
     tenant: TenantDep,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Approve or deny a call. The turn goes on, and the answer is what follows in it.
+    """Approve or deny a call. The turn continues, and the answer is what follows in it.
 
-    It goes on even if this request breaks off.
+    It continues even if this request breaks off.
     """
     answer = CallAnswer("approval", said.approve, said.reason)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
@@ -65,7 +62,7 @@ async def give_result(
     tenant: TenantDep,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Give the result of a call that the caller ran. The turn goes on, as after an approval."""
+    """Give the result of a call that the caller ran. The turn continues, as after an approval."""
     text = cut(given.text(), services.deps.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)

@@ -11,7 +11,6 @@ from memserver.api.dependencies import BeginDep, ById, CollectionId, ServicesDep
 from memserver.api.json_body import Router
 from memserver.api.passages import AskedDep, FiltersDep
 from memserver.api.schemas.archival import CollectionIn, CollectionPatch, PassagePatch, PassagesIn
-from memserver.errors import InvalidInput
 from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import NewCollection
 from memserver.storage.database import LazyTransaction, Transaction
@@ -72,8 +71,7 @@ async def update_collection(
 
     In a new language the passages are lexed again by a job; until it is done, words are looked for in both.
     """
-    values = change.model_dump(exclude_unset=True)
-    _no_nulls(values)
+    values = change.values()
     async with begin() as tx:
         if language := values.pop("language", None):
             await languages.change(tx, collection_id, language)
@@ -127,9 +125,8 @@ async def update_passage(
     services: ServicesDep,
     tenant: TenantDep,
 ) -> Passage:
-    """Change a passage; a new text is embedded anew."""
-    _no_nulls(change.model_dump(exclude_unset=True))
-    wanted = PassageChange(text=change.text, tags=change.tags, metadata=change.metadata)
+    """Change a passage; a new text is embedded again."""
+    wanted = PassageChange(**change.values())
     async with LazyTransaction(services.database, tenant) as transaction:
         changed = await services.archival.update(transaction, collection_id, passage_id, wanted)
     return Passage.model_validate(changed)
@@ -156,9 +153,3 @@ async def search_collection(
         return [await collections.get(tx, collection_id)]
 
     return await asked.answer(services, tenant, searched, filters)
-
-
-def _no_nulls(values: dict[str, object]) -> None:
-    for name, value in values.items():
-        if value is None:
-            raise InvalidInput(f"{name}: can't be null.", hint="Leave it out to keep it.")

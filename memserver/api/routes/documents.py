@@ -154,7 +154,7 @@ async def cancel_document(document_id: UUID, begin: BeginDep) -> Document:
 
 @router.post("/documents/{document_id}/resume", status_code=202)
 async def resume_document(document_id: UUID, begin: BeginDep) -> Document:
-    """Have a document that failed or was cancelled go on where it stood."""
+    """Have a document that failed or was cancelled continue where it stood."""
     async with begin() as tx:
         document = await documents.resume(tx, document_id)
         await ingestion.queue(tx, document)

@@ -13,7 +13,7 @@ from memserver.wire.base import Component, Health, Readiness
 from memserver.wiring.services import Services
 
 router = Router(tags=["health"])
-HIDDEN = "It is not ready. Ask with an operator's key to be told why, or look in the server's log."
+HIDDEN = "It is not ready. Ask with an operator's key for the reason, or look in the server's log."
 
 
 @router.get("/health")
@@ -24,7 +24,7 @@ async def get_health() -> Health:
 
 @router.get("/ready", responses={503: {"model": Readiness, "description": "Not yet, or not now."}})
 async def get_readiness(request: Request, response: Response) -> Readiness:
-    """Whether turns can be answered now, and if not, what is missing; why, only the operator's key is told."""
+    """Whether turns can be answered now, and if not, what is missing; why, only the operator's key shows."""
     services = cast("Services | None", getattr(request.app.state, "services", None))
     if services is None:
         response.status_code = 503

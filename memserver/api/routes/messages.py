@@ -1,7 +1,7 @@
 """Messages: posting them, as JSON or as a stream, listing and importing."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -38,16 +38,21 @@ IdempotencyKey = Annotated[
 ]
 
 
-QUEUED = "Stored. It is answered after the turn whose call waits for an answer: see `blocked_by`."
+def streamed(description: str) -> dict[int | str, dict[str, Any]]:
+    """What a route answers that answers as a stream, too."""
+    return {200: {"content": {"text/event-stream": {}}, "description": description}}
+
+
+QUEUED: dict[str, Any] = {
+    "model": Answer,
+    "description": "Stored. It is answered after the turn whose call waits for an answer: see `blocked_by`.",
+}
 
 
 @router.post(
     "/messages",
     response_model=Answer,
-    responses={
-        200: {"content": {"text/event-stream": {}}, "description": "The agent's answer."},
-        202: {"model": Answer, "description": QUEUED},
-    },
+    responses={**streamed("The agent's answer."), 202: QUEUED},
 )
 async def post_message(
     agent_id: AgentId,
@@ -71,13 +76,7 @@ async def post_message(
 @router.post(
     "/events",
     response_model=Answer,
-    responses={
-        200: {
-            "content": {"text/event-stream": {}},
-            "description": "What the agent says, if anything.",
-        },
-        202: {"model": Answer, "description": QUEUED},
-    },
+    responses={**streamed("What the agent says, if anything."), 202: QUEUED},
 )
 async def post_event(
     agent_id: AgentId,
@@ -164,7 +163,7 @@ async def get_turn(agent_id: AgentId, turn: int, services: ServicesDep, tenant: 
 @router.get(
     "/turns/{turn}/events",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "The turn's events."}},
+    responses=streamed("The turn's events."),
 )
 async def get_turn_events(
     agent_id: AgentId,
@@ -175,7 +174,7 @@ async def get_turn_events(
 ) -> StreamingResponse:
     """A turn as server-sent events, from its beginning or, with Last-Event-ID, after that event.
 
-    For a client that lost its connection; the turn goes on without it.
+    For a client that lost its connection; the turn continues without it.
     """
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))

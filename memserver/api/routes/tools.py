@@ -84,10 +84,7 @@ async def update_tool(
 ) -> Tool:
     """Change a registered tool; what is left out stays. It counts from an agent's next step on."""
     check_own(services, name)
-    values = change.model_dump(exclude_unset=True)
-    for field, value in values.items():
-        if value is None:
-            raise InvalidInput(f"{field}: can't be null.", hint="Leave it out to keep it.")
+    values = change.values()
     if change.parameters is not None:
         await asyncio.to_thread(check_parameters, change.parameters)
     async with services.database.tenant(tenant) as tx:

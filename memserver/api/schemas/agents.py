@@ -1,7 +1,7 @@
 """Bodies of requests for agents and timers; what texts, names and times of all requests have to be."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from memserver.agent.options import AgentOptionsIn
+from memserver.errors import InvalidInput
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.text import MOST_METADATA, is_within
@@ -66,6 +67,20 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Change(Request):
+    """Base of changes: what is left out stays."""
+
+    nullable: ClassVar[frozenset[str]] = frozenset()
+
+    def values(self) -> dict[str, Any]:
+        """What is changed. Raises InvalidInput: it is null, and can't be."""
+        changed = self.model_dump(exclude_unset=True)
+        for name, value in changed.items():
+            if value is None and name not in self.nullable:
+                raise InvalidInput(f"{name}: can't be null.", hint="Leave it out to keep it.")
+        return changed
+
+
 class SectionIn(Request):
     """A section of the working context, for a new agent."""
 
@@ -106,8 +121,10 @@ class AgentIn(Request):
     )
 
 
-class AgentChange(Request):
+class AgentChange(Change):
     """A change of an agent; what is left out stays."""
+
+    nullable = frozenset({"model", "system_prompt"})
 
     name: Name | None = Field(default=None, examples=["sam"])
     model: Name | None = Field(default=None, examples=["default"])

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memserver.api.schemas.agents import Language, LongText, Metadata, Moment, Name, Request
+from memserver.api.schemas.agents import Change, Language, LongText, Metadata, Moment, Name, Request
 
 
 class PassageIn(Request):
@@ -24,7 +24,7 @@ class PassagesIn(Request):
     )
 
 
-class PassagePatch(Request):
+class PassagePatch(Change):
     """A change of a passage; what is left out stays. `tags` and `metadata` are replaced as a whole."""
 
     text: LongText | None = Field(default=None, examples=["The cello is called Hugo."])
@@ -41,7 +41,7 @@ class CollectionIn(Request):
     language: Language = "auto"
 
 
-class CollectionPatch(Request):
+class CollectionPatch(Change):
     """A change of a collection; what is left out stays. `metadata` is replaced as a whole."""
 
     name: Name | None = Field(default=None, examples=["instruments"])

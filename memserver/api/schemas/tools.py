@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from memserver.api.schemas.agents import Request
+from memserver.api.schemas.agents import Change, Request
 from memserver.text import is_within
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.signature import TOOL_NAME
@@ -58,7 +58,7 @@ class ClientToolIn(_NewTool):
     kind: Literal["client"]
 
 
-class ToolPatch(Request):
+class ToolPatch(Change):
     """A change of a tool; what is left out stays."""
 
     description: Description | None = Field(

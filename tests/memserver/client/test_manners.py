@@ -1,10 +1,12 @@
 """What the client says where it is used in a wrong way."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from memserver.client import AsyncClient, Client
+from memserver.client.models import Agent
 from memserver.errors import InvalidInput
 from memserver.testing.scripted import ScriptedModel
 from tests.support.client import served
@@ -38,3 +40,23 @@ async def test_so_is_one_of_the_client_that_is_awaited() -> None:
     async with AsyncClient() as client:
         with pytest.raises(TypeError, match=r"^Agents\.create\(\) got an unexpected"):
             await client.agents.create("sam", colour="red")  # type: ignore[call-arg]
+
+
+def test_what_a_newer_server_adds_and_allows_does_not_break_an_older_client() -> None:
+    options = {"max_steps": 100_000, "timezone": "Mars/Olympus_Mons", "not_known_yet": [1]}
+    read = Agent.model_validate(
+        {
+            "id": UUID(int=1),
+            "name": "sam",
+            "model": None,
+            "system_prompt": None,
+            "options": options,
+            "metadata": {},
+            "language": "auto",
+            "message_count": 0,
+            "created_at": "2026-02-07T14:03:00Z",
+            "updated_at": "2026-02-07T14:03:00Z",
+            "not_known_yet": {},
+        }
+    )
+    assert (read.options.max_steps, read.options.timezone) == (100_000, "Mars/Olympus_Mons")
