@@ -52,7 +52,7 @@ class Answering:
     def settings(self, model_url: str, **more: object) -> Settings:
         """The settings of `memserver serve` for its local model, with answers of this size."""
         message = {"const": _text(random.Random(0), self.characters)[: self.characters - 1] + "."}
-        schema = json.loads(LOCAL_MODEL["llm_schema"]) | {
+        schema = LOCAL_MODEL["llm_schema"] | {
             "properties": {
                 "tool": {"const": "send_message"},
                 "arguments": {"properties": {"message": message}, "additionalProperties": False},

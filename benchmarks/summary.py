@@ -317,11 +317,10 @@ def settings_of(name: str, home: Path, url: str | None) -> Settings:
     suited = {MODEL_NAME: LOCAL_MODEL, BASE_NAME: UNTRAINED_MODEL, EXTRACT: LOCAL_MODEL}.get(
         name, {}
     )
-    read = {key: _json(value) for key, value in suited.items()}
     method = "extract" if name == EXTRACT else "model"
     return Settings(
         **{
-            **read,
+            **suited,
             "summary_method": method,
             "home": home,
             "llm_base_url": url,
@@ -329,13 +328,6 @@ def settings_of(name: str, home: Path, url: str | None) -> Settings:
             "jobs_at_once": 0,
         }
     )
-
-
-def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def measure(name: str, talks: Sequence[Dialogue], asked: argparse.Namespace) -> Method:

@@ -2,7 +2,7 @@
 
 MemserverError
 ├── InvalidInput                 what the caller sent can't be used
-│   └── BadData                  a file of evaluation data is not as it must be
+│   └── BadData                  a file of evaluation data is not as it must be; the message names file and place
 ├── BadRequest                   a header is malformed, or there twice
 ├── UnsupportedMediaType         the body was not sent as JSON
 ├── NotFound                     no such thing, or not the caller's
@@ -14,7 +14,7 @@ MemserverError
 ├── Forbidden                    its API key may not do this
 ├── RateLimited                  its API key has made too many requests
 ├── RequestTooLarge              its body is larger than the server takes
-├── DocumentError                a file that can't be taken in
+├── DocumentError                a file that can't be ingested
 │   ├── DocumentTooLarge         more bytes or text than is allowed
 │   ├── UnsupportedDocument      a kind of file that is not read here
 │   ├── DocumentEmpty            there is no text in it
@@ -27,11 +27,15 @@ MemserverError
 │   ├── AgentFileCorrupt         it is damaged or cut off, or says what can't be
 │   ├── AgentFileNewer           its format is newer than this server
 │   └── AgentFileTooLarge        it is larger than the server takes
-├── TurnTimeout                  a turn took longer than it may
+├── TurnTimeout                  a turn took longer than it may; what it had committed stands
+├── TurnAbandoned                the server's process ended each time that the turn was tried
 ├── ToolError                    a tool refused; the text goes to the model as a failed call
+├── ToolProcessEnded             a Python function ended the process of its own that it ran in
+├── McpServerError               an MCP server answered what can't be used, or nothing in time
 ├── ModelError                   the model behind the agent
 │   ├── ModelUnavailable         no connection, a 5xx, or still loading
 │   ├── ModelTimeout             no answer in time
+│   ├── ModelAnswerTooLarge      an answer longer than any answer to the request can be
 │   ├── ModelRejected            the endpoint refused the request (4xx)
 │   ├── ModelNotFound            the endpoint has no model or adapter of this name
 │   ├── ModelQuotaExceeded       the account at the endpoint has nothing left
@@ -50,6 +54,21 @@ MemserverError
 
 from memserver import __version__
 from memserver.messages import Usage
+
+IMPORT_ERRORS = (
+    ImportError,
+    SyntaxError,
+    NameError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    OSError,
+)
+"""What somebody else's module raises where it can't be imported."""
 
 
 class MemserverError(Exception):
@@ -70,50 +89,34 @@ class MemserverError(Exception):
 
 
 class InvalidInput(MemserverError):
-    """What the caller sent can't be used."""
-
     code = "invalid_input"
 
 
 class BadData(InvalidInput):
-    """A file of evaluation data can't be used; the message names the file, the place in it and what is wrong."""
-
     code = "bad_data"
 
 
 class BadRequest(MemserverError):
-    """The request is malformed before anything of ours begins: a header that can't be, or is there twice."""
-
     code = "bad_request"
 
 
 class UnsupportedMediaType(MemserverError):
-    """The body was not sent as JSON."""
-
     code = "unsupported_media_type"
 
 
 class NotFound(MemserverError):
-    """No such thing, or it belongs to somebody else."""
-
     code = "not_found"
 
 
 class Conflict(MemserverError):
-    """The thing is not in a state that allows this."""
-
     code = "conflict"
 
 
 class MissingApiKey(MemserverError):
-    """The request has no API key, and this server wants one."""
-
     code = "missing_api_key"
 
 
 class InvalidApiKey(MemserverError):
-    """The request's API key is unknown, expired or revoked."""
-
     code = "invalid_api_key"
 
 
@@ -146,170 +149,114 @@ class RateLimited(MemserverError):
 
 
 class RequestTooLarge(MemserverError):
-    """The request's body is larger than the server takes."""
-
     code = "request_too_large"
 
 
 class VersionConflict(Conflict):
-    """The text is not at the version any more that the caller saw."""
-
     code = "version_conflict"
 
 
 class AgentWaits(Conflict):
-    """A call of the agent waits for an answer. The message is stored, and is answered after that."""
-
     code = "agent_waits"
 
 
 class DocumentError(MemserverError):
-    """A file that can't be taken in; its kinds say why."""
-
     code = "document_error"
 
 
 class DocumentTooLarge(DocumentError):
-    """More bytes or more text than is allowed."""
-
     code = "document_too_large"
 
 
 class UnsupportedDocument(DocumentError):
-    """A kind of file that is not read here."""
-
     code = "document_unsupported"
 
 
 class DocumentEmpty(DocumentError):
-    """There is no text in it."""
-
     code = "document_empty"
 
 
 class DocumentCorrupt(DocumentError):
-    """It is damaged, or not what its name says."""
-
     code = "document_corrupt"
 
 
 class DocumentEncrypted(DocumentError):
-    """It needs a password."""
-
     code = "document_encrypted"
 
 
 class DocumentWithoutText(DocumentError):
-    """Its pages are images, without text."""
-
     code = "document_without_text"
 
 
 class DocumentTooCostly(DocumentError):
-    """Reading it takes more time or memory than is allowed."""
-
     code = "document_too_costly"
 
 
 class AgentFileError(MemserverError):
-    """An agent file that can't be imported; its kinds say why."""
-
     code = "agent_file_error"
 
 
 class AgentFileUnsupported(AgentFileError):
-    """It is no agent file of a kind that is known here."""
-
     code = "agent_file_unsupported"
 
 
 class AgentFileCorrupt(AgentFileError):
-    """It is damaged or cut off, or says what can't be."""
-
     code = "agent_file_corrupt"
 
 
 class AgentFileNewer(AgentFileError):
-    """Its format is newer than this server knows."""
-
     code = "agent_file_newer"
 
 
 class AgentFileTooLarge(AgentFileError):
-    """It, or what it unpacks to, is larger than the server takes."""
-
     code = "agent_file_too_large"
 
 
 class TurnTimeout(MemserverError):
-    """A turn took longer than it may; what it had committed stands."""
-
     code = "turn_timeout"
 
 
 class TurnAbandoned(MemserverError):
-    """A turn was given up, since the server's process ended each time that it was tried."""
-
     code = "turn_abandoned"
 
 
 class ToolError(MemserverError):
-    """A tool refused. Its message is what the model reads as the failed call's result."""
-
     code = "tool_failed"
 
 
 class ToolProcessEnded(MemserverError):
-    """A Python function ended the process of its own that it ran in."""
-
     code = "tool_failed"
 
 
 class McpServerError(MemserverError):
-    """An MCP server answered what can't be used, or nothing in time."""
-
     code = "mcp_server_error"
 
 
 class ModelError(MemserverError):
-    """The model behind an agent could not give an answer."""
-
     code = "model_error"
 
 
 class ModelUnavailable(ModelError):
-    """No connection to the endpoint, an answer of 5xx, or a model that is still loading."""
-
     code = "model_unavailable"
 
 
 class ModelTimeout(ModelError):
-    """The endpoint gave no answer in time."""
-
     code = "model_timeout"
 
 
 class ModelAnswerTooLarge(ModelError):
-    """The endpoint's answer is longer than any answer to what was asked can be."""
-
     code = "model_answer_too_large"
 
 
 class ModelRejected(ModelError):
-    """The endpoint refused the request as it is (4xx)."""
-
     code = "model_rejected_request"
 
 
 class ModelNotFound(ModelError):
-    """The endpoint has no model of this name; an adapter may have to be loaded first."""
-
     code = "model_not_found"
 
 
 class ModelQuotaExceeded(ModelError):
-    """The account at the endpoint has nothing left; asking again doesn't help until somebody pays."""
-
     code = "model_quota_exceeded"
 
 
@@ -395,14 +342,10 @@ class EmbeddingError(MemserverError):
 
 
 class EmbeddingRejected(EmbeddingError):
-    """The embedding endpoint refuses a text, or every request: the same is refused again."""
-
     code = "embedding_rejected"
 
 
 class EmbedderUnfit(EmbeddingRejected):
-    """The embedder's vectors are of a length that can't be stored, or not the one that was set."""
-
     code = "embedder_unfit"
 
 
@@ -423,14 +366,10 @@ class DatabaseError(MemserverError):
 
 
 class LeaseLost(DatabaseError):
-    """Another worker took the agent over; what this one still wanted to write is void."""
-
     code = "lease_lost"
 
 
 class ServerStarting(MemserverError):
-    """The server has just begun, or waits for its database."""
-
     code = "server_starting"
 
     def __init__(self, message: str = "The server is still starting.", *, hint: str = "") -> None:
@@ -438,14 +377,10 @@ class ServerStarting(MemserverError):
 
 
 class ServerStopping(MemserverError):
-    """The server has to end while a request waits; what was posted is stored."""
-
     code = "server_stopping"
 
 
 class SetupError(MemserverError):
-    """Something on this machine is missing or broken; the hint says how to fix it."""
-
     code = "setup_error"
 
 

@@ -27,11 +27,7 @@ class Prompts:
         )
 
     def render(self, name: str, **values: object) -> str:
-        """Fill in one text.
-
-        Raises:
-            SetupError: the file is missing, or asks for a value that there is not.
-        """
+        """Fill in one text. Raises SetupError: the file is missing, or asks for a value that there is not."""
         try:
             return self._environment.get_template(name).render(**values).strip()
         except TemplateError as error:

@@ -19,10 +19,10 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
-from types import coroutine
 from typing import IO, Any, TypeVar
+
+from typing_extensions import override
 
 logger = logging.getLogger(__name__)
 
@@ -154,28 +154,38 @@ class Watchdog:
 async def in_marked_turn(work: Coroutine[Any, Any, T]) -> T:
     """What some work returns, a part of the turn that is marked, if one is; for a task that a turn starts."""
     mark = _mark.get()
-    return await (work if mark is None else _step_by_step(work, mark))
+    return await (work if mark is None else _Marked(work, mark))
 
 
-@coroutine
-def _step_by_step(work: Coroutine[Any, Any, T], mark: Mark) -> Generator[Any, Any, T]:
-    step: Callable[[], Any] = partial(work.send, None)
-    while True:
-        mark(True)
+class _Marked(Generator[Any, Any, T]):
+    """Work that is marked while it computes, and not while it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], mark: Mark) -> None:
+        self._work = work
+        self._mark = mark
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    @override
+    def send(self, value: Any, /) -> Any:
+        self._mark(True)
         try:
-            wanted = step()
-        except StopIteration as done:
-            value: T = done.value
-            return value
+            return self._work.send(value)
         finally:
-            mark(False)
+            self._mark(False)
+
+    @override
+    def throw(self, *error: Any) -> Any:
+        self._mark(True)
         try:
-            step = partial(work.send, (yield wanted))
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - the work's own, as if nobody stood between
-            step = partial(work.throw, error)
+            return self._work.throw(*error)
+        finally:
+            self._mark(False)
+
+    @override
+    def close(self) -> None:
+        self._work.close()
 
 
 def _write_stacks_to(file: IO[Any] | None) -> None:

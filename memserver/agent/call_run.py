@@ -35,7 +35,7 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Message, ToolCall, WaitsFor
 from memserver.storage.database import LazyTransaction
-from memserver.tools.foreign import contained, cut
+from memserver.tools.foreign import cut, run_contained
 from memserver.tools.registry import Tool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ async def _run(
         if tool.transactional:
             return "done", str(await tool.run(context, **arguments))
         work = partial(tool.run, context, **arguments)
-        result = await contained(tool.spec.name, work, tool.timeout or limits.seconds)
+        result = await run_contained(tool.spec.name, work, tool.timeout or limits.seconds)
         return "done", cut(result, limits.characters)
     except REFUSALS as error:
         await context.transaction.roll_back()

@@ -104,19 +104,8 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads an agent file.
-
-    Attributes:
-        manifest: what kind of file it is.
-        agent: the agent itself.
-    """
-
     def __init__(self, file: IO[bytes], most_bytes: int) -> None:
-        """Open it.
-
-        Args:
-            file: can be sought in; stays open as long as it is read.
-            most_bytes: that it may unpack to.
+        """Open a file, which stays open, if it unpacks to no more than `most_bytes`.
 
         Raises:
             AgentFileCorrupt: it is damaged, or not whole.
@@ -150,11 +139,7 @@ class ArchiveReader:
         return ()
 
     def records(self, name: str) -> Iterator[Any]:
-        """The records of a list, one after another.
-
-        Raises:
-            AgentFileCorrupt: it is damaged, or a record is not as it has to be.
-        """
+        """The records of a list, one after another. Raises AgentFileCorrupt: it is damaged, or a record is not as it has to be."""
         number = 0
         for number, line in enumerate(self._read_lines(f"{name}.jsonl"), 1):
             yield validate(

@@ -19,16 +19,7 @@ HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 
 async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> Source:
-    """Open a file that was sent.
-
-    Args:
-        file: stays open as long as the source is read.
-        most_bytes: that it may unpack to.
-        deps: count tokens where the file doesn't say them.
-
-    Raises:
-        AgentFileError: it can't be read.
-    """
+    """Open a file that was sent, and that stays open as long as the source is read. Raises AgentFileError."""
     start = file.read(100).lstrip(BLANK)
     file.seek(0)
     if start.startswith(ZIP):

@@ -7,7 +7,7 @@ change any more. Passages may be added or deleted meanwhile; each is as it was w
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,32 +19,23 @@ from memserver.agent_files.archive import AGENT, ArchiveWriter
 from memserver.agent_files.float16 import pack_float16
 from memserver.agent_files.records import (
     FORMAT,
+    LISTS,
     MANIFEST,
     VERSION,
     AgentRecord,
     CallPart,
     DefinitionRecord,
-    EditRecord,
     Manifest,
-    MessageRecord,
-    PassageRecord,
-    Record,
-    SectionRecord,
     State,
-    SummaryRecord,
-    ToolRecord,
-    TurnRecord,
     Vectors,
 )
-from memserver.agent_files.statements import Rows, Whole
+from memserver.agent_files.statements import PAGES, Rows, Whole
 from memserver.errors import NotFound
-from memserver.storage.database import Database, Transaction
+from memserver.storage.database import Database
 
 PAGE = 200
 """Rows of a page: what an export holds in memory."""
-NO_ID = UUID(int=0)
 Row = Mapping[str, Any]
-_Page = Callable[[Transaction, Any], Awaitable[Rows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,93 +64,74 @@ class Export:
             return cls(database, tenant, await statements.read_whole(tx, agent_id), contents)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The file, piece by piece.
-
-        Raises:
-            NotFound: the agent was deleted meanwhile; the file has no end then.
-        """
-        whole, agent_id = self._whole, self._whole.agent["id"]
+        """The file, piece by piece. Raises NotFound: the agent was deleted meanwhile; the file has no end then."""
         yield self._writer.add(MANIFEST, self._manifest())
-        yield self._writer.add(AGENT, _agent(whole))
-        self._writer.begin("sections")
-        yield self._writer.write([_section(row) for row in whole.sections])
-        self._writer.begin("edits")
-        for section in whole.sections:
-            async for piece in self._edits(section):
-                yield piece
-        self._writer.begin("tools")
-        yield self._writer.write([_tool(row) for row in whole.tools])
-        end = whole.end
-        lists: list[tuple[str, _Page, str, Any, Callable[[Row], Record]]] = [
-            (
-                "summaries",
-                lambda tx, after: statements.summaries_page(
-                    tx, agent_id, after=after, end=end, limit=PAGE
-                ),
-                "until",
-                -1,
-                SummaryRecord.model_validate,
-            ),
-            (
-                "turns",
-                lambda tx, after: statements.turns_page(
-                    tx, agent_id, after=after, end=end, limit=PAGE
-                ),
-                "turn",
-                0,
-                TurnRecord.model_validate,
-            ),
-            (
-                "messages",
-                lambda tx, after: statements.messages_page(
-                    tx, agent_id, after=after, end=end, limit=PAGE
-                ),
-                "position",
-                -1,
-                _message,
-            ),
-            ("passages", self._passages_page, "id", NO_ID, _passage),
-        ]
-        for name, page, key, first, read in lists:
+        yield self._writer.add(AGENT, _agent(self._whole))
+        for name in LISTS:
             self._writer.begin(name)
-            async for rows in self._pages(page, key, first):
-                yield await asyncio.to_thread(self._write, rows, read)
+            async for rows in self._rows(name):
+                yield await asyncio.to_thread(self._write, name, rows)
         async with self._database.tenant(self._tenant) as tx:
-            if not await statements.is_there(tx, agent_id):
+            if not await statements.is_there(tx, self._whole.agent["id"]):
                 raise NotFound(
                     "The agent was deleted while it was exported.",
                     hint="There is nothing to export.",
                 )
         yield self._writer.end()
 
-    def _write(self, rows: Rows, read: Callable[[Row], Record]) -> bytes:
-        return self._writer.write([read(row) for row in rows])
+    def _write(self, name: str, rows: Rows) -> bytes:
+        """In a thread: the event loop would stand still while records become JSON."""
+        kind, change = LISTS[name], _CHANGES.get(name, dict)
+        changed = (change(row) for row in rows)
+        return self._writer.write(
+            [
+                kind.model_validate(
+                    {key: row[key] for key in kind.model_fields.keys() & row.keys()}
+                )
+                for row in changed
+            ]
+        )
 
-    async def _edits(self, section: Row) -> AsyncIterator[bytes]:
-        newest = not self._contents.history
+    async def _rows(self, name: str) -> AsyncIterator[Rows]:
+        agent = self._whole.agent
+        match name:
+            case "sections":
+                yield self._whole.sections
+            case "tools":
+                yield self._whole.tools
+            case "edits":
+                for section in self._whole.sections:
+                    newest = section["version"]
+                    oldest = 1 if self._contents.history else newest
+                    only = {"section_id": section["id"], "oldest": oldest, "newest": newest}
+                    async for rows in self._pages(name, only):
+                        own = {"section": section["name"]}
+                        yield [
+                            {**row, **own, "own": row["agent_id"] == agent["id"]} for row in rows
+                        ]
+            case _:
+                of_agent = {
+                    "agent_id": agent["id"],
+                    "collection_id": agent["collection_id"],
+                    "end": self._whole.end,
+                    "done_turn": self._whole.state["done_turn"],
+                }
+                async for rows in self._pages(name, of_agent):
+                    yield rows
 
-        async def page(tx: Transaction, after: int) -> Rows:
-            return await statements.edits_page(tx, section, after=after, limit=PAGE, newest=newest)
-
-        async for rows in self._pages(page, "version", 0):
-            yield self._writer.write([self._edit(section["name"], row) for row in rows])
-
-    async def _pages(self, page: _Page, key: str, after: Any) -> AsyncIterator[Rows]:  # noqa: ANN401
+    async def _pages(self, name: str, values: Row) -> AsyncIterator[Rows]:
+        vectors = self._contents.vectors and name == "passages"
+        table = self._whole.agent["vectors_table"] if vectors else None
+        after = PAGES[name].first
         while True:
+            page = {**values, "after": after, "limit": PAGE}
             async with self._database.tenant(self._tenant) as tx:
-                rows = await page(tx, after)
+                rows = await statements.read_page(tx, name, page, vectors_table=table)
             if rows:
                 yield rows
             if len(rows) < PAGE:
                 return
-            after = rows[-1][key]
-
-    async def _passages_page(self, tx: Transaction, after: UUID) -> Rows:
-        agent = self._whole.agent
-        table = agent["vectors_table"] if self._contents.vectors else None
-        return await statements.passages_page(
-            tx, agent["collection_id"], after=after, limit=PAGE, vectors_table=table
-        )
+            after = rows[-1][PAGES[name].key]
 
     def _manifest(self) -> Manifest:
         agent = self._whole.agent
@@ -173,18 +145,6 @@ class Export:
             else None,
         )
 
-    def _edit(self, section: str, row: Row) -> EditRecord:
-        return EditRecord(
-            section=section,
-            version=row["version"],
-            text=row["content"],
-            actor=row["actor"],
-            own=row["agent_id"] == self._whole.agent["id"],
-            position=row["position"],
-            restores=row["restores"],
-            created_at=row["created_at"],
-        )
-
 
 def _agent(whole: Whole) -> AgentRecord:
     fields = AgentRecord.model_fields.keys() - {"state", "collections"}
@@ -196,59 +156,22 @@ def _agent(whole: Whole) -> AgentRecord:
     )
 
 
-def _section(row: Row) -> SectionRecord:
-    return SectionRecord(
-        name=row["name"],
-        text=row["content"],
-        limit=row["character_limit"],
-        description=row["description"],
-        read_only=row["read_only"],
-        version=row["version"],
-        updated_at=row["updated_at"],
-    )
-
-
-def _tool(row: Row) -> ToolRecord:
+def _change_tool(row: Row) -> Row:
     own = {name: row[name] for name in DefinitionRecord.model_fields}
-    rules = {name: row[name] for name in ToolRecord.model_fields if name != "definition"}
-    return ToolRecord(**rules, definition=DefinitionRecord(**own) if row["kind"] else None)
+    return {**row, "definition": own if row["kind"] else None}
 
 
-def _message(row: Row) -> MessageRecord:
-    call = None
-    if row["call_id"] is not None:
-        call = CallPart(
-            id=row["call_id"],
-            name=row["name"],
-            arguments=row["arguments"],
-            state=row["state"],
-            result=row["result"],
-            waits_for=row["waits_for"],
-            answer=row["answer"],
-            created_at=row["called_at"],
-            finished_at=row["finished_at"],
-        )
-    return MessageRecord(
-        position=row["position"],
-        role=row["role"],
-        text=row["content"],
-        thought=row["thought"],
-        tokens=row["tokens"],
-        created_at=row["created_at"],
-        call=call,
-        fields=row["fields"],
-    )
+def _change_message(row: Row) -> Row:
+    call = {name: row[name] for name in CallPart.model_fields.keys() & row.keys()}
+    call |= {"id": row["call_id"], "created_at": row["called_at"]}
+    return {**row, "call": None if row["call_id"] is None else call}
 
 
-def _passage(row: Row) -> PassageRecord:
-    vector = row["vector"]
-    return PassageRecord(
-        id=row["id"],
-        number=row["number"],
-        text=row["content"],
-        tags=row["tags"],
-        metadata=row["metadata"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        vector=None if vector is None else b64encode(pack_float16(vector.to_list())).decode(),
-    )
+def _change_passage(row: Row) -> Row:
+    vector = row.get("vector")
+    packed = None if vector is None else b64encode(pack_float16(vector.to_list())).decode()
+    return {**row, "vector": packed}
+
+
+_CHANGES = {"tools": _change_tool, "messages": _change_message, "passages": _change_passage}
+"""How rows become records where their columns are not simply the fields."""

@@ -53,12 +53,7 @@ JSON_FIELDS = {"error", "arguments", "answer", "fields"}
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How an agent is taken in.
-
-    Attributes:
-        name: instead of the file's.
-        keep_ids: the agent and its passages keep their ids.
-    """
+    """`name`: instead of the file's; `keep_ids`: the agent and its passages keep their ids."""
 
     name: str | None = None
     keep_ids: bool = False
@@ -66,14 +61,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import made.
-
-    Attributes:
-        agent: the new agent.
-        counts: how many records of each list it has.
-        embedded: whether its passages were embedded again.
-        notes: what could not be carried.
-    """
+    """The new agent, how many records of each list it has, whether its passages were embedded, what was not carried."""
 
     agent: Agent
     counts: Mapping[str, int]
@@ -96,13 +84,7 @@ class AgentImporter:
     async def run(
         self, tenant: str, source: Source, options: ImportOptions, before: Before
     ) -> Imported:
-        """Make an agent of a file's records.
-
-        Args:
-            tenant: whose it will be.
-            source: the file.
-            options: how.
-            before: is called before the commit.
+        """Make an agent of a file's records; `before` is called before the commit.
 
         Raises:
             AgentFileError: the file can't be imported; nothing is left of it.
@@ -233,7 +215,7 @@ class _Writing:
                 agent_id = self.agent_id if edit.own else None
                 section_id = ids[edit.section]
                 rows.append({**edit.model_dump(), "section_id": section_id, "agent_id": agent_id})
-            await statements.insert_edits(self.tx, self.tenant, rows)
+            await statements.insert_rows(self.tx, "edits", rows, tenant=self.tenant)
         if without := ids.keys() - ended:
             raise AgentFileCorrupt(
                 f"edits.jsonl: the last version of section {min(without)!r} is not its text."
@@ -242,17 +224,21 @@ class _Writing:
     async def history(self) -> None:
         end = (self.source.agent.state.done_turn + 1) * PLACES_PER_TURN
         async for batch in self._batches("summaries"):
-            rows = await asyncio.to_thread(_dumped, batch)
-            await statements.insert_summaries(self.tx, self.tenant, self.agent_id, rows)
+            await self._insert("summaries", batch)
         async for batch in self._batches("turns"):
             if any(each.turn * PLACES_PER_TURN >= end for each in batch):
                 raise AgentFileCorrupt("turns.jsonl: a turn stands after the last one.")
-            rows = await asyncio.to_thread(_dumped, batch)
-            await statements.insert_turns(self.tx, self.tenant, self.agent_id, rows)
+            await self._insert("turns", batch)
         async for batch in self._batches("messages"):
             _check_messages(batch, end)
-            rows = await asyncio.to_thread(_dumped, batch)
+            rows = await asyncio.to_thread(_dump, batch)
             await statements.insert_messages(self.tx, self.tenant, self.agent_id, rows)
+
+    async def _insert(self, name: str, batch: Sequence[Record]) -> None:
+        rows = await asyncio.to_thread(_dump, batch)
+        await statements.insert_rows(
+            self.tx, name, rows, tenant=self.tenant, agent_id=self.agent_id
+        )
 
     async def passages(self, spool: IO[bytes], model: str, dimension: int) -> None:
         async for batch in self._batches("passages"):
@@ -302,7 +288,7 @@ def _take(records: Iterator[Any], count: int) -> list[Any]:
     return taken
 
 
-def _dumped(batch: Sequence[Record]) -> list[dict[str, Any]]:
+def _dump(batch: Sequence[Record]) -> list[dict[str, Any]]:
     """What is stored of records, JSON written out: the event loop would stand still while it is."""
     rows = [record.model_dump() for record in batch]
     for row in rows:

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent_files.archive import validate
-from memserver.agent_files.letta_messages import History, listed, read_history
+from memserver.agent_files.letta_messages import History, listed, objects, read_history
 from memserver.agent_files.records import (
     LISTS,
     AgentRecord,
@@ -45,11 +45,7 @@ class LettaFile:
     vectors = None
 
     def __init__(self, file: JsonObject) -> None:
-        """Read it.
-
-        Raises:
-            AgentFileCorrupt: it is no such file.
-        """
+        """Read it. Raises AgentFileCorrupt: it is no such file."""
         self.notes: list[Note] = []
         agent = self._pick(file)
         self._records: dict[str, list[Record]] = {name: [] for name in LISTS}
@@ -81,7 +77,7 @@ class LettaFile:
     def _pick(self, file: JsonObject) -> JsonObject:
         if "agents" not in file:
             return file
-        agents = [each for each in listed(file["agents"]) if isinstance(each, dict)]
+        agents = objects(file["agents"])
         if not agents:
             raise AgentFileCorrupt("agents: there is none.")
         for other in agents[1:]:
@@ -190,9 +186,7 @@ class LettaFile:
 
     def _rules(self, agent: JsonObject) -> dict[str, JsonObject]:
         found: dict[str, JsonObject] = {}
-        for rule in listed(agent.get("tool_rules")):
-            if not isinstance(rule, dict):
-                continue
+        for rule in objects(agent.get("tool_rules")):
             name, kind = _text(rule.get("tool_name")), _text(rule.get("type"))
             if kind in RULES:
                 found.setdefault(name, {})[RULES[kind]] = True
@@ -201,8 +195,8 @@ class LettaFile:
         return found
 
     def _read_passages(self, agent: JsonObject, file: JsonObject) -> None:
-        for given in (*listed(file.get("passages")), *listed(agent.get("passages"))):
-            text = _text(given.get("text")) if isinstance(given, dict) else ""
+        for given in (*objects(file.get("passages")), *objects(agent.get("passages"))):
+            text = _text(given.get("text"))
             if text.strip():
                 metadata = given.get("metadata") or {}
                 passage = PassageRecord(
@@ -228,9 +222,8 @@ class LettaFile:
             name = _text(each.get("server_name") or each.get("name"))
             self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
         for each in (*listed(file.get("files")), *listed(file.get("sources"))):
-            name = (
-                _text(each.get("file_name") or each.get("name")) if isinstance(each, dict) else ""
-            )
+            named = each if isinstance(each, dict) else {}
+            name = _text(named.get("file_name") or named.get("name"))
             self._note(
                 "file", name, "Files and their sources are not carried; send them as documents."
             )
@@ -276,16 +269,15 @@ def time_of(value: object) -> datetime | None:
 
 
 def _blocks(agent: JsonObject, file: JsonObject) -> list[JsonObject]:
-    inline = [*listed(agent.get("core_memory")), *listed(agent.get("memory_blocks"))]
-    found = [each for each in inline if isinstance(each, dict)]
-    return [*found, *_referred(agent, file, "blocks", "block_ids")]
+    inline = [*objects(agent.get("core_memory")), *objects(agent.get("memory_blocks"))]
+    return [*inline, *_referred(agent, file, "blocks", "block_ids")]
 
 
 def _referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[JsonObject]:
-    within = [each for each in listed(agent.get(kind)) if isinstance(each, dict)]
+    within = objects(agent.get(kind))
     if agent is file:
         return within
-    there = [each for each in listed(file.get(kind)) if isinstance(each, dict)]
+    there = objects(file.get(kind))
     if not ids:
         return [*within, *there]
     by_id = {str(each.get("id")): each for each in there}

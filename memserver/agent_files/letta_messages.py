@@ -21,11 +21,7 @@ SUCCEEDED = {"OK", "success"}
 
 @dataclass
 class History:
-    """What the messages became.
-
-    Attributes:
-        queue_start: position of the first message that stands in the prompt.
-    """
+    """`queue_start`: position of the first message that stands in the prompt."""
 
     messages: list[MessageRecord] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
@@ -70,7 +66,7 @@ class History:
 
 
 def read_history(agent: JsonObject) -> History:
-    given = [each for each in listed(agent.get("messages")) if isinstance(each, dict)]
+    given = objects(agent.get("messages"))
     results = _results(given)
     shown = _in_context(agent, given)
     history = History()
@@ -104,7 +100,7 @@ def _add(
     elif role == "system" and not first and text:  # the first is the prompt, which is made again
         history.add("system", text, "", at, None, begins=False)
     elif role in ("assistant", "approval"):
-        calls = [each for each in listed(message.get("tool_calls")) if isinstance(each, dict)]
+        calls = objects(message.get("tool_calls"))
         thought = "\n".join(each for each in (thought, text if calls else "") if each)
         if text and not calls:
             history.add("assistant", text, thought, at, None, begins=False)
@@ -153,8 +149,8 @@ def _add_call(
 def _results(messages: Sequence[JsonObject]) -> dict[str, tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     for message in messages:
-        for given in listed(message.get("tool_returns")):
-            if isinstance(given, dict) and isinstance(given.get("tool_call_id"), str):
+        for given in objects(message.get("tool_returns")):
+            if isinstance(given.get("tool_call_id"), str):
                 text = given.get("func_response")
                 done = str(given.get("status")) in SUCCEEDED
                 shown = text if isinstance(text, str) else json.dumps(text)
@@ -210,6 +206,11 @@ def _unwrapped(text: str) -> tuple[str, Role]:
     if kind == "system_alert" and isinstance(said, str):
         return said, "system"
     return text, "user"
+
+
+def objects(value: object) -> list[JsonObject]:
+    """The objects in a list; none where there is something else."""
+    return [each for each in listed(value) if isinstance(each, dict)]
 
 
 def listed(value: object) -> list[Any]:

@@ -31,21 +31,18 @@ SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{
 Time = AwareDatetime
 
 
-def _small(metadata: dict[str, Any]) -> dict[str, Any]:
-    most = 2 * MOST_METADATA  # a document's passage has fields of ours beside its own
-    if not is_within(metadata, most):
-        raise ValueError(f"it has more than {most} characters, written as JSON")
-    return metadata
+def _within(most: int) -> AfterValidator:
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        if not is_within(value, most):
+            raise ValueError(f"it has more than {most} characters, written as JSON")
+        return value
+
+    return AfterValidator(check)
 
 
-def _storable(value: dict[str, Any]) -> dict[str, Any]:
-    if not is_within(value, MOST_JSON):
-        raise ValueError(f"it has more than {MOST_JSON} characters, written as JSON")
-    return value
-
-
-Metadata = Annotated[dict[str, Any], AfterValidator(_small)]
-Json = Annotated[dict[str, Any], AfterValidator(_storable)]
+# A document's passage has fields of ours beside its own.
+Metadata = Annotated[dict[str, Any], _within(2 * MOST_METADATA)]
+Json = Annotated[dict[str, Any], _within(MOST_JSON)]
 
 
 class Record(BaseModel):

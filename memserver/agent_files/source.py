@@ -9,13 +9,7 @@ from memserver.agent_files.records import AgentRecord, Vectors
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something of a file that could not be carried as it is.
-
-    Attributes:
-        kind: such as `tool`, `model`, `collection`.
-        name: which one; empty if there is but one.
-        reason: what became of it and what to do about it.
-    """
+    """Something of a file that could not be carried as it is: such as a `tool`, its name if there are several, and why."""
 
     kind: str
     name: str

@@ -24,6 +24,63 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """A list that is read page by page: rows after %(after)s, in the order of a column that begins with `first`."""
+
+    key: str
+    first: Any
+    query: str
+
+
+PAGES = {
+    # Up to the version that was read with the section.
+    "edits": Pages(
+        "version",
+        0,
+        """SELECT version, content AS text, actor, agent_id, position, restores, created_at
+           FROM section_edits
+           WHERE section_id = %(section_id)s AND version > %(after)s
+                 AND version BETWEEN %(oldest)s AND %(newest)s
+           ORDER BY version LIMIT %(limit)s""",
+    ),
+    "summaries": Pages(
+        "until",
+        -1,
+        """SELECT until, text, tokens, evicted, method, failure, created_at FROM summaries
+           WHERE agent_id = %(agent_id)s AND until > %(after)s AND until <= %(end)s
+           ORDER BY until LIMIT %(limit)s""",
+    ),
+    "turns": Pages(
+        "turn",
+        0,
+        """SELECT turn, kind, state, steps, attempts, stop_reason, error, prompt_tokens,
+                  completion_tokens, cached_tokens, idempotency_key, fingerprint, created_at,
+                  started_at, finished_at
+           FROM turns WHERE agent_id = %(agent_id)s AND turn > %(after)s AND turn <= %(done_turn)s
+           ORDER BY turn LIMIT %(limit)s""",
+    ),
+    "messages": Pages(
+        "position",
+        -1,
+        """SELECT m.position, m.role, m.content AS text, m.thought, m.tokens, m.created_at, m.fields,
+                  c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
+                  c.created_at AS called_at, c.finished_at
+           FROM messages m
+           LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
+           WHERE m.agent_id = %(agent_id)s AND m.position > %(after)s AND m.position < %(end)s
+           ORDER BY m.position LIMIT %(limit)s""",
+    ),
+    "passages": Pages(
+        "id",
+        UUID(int=0),
+        """SELECT id, number, content AS text, tags, metadata, created_at, updated_at
+           FROM passages WHERE collection_id = %(collection_id)s AND id > %(after)s
+           ORDER BY id LIMIT %(limit)s""",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """An agent without what may be long, as it stood at one moment."""
 
@@ -35,6 +92,7 @@ class Whole:
 
     @property
     def end(self) -> int:
+        """The position after all turns that have ended."""
         done: int = self.state["done_turn"]
         return (done + 1) * PLACES_PER_TURN
 
@@ -66,7 +124,7 @@ async def read_whole(tx: Transaction, agent_id: UUID) -> Whole:
     )
     sections = await _all(
         tx,
-        """SELECT x.id, l.name, x.content, x.character_limit, x.description, l.read_only, x.version,
+        """SELECT x.id, l.name, x.content AS text, x.character_limit AS "limit", x.description, l.read_only, x.version,
                   x.updated_at
            FROM agent_sections l JOIN sections x ON x.id = l.section_id
            WHERE l.agent_id = %s ORDER BY l.place""",
@@ -88,94 +146,18 @@ async def is_there(tx: Transaction, agent_id: UUID) -> bool:
     return bool(await _all(tx, "SELECT 1 FROM agents WHERE id = %s", agent_id))
 
 
-async def edits_page(
-    tx: Transaction, section: Mapping[str, Any], *, after: int, limit: int, newest: bool
+async def read_page(
+    tx: Transaction, name: str, values: Mapping[str, Any], *, vectors_table: str | None = None
 ) -> Rows:
-    """Versions of a section after `after`, oldest first, up to the one that was read; or that one alone."""
-    first = section["version"] if newest else 1
-    return await _all(
-        tx,
-        """SELECT version, content, actor, agent_id, position, restores, created_at
-           FROM section_edits
-           WHERE section_id = %s AND version > %s AND version BETWEEN %s AND %s
-           ORDER BY version LIMIT %s""",
-        section["id"],
-        after,
-        first,
-        section["version"],
-        limit,
-    )
-
-
-async def summaries_page(
-    tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
-) -> Rows:
-    """Versions of the summary after `after`, oldest first."""
-    return await _all(
-        tx,
-        """SELECT until, text, tokens, evicted, method, failure, created_at FROM summaries
-           WHERE agent_id = %s AND until > %s AND until <= %s ORDER BY until LIMIT %s""",
-        agent_id,
-        after,
-        end,
-        limit,
-    )
-
-
-async def turns_page(tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int) -> Rows:
-    """Turns after `after` that begin before the position `end`."""
-    return await _all(
-        tx,
-        """SELECT turn, kind, state, steps, attempts, stop_reason, error, prompt_tokens,
-                  completion_tokens, cached_tokens, idempotency_key, fingerprint, created_at,
-                  started_at, finished_at
-           FROM turns WHERE agent_id = %s AND turn > %s AND turn < %s ORDER BY turn LIMIT %s""",
-        agent_id,
-        after,
-        end // PLACES_PER_TURN,
-        limit,
-    )
-
-
-async def messages_page(
-    tx: Transaction, agent_id: UUID, *, after: int, end: int, limit: int
-) -> Rows:
-    """Messages after the position `after` and before `end`, with their calls."""
-    return await _all(
-        tx,
-        """SELECT m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.fields,
-                  c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
-                  c.created_at AS called_at, c.finished_at
-           FROM messages m
-           LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
-           WHERE m.agent_id = %s AND m.position > %s AND m.position < %s
-           ORDER BY m.position LIMIT %s""",
-        agent_id,
-        after,
-        end,
-        limit,
-    )
-
-
-async def passages_page(
-    tx: Transaction, collection_id: UUID, *, after: UUID, limit: int, vectors_table: str | None
-) -> Rows:
-    """Passages after an id, with their vectors where a table is named."""
-    table = sql.Identifier(vectors_table) if vectors_table else None
-    query = sql.SQL(
-        """SELECT p.id, p.number, p.content, p.tags, p.metadata, p.created_at, p.updated_at, {vector} AS vector
-           FROM passages p {join}
-           WHERE p.collection_id = %s AND p.id > %s ORDER BY p.id LIMIT %s"""
-    ).format(
-        vector=sql.SQL("v.embedding") if table else sql.SQL("NULL"),
-        join=sql.SQL(
-            "LEFT JOIN {} v ON v.collection_id = p.collection_id AND v.passage_id = p.id"
-        ).format(table)
-        if table
-        else sql.SQL(""),
-    )
-    cursor = await tx.execute(query, [collection_id, after, limit])
-    return await cursor.fetchall()
+    """A page of a list; passages with their vectors where a table is named."""
+    query: sql.SQL | sql.Composed = sql.SQL(PAGES[name].query)
+    if vectors_table is not None:
+        query = sql.SQL(
+            """SELECT p.*, v.embedding AS vector FROM ({passages}) p
+               LEFT JOIN {table} v ON v.collection_id = %(collection_id)s AND v.passage_id = p.id
+               ORDER BY p.id"""
+        ).format(passages=query, table=sql.Identifier(vectors_table))
+    return await (await tx.execute(query, values)).fetchall()
 
 
 @contextmanager
@@ -271,45 +253,37 @@ async def insert_section(
     )
 
 
-async def insert_edits(tx: Transaction, tenant: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    await _insert_many(
-        tx,
-        """INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id, position,
+INSERTS = {
+    "edits": """INSERT INTO section_edits (section_id, version, tenant, content, actor, agent_id, position,
                                       restores, created_at)
            VALUES (%(section_id)s, %(version)s, %(tenant)s, %(text)s, %(actor)s, %(agent_id)s,
                    %(position)s, %(restores)s, %(created_at)s)""",
-        [{**row, "tenant": tenant} for row in rows],
-    )
-
-
-async def insert_summaries(
-    tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    await _insert_many(
-        tx,
-        """INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure,
+    "summaries": """INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure,
                                   created_at)
            VALUES (%(agent_id)s, %(until)s, %(tenant)s, %(text)s, %(tokens)s, %(evicted)s, %(method)s,
                    %(failure)s, %(created_at)s)""",
-        [{**row, "tenant": tenant, "agent_id": agent_id} for row in rows],
-    )
-
-
-async def insert_turns(
-    tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Store turns that have ended; `error` is JSON text."""
-    await _insert_many(
-        tx,
-        """INSERT INTO turns (agent_id, turn, tenant, kind, state, steps, attempts, stop_reason, error,
+    "turns": """INSERT INTO turns (agent_id, turn, tenant, kind, state, steps, attempts, stop_reason, error,
                prompt_tokens, completion_tokens, cached_tokens, idempotency_key, fingerprint, posted_by,
                created_at, started_at, finished_at)
            VALUES (%(agent_id)s, %(turn)s, %(tenant)s, %(kind)s, %(state)s, %(steps)s, %(attempts)s,
                %(stop_reason)s, %(error)b::jsonb, %(prompt_tokens)s, %(completion_tokens)s, %(cached_tokens)s,
                %(idempotency_key)s, %(fingerprint)s, 'import', %(created_at)s, %(started_at)s,
                %(finished_at)s)""",
-        [{**row, "tenant": tenant, "agent_id": agent_id} for row in rows],
-    )
+    "calls": """INSERT INTO tool_calls (agent_id, position, tenant, call_id, name, arguments, state, result,
+               waits_for, answer, epoch, created_at, finished_at)
+           VALUES (%(agent_id)s, %(position)s, %(tenant)s, %(id)s, %(name)s, %(arguments)b::json, %(state)s,
+               %(result)s, %(waits_for)s, %(answer)b::jsonb, 0, %(created_at)s, %(finished_at)s)""",
+}
+"""Of each list, as a file's records have it; what is JSON there is text."""
+
+
+async def insert_rows(
+    tx: Transaction, name: str, rows: Sequence[Mapping[str, Any]], **shared: object
+) -> None:
+    """Store rows of a list, with values that they share."""
+    if rows:
+        async with tx.cursor() as cursor:
+            await cursor.executemany(INSERTS[name].encode(), [{**shared, **row} for row in rows])
 
 
 async def insert_messages(
@@ -326,23 +300,10 @@ async def insert_messages(
                 AS m (position, role, content, thought, tokens, at, fields)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )
-    await _insert_many(
-        tx,
-        """INSERT INTO tool_calls (agent_id, position, tenant, call_id, name, arguments, state, result,
-               waits_for, answer, epoch, created_at, finished_at)
-           VALUES (%(agent_id)s, %(position)s, %(tenant)s, %(id)s, %(name)s, %(arguments)b::json, %(state)s,
-               %(result)s, %(waits_for)s, %(answer)b::jsonb, 0, %(created_at)s, %(finished_at)s)""",
-        [
-            {
-                **row["call"],
-                "position": row["position"],
-                "tenant": tenant,
-                "agent_id": agent_id,
-            }
-            for row in rows
-            if row["call"] is not None
-        ],
-    )
+    calls = [
+        {**row["call"], "position": row["position"]} for row in rows if row["call"] is not None
+    ]
+    await insert_rows(tx, "calls", calls, tenant=tenant, agent_id=agent_id)
 
 
 async def attach_collections(
@@ -360,12 +321,6 @@ async def attach_collections(
         {"names": list(names), "agent_id": agent_id, "tenant": tenant},
     )
     return [row["name"] for row in await cursor.fetchall()]
-
-
-async def _insert_many(tx: Transaction, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        async with tx.cursor() as cursor:
-            await cursor.executemany(query.encode(), rows)
 
 
 async def _all(tx: Transaction, query: str, *parameters: object) -> Rows:

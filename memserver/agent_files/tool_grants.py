@@ -34,88 +34,65 @@ class ToolGrants:
         """
         notes: list[Note] = []
         for record in records:
-            rules = record.model_dump(exclude={"definition"})
+            definition, reason, usable = None, "", True
             if self._toolbox.server_tool(record.name) is not None:
                 if record.definition is not None:
-                    notes.append(
-                        _note(record, "The server's own tool of this name takes its place.")
-                    )
-                await tools.grant(tx, tenant, agent_id, Grant(**rules))
+                    reason = "The server's own tool of this name takes its place."
             elif record.definition is None:
                 # It may be one of an MCP server that can't be reached now.
-                await tools.grant(tx, tenant, agent_id, Grant(**rules))
                 if record.attached:
-                    notes.append(
-                        _note(record, "The server has no such tool now; it is used if it comes.")
-                    )
+                    reason = "The server has no such tool now; it is used if it comes."
             else:
-                found = await self._definition(tx, tenant, record, record.definition, notes)
-                if found is not None:
-                    await tools.grant(tx, tenant, agent_id, Grant(**rules, definition=found))
+                definition, reason = await self._define(tx, tenant, record.name, record.definition)
+                usable = definition is not None
+            if reason:
+                notes.append(Note("tool", record.name, reason))
+            if usable:
+                rules = record.model_dump(exclude={"definition"})
+                await tools.grant(tx, tenant, agent_id, Grant(**rules, definition=definition))
         return notes
 
-    async def _definition(
-        self,
-        tx: Transaction,
-        tenant: str,
-        record: ToolRecord,
-        definition: DefinitionRecord,
-        notes: list[Note],
-    ) -> Definition | None:
+    async def _define(
+        self, tx: Transaction, tenant: str, name: str, wanted: DefinitionRecord
+    ) -> tuple[Definition | None, str]:
+        """The tool that is registered under this name, now if it can be; and what is to be noted of it."""
         try:
-            there = await tools.get(tx, record.name)
+            there = await tools.get(tx, name)
         except NotFound:
-            return await self._register(tx, tenant, record, definition, notes)
-        same = (there.kind, there.description, there.parameters, there.url) == (
-            definition.kind,
-            definition.description,
-            definition.parameters,
-            definition.url,
+            return await self._register(tx, tenant, name, wanted)
+        same = all(
+            getattr(there, field) == getattr(wanted, field)
+            for field in ("kind", "description", "parameters", "url")
         )
-        if not same:
-            notes.append(_note(record, "The tool that is registered here under this name is used."))
-        return there
+        return there, "" if same else "The tool that is registered here under this name is used."
 
     async def _register(
-        self,
-        tx: Transaction,
-        tenant: str,
-        record: ToolRecord,
-        definition: DefinitionRecord,
-        notes: list[Note],
-    ) -> Definition | None:
-        if definition.kind == "mcp":
-            server = definition.mcp_server or ""
-            notes.append(
-                _note(record, f"It is of the MCP server {server!r}: register that, and attach it.")
-            )
-            return None
-        secret = None
+        self, tx: Transaction, tenant: str, name: str, wanted: DefinitionRecord
+    ) -> tuple[Definition | None, str]:
+        if wanted.kind == "mcp":
+            server = wanted.mcp_server or ""
+            return None, f"It is of the MCP server {server!r}: register that, and attach it."
+        if not TOOL_NAME.fullmatch(name):
+            raise AgentFileCorrupt(f"tools.jsonl: {name!r} is no name of a tool.")
+        url = secret = None
+        reason = ""
         try:
-            if not TOOL_NAME.fullmatch(record.name):
-                raise AgentFileCorrupt(f"tools.jsonl: {record.name!r} is no name of a tool.")
-            parameters = await asyncio.to_thread(check_parameters, definition.parameters)
-            if definition.kind == "webhook":
-                check_url(definition.url or "", self._networks)
+            parameters = await asyncio.to_thread(check_parameters, wanted.parameters)
+            if wanted.kind == "webhook":
+                url = wanted.url
+                check_url(url or "", self._networks)
                 secret = f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
-                notes.append(
-                    _note(record, "Its secret is a new one: PATCH /v1/tools/{name} sets yours.")
-                )
+                reason = "Its secret is a new one: PATCH /v1/tools/{name} sets yours."
         except InvalidInput as error:
-            notes.append(_note(record, f"It can't be registered here: {error.message}"))
-            return None
+            return None, f"It can't be registered here: {error.message}"
         new = NewDefinition(
-            record.name,
-            definition.kind,
-            definition.description,
+            name,
+            wanted.kind,
+            wanted.description,
             parameters,
-            timeout=definition.timeout,
-            url=definition.url if definition.kind == "webhook" else None,
+            timeout=wanted.timeout,
+            url=url,
             secret=secret,
-            retries=definition.retries,
+            retries=wanted.retries,
         )
-        return await tools.create(tx, tenant, new)
-
-
-def _note(record: ToolRecord, reason: str) -> Note:
-    return Note("tool", record.name, reason)
+        return await tools.create(tx, tenant, new), reason

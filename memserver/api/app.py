@@ -1,8 +1,11 @@
 """The ASGI application: routes, errors, and the services' lifetime."""
 
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from multiprocessing import parent_process
+from threading import Thread
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
@@ -47,7 +50,8 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 
 UNUSABLE = "The database can't be used as it is; the server's log says why."
-
+MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
+"""What an MCP client in a web page sends."""
 # A request is compared with one route after the other: those of turns come first.
 ROUTES = (
     messages,
@@ -71,9 +75,6 @@ ROUTES = (
     health,
 )
 
-MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
-"""What an MCP client in a web page sends."""
-
 
 def create_app(
     services: AbstractAsyncContextManager[Services] | None = None,
@@ -81,9 +82,49 @@ def create_app(
 ) -> FastAPI:
     """The application; settings are the environment's and services those of the settings unless given."""
     settings = settings or Settings()
-
     mcp = McpEndpoint(settings.request_max_bytes)
+    app = DocumentedApp(
+        title="memserver",
+        version=memserver.__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(mcp, services, settings),
+        responses=errors.DOCUMENTED,
+        generate_unique_id_function=operation_id,
+        middleware=_middleware(settings),
+    )
+    errors.install(app)
+    openai_errors.install(app)
+    v1 = APIRouter(prefix="/v1")
+    for module in ROUTES:
+        v1.include_router(module.router)
+    app.include_router(v1)
+    app.include_router(pages.router)
+    app.router.routes.append(mcp.route)
+    # FastAPI would build them within the first request, and block every other one for some 300 ms.
+    list(iter_route_contexts(app.routes))
+    return app
 
+
+def create_worker_app(settings: Settings) -> FastAPI:
+    """That of one of several processes: without the main process it would hold the port, and nobody would stop it."""
+    if parent_process() is not None:
+        Thread(target=_end_with_parent, daemon=True).start()
+    return create_app(settings=settings)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _lifespan(
+    mcp: McpEndpoint, services: AbstractAsyncContextManager[Services] | None, settings: Settings
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def serving(
         app: FastAPI, made: AbstractAsyncContextManager[Services]
@@ -110,29 +151,7 @@ def create_app(
         ):
             yield
 
-    app = DocumentedApp(
-        title="memserver",
-        version=memserver.__version__,
-        description=DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        responses=errors.DOCUMENTED,
-        generate_unique_id_function=operation_id,
-        middleware=_middleware(settings),
-    )
-    errors.install(app)
-    openai_errors.install(app)
-    v1 = APIRouter(prefix="/v1")
-    for module in ROUTES:
-        v1.include_router(module.router)
-    app.include_router(v1)
-    app.include_router(pages.router)
-    app.router.routes.append(mcp.route)
-    # FastAPI would build them within the first request, and block every other one for some 300 ms.
-    list(iter_route_contexts(app.routes))
-    return app
+    return lifespan
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

@@ -127,7 +127,7 @@ class Listing:
         """From a request's parameters."""
         return cls(PageQuery(limit + 1, after, order == "desc"))
 
-    def is_behind(self, name: str) -> bool:
+    def is_after(self, name: str) -> bool:
         """Whether a name comes after `after`."""
         if self.query.after is None:
             return True

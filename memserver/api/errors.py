@@ -1,7 +1,7 @@
 """Errors to HTTP, once: our tree to statuses, and everything else to the same shape."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,56 +17,50 @@ logger = logging.getLogger(__name__)
 _MOST_PROBLEMS = 10
 """Faults of a body that are named."""
 
-STATUS: dict[str, int] = {
-    errors.InvalidInput.code: 422,
-    errors.BadRequest.code: 400,
-    errors.UnsupportedMediaType.code: 415,
-    errors.NotFound.code: 404,
-    errors.MissingApiKey.code: 401,
-    errors.InvalidApiKey.code: 401,
-    errors.Forbidden.code: 403,
-    errors.RequestTooLarge.code: 413,
-    errors.RateLimited.code: 429,
-    errors.Conflict.code: 409,
-    errors.VersionConflict.code: 409,
-    errors.AgentWaits.code: 409,
-    errors.ToolError.code: 422,
-    errors.McpServerError.code: 502,
-    errors.ModelError.code: 502,
-    errors.ModelUnavailable.code: 503,
-    errors.ModelTimeout.code: 504,
-    errors.DocumentTooLarge.code: 413,
-    errors.UnsupportedDocument.code: 415,
-    errors.DocumentError.code: 422,
-    errors.DocumentEmpty.code: 422,
-    errors.DocumentCorrupt.code: 422,
-    errors.DocumentEncrypted.code: 422,
-    errors.DocumentWithoutText.code: 422,
-    errors.DocumentTooCostly.code: 422,
-    errors.AgentFileError.code: 422,
-    errors.AgentFileUnsupported.code: 415,
-    errors.AgentFileCorrupt.code: 422,
-    errors.AgentFileNewer.code: 422,
-    errors.AgentFileTooLarge.code: 413,
-    errors.TurnTimeout.code: 504,
-    errors.TurnAbandoned.code: 500,
-    errors.ModelAnswerTooLarge.code: 502,
-    errors.ModelRejected.code: 502,
-    errors.ModelQuotaExceeded.code: 502,
-    errors.ModelRefused.code: 502,
-    errors.ModelNotFound.code: 502,
-    errors.ContextOverflow.code: 422,
-    errors.ProtocolViolation.code: 502,
-    errors.EmbeddingError.code: 503,
-    errors.EmbeddingRejected.code: 502,
-    errors.EmbedderUnfit.code: 502,
-    errors.DatabaseError.code: 503,
-    errors.LeaseLost.code: 503,
-    errors.SetupError.code: 503,
-    errors.ServerStarting.code: 503,
-    errors.ServerStopping.code: 503,
-    errors.MemserverError.code: 500,
+_STATUS: dict[type[errors.MemserverError], int] = {
+    errors.MemserverError: 500,
+    errors.InvalidInput: 422,
+    errors.BadRequest: 400,
+    errors.UnsupportedMediaType: 415,
+    errors.NotFound: 404,
+    errors.MissingApiKey: 401,
+    errors.InvalidApiKey: 401,
+    errors.Forbidden: 403,
+    errors.RequestTooLarge: 413,
+    errors.RateLimited: 429,
+    errors.Conflict: 409,
+    errors.ToolError: 422,
+    errors.ToolProcessEnded: 422,
+    errors.McpServerError: 502,
+    errors.ModelError: 502,
+    errors.ModelUnavailable: 503,
+    errors.ModelTimeout: 504,
+    errors.ContextOverflow: 422,
+    errors.DocumentError: 422,
+    errors.DocumentTooLarge: 413,
+    errors.UnsupportedDocument: 415,
+    errors.AgentFileError: 422,
+    errors.AgentFileUnsupported: 415,
+    errors.AgentFileTooLarge: 413,
+    errors.TurnTimeout: 504,
+    errors.EmbeddingError: 503,
+    errors.EmbeddingRejected: 502,
+    errors.DatabaseError: 503,
+    errors.SetupError: 503,
+    errors.ServerStarting: 503,
+    errors.ServerStopping: 503,
 }
+"""A kind of error that is not here has the status of the kind that it belongs to."""
+
+
+def _statuses() -> Iterator[tuple[str, int]]:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.MemserverError):
+            yield kind.code, next(_STATUS[each] for each in kind.__mro__ if each in _STATUS)
+
+
+STATUS = dict(_statuses())
+"""By an error's code."""
 
 CODES: dict[int, str] = {
     400: "invalid_json",

@@ -21,17 +21,7 @@ class NoExample(LookupError):
 
 
 def example(schema: JsonObject, document: JsonObject, *, sent: bool, name: str = "") -> Any:  # noqa: ANN401 - JSON
-    """An example of a schema.
-
-    Args:
-        schema: of the document, or a part of one.
-        document: where references lead.
-        sent: whether it is of a request.
-        name: of the field.
-
-    Raises:
-        NoExample: a field would have to be made up.
-    """
+    """An example of a schema; `sent`: of a request. Raises NoExample: a field would have to be made up."""
     if "$ref" in schema:
         return example(_found(schema["$ref"], document), document, sent=sent, name=name)
     for key in ("examples", "enum"):

@@ -69,6 +69,6 @@ class McpEndpoint:
 
 
 def _make(services: Services, most_bytes: int) -> Any:  # noqa: ANN401 - known only when it is imported
-    from memserver.api.mcp_manager import make_manager  # noqa: PLC0415 - a second long
+    from memserver.api.mcp_server import make_manager  # noqa: PLC0415 - a second long
 
     return make_manager(services, most_bytes)

@@ -4,20 +4,24 @@ Owns the tools that it offers and how an agent is named in them. Leaves the memo
 `memserver.tools.agent_memory`, the protocol to the SDK, and who asks to whoever serves it.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
+from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
 
 import memserver
 from memserver.agent.dependencies import ModelSource
 from memserver.agent.options import AgentOptions
+from memserver.api.middleware.access import Caller
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
 from memserver.llm.model_facts import DEFAULT_WINDOW
 from memserver.llm.tokens import Estimated
@@ -31,6 +35,7 @@ from memserver.storage.rows import PageQuery
 from memserver.storage.snapshots import read_snapshot
 from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
+from memserver.wiring.services import Services
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections
 that it always sees), recall storage (every message of its conversations) and archival storage (passages,
@@ -49,19 +54,19 @@ ToolCall = Context[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class McpCaller:
     """Who calls a tool: whose agents it may use, and whether it may change them."""
 
     tenant: str
     may_write: bool = True
 
 
-Whose = Callable[[ToolCall], Asker]
+Whose = Callable[[ToolCall], McpCaller]
 """Finds out who calls, by the call's context."""
 
 
 def always(tenant: str) -> Whose:
-    return lambda _: Asker(tenant)
+    return lambda _: McpCaller(tenant)
 
 
 class AgentInfo(BaseModel):
@@ -85,9 +90,6 @@ class Memories:
     """The agents whose memories are offered.
 
     Attributes:
-        database: where they are.
-        archival: archival storage with its embedder.
-        recall: recall storage.
         whose: says of a call who makes it.
         only: name or id of the one agent that is offered; None: all of them.
         models: whose windows and tokens count; None: there are none here.
@@ -108,7 +110,7 @@ class Memories:
     async def list_agents(self, context: ToolCall) -> list[AgentInfo]:
         """List the agents whose memories can be used."""
         tenant = self.whose(context).tenant
-        async with _reporting_errors(), self.database.tenant(tenant) as tx:
+        async with self.database.tenant(tenant) as tx:
             if self.only is not None:
                 found = [await self._agent(tenant, self.only)]
             else:
@@ -119,8 +121,7 @@ class Memories:
         self, context: ToolCall, agent: AgentName = None
     ) -> list[SectionInfo]:
         """Read an agent's working context: what it always sees."""
-        async with _reporting_errors():
-            sections = await (await self._memory(context, agent)).sections()
+        sections = await (await self._memory(context, agent)).sections()
         return [
             SectionInfo(
                 name=each.name, text=each.text, limit=each.limit, description=each.description
@@ -132,9 +133,8 @@ class Memories:
         self, context: ToolCall, section: str, content: str, agent: AgentName = None
     ) -> str:
         """Add a line to a section of an agent's working context; gives the section's new text."""
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            return await memory.append(section, content)
+        memory = await self._memory(context, agent, write=True)
+        return await memory.append(section, content)
 
     async def working_context_replace(
         self,
@@ -148,29 +148,26 @@ class Memories:
 
         old_content must match exactly. Gives the section's new text.
         """
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            return await memory.replace(section, old_content, new_content)
+        memory = await self._memory(context, agent, write=True)
+        return await memory.replace(section, old_content, new_content)
 
     async def recall_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's earlier messages: first those with these very words, then by words and meaning."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            size = reader.page(page).size
-            found = await memory.search_recall(_words(query), page=page, size=size)
-            return await found.describe(UTC, reader)
+        memory, reader = await self._read(context, agent)
+        size = reader.page(page).size
+        found = await memory.search_recall(_words(query), page=page, size=size)
+        return await found.describe(UTC, reader)
 
     async def archival_memory_search(
         self, context: ToolCall, query: str, agent: AgentName = None, page: PageNumber = 1
     ) -> str:
         """Search an agent's archival storage by meaning and by words."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            size = reader.page(page).size
-            found = await memory.search_archival(query, page=page, size=size)
-            return await found.describe(UTC, reader)
+        memory, reader = await self._read(context, agent)
+        size = reader.page(page).size
+        found = await memory.search_archival(query, page=page, size=size)
+        return await found.describe(UTC, reader)
 
     async def memory_read(
         self,
@@ -180,9 +177,8 @@ class Memories:
         start: Annotated[int, Field(description="Character to begin with, from 1.", ge=1)] = 1,
     ) -> str:
         """Read one message or passage whole, by the label that results show."""
-        async with _reporting_errors():
-            memory, reader = await self._read(context, agent)
-            return await (await memory.read(label)).describe(start, UTC, reader)
+        memory, reader = await self._read(context, agent)
+        return await (await memory.read(label)).describe(start, UTC, reader)
 
     async def archival_memory_insert(
         self,
@@ -192,19 +188,18 @@ class Memories:
         tags: Annotated[list[str] | None, Field(description="By which it can be found.")] = None,
     ) -> str:
         """Keep a note or document in an agent's archival storage; gives its id."""
-        async with _reporting_errors():
-            memory = await self._memory(context, agent, write=True)
-            passage = await memory.insert_archival(content, tags=tags or ())
+        memory = await self._memory(context, agent, write=True)
+        passage = await memory.insert_archival(content, tags=tags or ())
         return passage.id
 
     async def _memory(
         self, context: ToolCall, name: str | None, *, write: bool = False
     ) -> AgentMemory:
-        asker = self.whose(context)
-        if write and not asker.may_write:
+        caller = self.whose(context)
+        if write and not caller.may_write:
             raise Forbidden("The API key has not the scope write.", scope="write")
-        agent = await self._meant(asker.tenant, name)
-        return AgentMemory(agent.id, asker.tenant, self.database, self.archival, self.recall)
+        agent = await self._meant(caller.tenant, name)
+        return AgentMemory(agent.id, caller.tenant, self.database, self.archival, self.recall)
 
     async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
         tenant = self.whose(context).tenant
@@ -259,16 +254,50 @@ def make_server(memories: Memories) -> MCPServer[Any]:
         memories.archival_memory_insert,
     ]
     for function in offered:
-        server.add_tool(function)
+        server.add_tool(_reporting_errors(function))
     return server
 
 
-@asynccontextmanager
-async def _reporting_errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except MemserverError as error:
-        raise ToolError(f"{error.message} {error.hint}".strip()) from error
+def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
+    """What answers the requests; whose memories it uses, each request's key says."""
+    deps = services.deps
+    server = make_server(
+        Memories(
+            services.database,
+            services.archival,
+            deps.recall,
+            _caller_of,
+            models=deps.models,
+        )
+    )
+    server.streamable_http_app(
+        json_response=True,
+        stateless_http=True,
+        # Host and Origin are looked at by `access`, which knows whether there are keys.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        max_request_body_size=most_bytes,
+    )
+    return server.session_manager
+
+
+def _caller_of(call: ToolCall) -> McpCaller:
+    request = call.request_context.request
+    assert request is not None, "over HTTP there is one"
+    caller: Caller = request.state.caller
+    return McpCaller(caller.tenant, caller.may("write"))
+
+
+def _reporting_errors(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """An error of ours reaches the other agent as its message."""
+
+    @wraps(function)
+    async def report(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
+        try:
+            return await function(*args, **kwargs)
+        except MemserverError as error:
+            raise ToolError(f"{error.message} {error.hint}".strip()) from error
+
+    return report
 
 
 def _words(query: str) -> str:

@@ -31,6 +31,17 @@ RETRY_AFTER = {
         "schema": {"type": "integer"},
     }
 }
+IDEMPOTENCY_KEY = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "description": "A repeated request with the same key gets the first answer.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+}
+REPLAYED_HEADER = {
+    "description": "`true`, if the answer was given before.",
+    "schema": {"type": "string"},
+}
 _PAGE = re.compile(r"\bPage_(\w+?)_(?:UUID|int|str)_\b")
 """How pydantic names a page in the document; AgentPage is easier to read."""
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")
@@ -85,27 +96,10 @@ def _complete_operation(operation: dict[str, Any], method: str, path: str) -> No
     if method == "POST":
         parameters = operation.setdefault("parameters", [])
         if not any(parameter["name"] == HEADER for parameter in parameters):
-            parameters.append(_idempotency_key())
-            _tell_of_replays(operation["responses"])
-
-
-def _idempotency_key() -> dict[str, Any]:
-    return {
-        "name": HEADER,
-        "in": "header",
-        "required": False,
-        "description": "A repeated request with the same key gets the first answer.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
-    }
-
-
-def _tell_of_replays(responses: dict[str, Any]) -> None:
-    for status, response in responses.items():
-        if status.startswith("2"):
-            response.setdefault("headers", {})[REPLAYED] = {
-                "description": "`true`, if the answer was given before.",
-                "schema": {"type": "string"},
-            }
+            parameters.append(IDEMPOTENCY_KEY)
+            for status, response in operation["responses"].items():
+                if status.startswith("2"):
+                    response.setdefault("headers", {})[REPLAYED] = REPLAYED_HEADER
 
 
 def _show_examples(operation: dict[str, Any], path: str, document: JsonObject) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import re
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -25,40 +26,15 @@ LINKS = {
 }
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 # Links are relative, so that they also work behind a proxy that serves us below a path.
-HOME = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>memserver</title>
-<link rel="icon" href="docs/{ICON}">
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 42rem; margin: 4rem auto; padding: 0 1rem; }}
-pre {{ background: #f2f2f2; padding: .8rem 1rem; overflow-x: auto; }}
-</style>
-</head>
-<body>
-<h1>memserver {memserver.__version__}</h1>
-<p>Agents with a memory that does not end. Talk with one from a terminal:</p>
-<pre>memserver chat sam</pre>
-<p>or over HTTP:</p>
-<pre>curl -s URL/v1/agents --json '{{"name": "mia"}}'
-curl -s URL/v1/agents/mia/messages --json '{{"text": "My name is Ada."}}'</pre>
-<ul>
-<li><a href="docs">API reference</a>, where each call can be tried; <a href="openapi.json">OpenAPI document</a></li>
-<li><a href="v1/ready">Whether the model, the embedder and the database are ready</a></li>
-<li><code>memserver agents list</code> shows the agents, <code>memserver doctor</code> what is wrong.</li>
-</ul>
-</body>
-</html>
-"""
+HOME = Template(Path(__file__).with_name("home.html").read_text(encoding="utf-8"))
 
 
 @router.get("/")
 async def show_home(request: Request) -> Response:
     """Where to go from here: a page for browsers, JSON for others."""
     if "text/html" in request.headers.get("accept", ""):
-        return _page(HOME.replace("URL", str(request.base_url).rstrip("/")))
+        url = str(request.base_url).rstrip("/")
+        return _page(HOME.substitute(url=url, version=memserver.__version__))
     return JSONResponse({"name": "memserver", "version": memserver.__version__, **LINKS})
 
 

@@ -65,7 +65,7 @@ class Filters:
         )
 
 
-class Asked:
+class Search:
     def __init__(
         self,
         query: Annotated[
@@ -86,15 +86,17 @@ class Asked:
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
     ) -> ArchivalResults:
-        asked = ArchivalQuery(self._query, filters.read(services), self._mode)
+        archival_query = ArchivalQuery(self._query, filters.read(services), self._mode)
         async with LazyTransaction(services.database, tenant) as transaction:
-            found = await services.archival.search(transaction, searched, asked, self._page)
+            found = await services.archival.search(
+                transaction, searched, archival_query, self._page
+            )
         results = [passage_result(each.passage, each.label, UTC) for each in found.found]
         return archival_results(found, await excerpts(results, self._query))
 
 
 FiltersDep = Annotated[Filters, Depends()]
-AskedDep = Annotated[Asked, Depends()]
+SearchDep = Annotated[Search, Depends()]
 
 
 async def insert(

@@ -56,7 +56,7 @@ def frame(kind: str, data: dict[str, Any], position: int | None = None) -> str:
 def _message(message: Message) -> Iterator[str]:
     """A committed step: its thought, its call and the result, and what the agent said by it.
 
-    The last of these events has the step's id: who has read it has read the step.
+    The last of these events has the step's id: whoever has read it has read the step.
     """
     *before, (kind, data) = _parts(message)
     for part in before:

@@ -50,9 +50,9 @@ async def read_upload(request: Request, most: int) -> Uploaded:
     content_type = request.headers.get("content-type", "")
     try:
         if content_type.partition(";")[0].strip().lower() == "multipart/form-data":
-            found = await _from_form(_limited(request, most + FORM_BYTES, most))
+            found = await _from_form(_limit(request, most + FORM_BYTES, most))
         else:
-            body = await _limited(request, most, most).body()
+            body = await _limit(request, most, most).body()
             found = Uploaded(body, "", content_type)
     except ClientDisconnect as error:
         raise InvalidInput("The file did not arrive whole.") from error
@@ -88,7 +88,7 @@ async def _from_form(request: Request) -> Uploaded:
         raise InvalidInput(f"The form can't be read: {error.detail}") from error
 
 
-def _limited(request: Request, bytes_: int, most: int) -> Request:
+def _limit(request: Request, bytes_: int, most: int) -> Request:
     """The request, whose body raises DocumentTooLarge once it has more than `bytes_`."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_:

@@ -15,8 +15,8 @@ from memserver.cli.chat.screen import (
     when,
 )
 from memserver.cli.console import console, print_json
-from memserver.cli.options import ApiKeyOption, JsonOption, UrlOption, server_url
-from memserver.cli.running_server import RunningServer, find_agent
+from memserver.cli.options import ApiKeyOption, JsonOption, UrlOption
+from memserver.cli.running_server import connect, find_agent
 from memserver.client.models import Agent
 from memserver.errors import InvalidInput
 
@@ -29,7 +29,7 @@ def agents_list(
     as_json: JsonOption = False, url: UrlOption = None, api_key: ApiKeyOption = None
 ) -> None:
     """List the agents, oldest first."""
-    with RunningServer(server_url(url), api_key).client() as client:
+    with connect(url, api_key) as client:
         found = list(client.agents.all())
     if as_json:
         print_json([agent.model_dump(mode="json") for agent in found])
@@ -45,7 +45,7 @@ def agents_show(
     api_key: ApiKeyOption = None,
 ) -> None:
     """Show an agent: its counts, its working context, and what its prompt holds."""
-    with RunningServer(server_url(url), api_key).client() as client:
+    with connect(url, api_key) as client:
         found = find_agent(client, agent)
         memory = client.working_context.get(found.id)
         view = client.agents.context(found.id)
@@ -90,7 +90,7 @@ def agents_delete(
     api_key: ApiKeyOption = None,
 ) -> None:
     """Delete an agent with its whole memory, for good."""
-    with RunningServer(server_url(url), api_key).client() as client:
+    with connect(url, api_key) as client:
         found = find_agent(client, agent)
         if not yes:
             _confirm(found)

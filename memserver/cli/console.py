@@ -23,7 +23,7 @@ SHOWN_EVERY = 20
 
 
 @contextmanager
-def showing() -> Iterator[Callable[[str], None]]:
+def show_progress() -> Iterator[Callable[[str], None]]:
     """Takes what something does, as often as one likes: a live line in a terminal, else a line now and then."""
     begun = shown = time.monotonic()
     status = Status("", console=console, refresh_per_second=4)
@@ -67,13 +67,7 @@ def print_table(
     """Print rows so that nothing is cut off, however narrow the terminal is.
 
     Where they don't fit beside each other, values are printed below each other. A pipe has any width.
-
-    Args:
-        titles: of the columns.
-        rows: texts.
-        sentences: titles of the columns whose texts may be wrapped.
-        title: of the whole.
-        empty: what is said, on stderr, where there are no rows; best what to do next.
+    Texts of the columns in `sentences` may be wrapped; `empty` is said, on stderr, where there are no rows.
     """
     if not rows:
         print(empty, file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import typer
 
-from memserver.cli.console import console, showing
+from memserver.cli.console import console, show_progress
 from memserver.cli.options import read_settings
 from memserver.local.engine.install import TORCH_INDEX, install_engine
 
@@ -13,7 +13,7 @@ engine = typer.Typer(no_args_is_help=True, help="The local model: vLLM on this m
 def engine_install() -> None:
     """Install the local model's engine in an environment of its own; quick when it is there."""
     settings = read_settings()
-    with showing() as show:
+    with show_progress() as show:
         install_engine(
             settings.home,
             say=console.print,

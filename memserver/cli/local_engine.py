@@ -1,12 +1,11 @@
 """The local engine of a command: started, with the settings that suit its model, and started again if it dies."""
 
-import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from typing import Any
 
 from rich.status import Status
 
@@ -18,32 +17,30 @@ from memserver.local.engine.state_file import StateFile, state_file
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 
-LOCAL_MODEL = {
+LOCAL_MODEL: dict[str, Any] = {
     "llm_mode": "json_schema",
-    "llm_context_window": "8192",
-    "llm_body": json.dumps({"temperature": 0}),
-    "llm_schema": json.dumps(
-        {
-            "x-guidance": {
-                "whitespace_flexible": False,
-                "key_separator": ": ",
-                "item_separator": ", ",
-            }
+    "llm_context_window": 8192,
+    "llm_body": {"temperature": 0},
+    "llm_schema": {
+        "x-guidance": {
+            "whitespace_flexible": False,
+            "key_separator": ": ",
+            "item_separator": ", ",
         }
-    ),
-    "llm_list_tools": "false",
-    "llm_thought_last": "true",
+    },
+    "llm_list_tools": False,
+    "llm_thought_last": True,
     # A character has four tokens at most, so a call always ends before max_output_tokens.
-    "llm_longest_text": "200",
-    "llm_max_output_tokens": "1100",
+    "llm_longest_text": 200,
+    "llm_max_output_tokens": 1100,
     "summary_method": "extract",
-    "pressure_alert": "false",
-    "prompts_dir": str(shipped_prompts() / "small_model"),
+    "pressure_alert": False,
+    "prompts_dir": shipped_prompts() / "small_model",
 }
 """What the local model was trained with; what a user sets stays."""
 UNTRAINED_MODEL = LOCAL_MODEL | {
-    "llm_body": json.dumps({"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1}),
-    "prompts_dir": str(shipped_prompts() / "untrained_model"),
+    "llm_body": {"temperature": 0, "frequency_penalty": 0.3, "repetition_penalty": 1.1},
+    "prompts_dir": shipped_prompts() / "untrained_model",
 }
 """What suits the untrained one, measured in docs/local_model.md."""
 ENGINE_START_SECONDS = 600
@@ -53,12 +50,12 @@ MOST_VAIN_STARTS = 3
 
 
 @contextmanager
-def local_engine(settings: Settings, *, announced: bool = False) -> Iterator[LocalEngine]:
-    """The local engine, loading or ready, kept running; our settings and our children's point to it.
+def local_engine(
+    settings: Settings, *, announced: bool = False
+) -> Iterator[tuple[LocalEngine, Settings]]:
+    """The local engine, loading or ready, kept running, and the settings with which its model is used.
 
-    Args:
-        settings: the engine's home, its model and how that is asked.
-        announced: say how it loads, and when it is ready.
+    `announced`: say how it loads, and when it is ready.
     """
     local = LocalEngine(
         settings.home,
@@ -73,17 +70,15 @@ def local_engine(settings: Settings, *, announced: bool = False) -> Iterator[Loc
         try:
             file.write(EngineState(EnginePhase.LOADING, "starting"), time.time())
             keeper.start()
-            os.environ.update(
-                MEMSERVER_LLM_BASE_URL=local.base_url,
-                MEMSERVER_LLM_MODEL=local.model,
-                MEMSERVER_LLM_TOKENIZER=str(paths.of(local.model) / "tokenizer.json"),
-                MEMSERVER_LOCAL_ENGINE_STATE=str(file.path),
-            )
             suited = LOCAL_MODEL if local.model == MODEL_NAME else UNTRAINED_MODEL
-            for name, value in suited.items():
-                if name not in settings.model_fields_set:
-                    os.environ[f"MEMSERVER_{name.upper()}"] = value
-            yield local
+            unset = {name: suited[name] for name in suited.keys() - settings.model_fields_set}
+            where = {
+                "llm_base_url": local.base_url,
+                "llm_model": local.model,
+                "llm_tokenizer": paths.of(local.model) / "tokenizer.json",
+                "local_engine_state": file.path,
+            }
+            yield local, settings.model_copy(update=unset | where)
         finally:
             local.stop()
             keeper.join()

@@ -20,47 +20,31 @@ class Commands(ExtensibleGroup):
     """The commands of the package itself; each line is the first sentence of the command's own help."""
 
     own: ClassVar = {
-        "serve": Listed("memserver.cli.serve:serve", "Serve agents over HTTP.", START),
-        "chat": Listed("memserver.cli.chat.entry:chat_command", "Talk with an agent.", START),
-        "agents": Listed(
-            "memserver.cli.agents:agents", "List, show and delete a server's agents.", AGENTS
-        ),
-        "ingest": Listed(
-            "memserver.cli.transfer:ingest", "Send files to an agent or a collection.", AGENTS
-        ),
+        "serve": Listed("serve:serve", START, "Serve agents over HTTP."),
+        "chat": Listed("chat.session:chat_command", START, "Talk with an agent."),
+        "agents": Listed("agents:agents", AGENTS, "List, show and delete a server's agents."),
+        "ingest": Listed("transfer:ingest", AGENTS, "Send files to an agent or a collection."),
         "export": Listed(
-            "memserver.cli.transfer:export_agent",
-            "Write an agent with its whole memory to a file.",
-            AGENTS,
+            "transfer:export_agent", AGENTS, "Write an agent with its whole memory to a file."
         ),
-        "import": Listed(
-            "memserver.cli.transfer:import_agent", "Make an agent of such a file.", AGENTS
-        ),
-        "mcp": Listed("memserver.cli.mcp:mcp", "Offer agents' memories as an MCP server.", AGENTS),
-        "doctor": Listed(
-            "memserver.cli.doctor:doctor", "Find out what is wrong, and how to fix it.", OPERATION
-        ),
+        "import": Listed("transfer:import_agent", AGENTS, "Make an agent of such a file."),
+        "mcp": Listed("mcp:mcp", AGENTS, "Offer agents' memories as an MCP server."),
+        "doctor": Listed("doctor:doctor", OPERATION, "Find out what is wrong, and how to fix it."),
         "models": Listed(
-            "memserver.cli.models:models", "The endpoint's models, and adapters on them.", OPERATION
+            "models:models", OPERATION, "The endpoint's models, and adapters on them."
         ),
         "engine": Listed(
-            "memserver.cli.engine:engine",
-            "The local model: vLLM on this machine's CPU.",
-            OPERATION,
+            "engine:engine", OPERATION, "The local model: vLLM on this machine's CPU."
         ),
-        "keys": Listed(
-            "memserver.cli.keys:keys", "API keys: who may ask the server for what.", OPERATION
-        ),
-        "tenants": Listed(
-            "memserver.cli.keys:tenants", "Tenants, who see nothing of each other.", OPERATION
-        ),
+        "keys": Listed("keys:keys", OPERATION, "API keys: who may ask the server for what."),
+        "tenants": Listed("keys:tenants", OPERATION, "Tenants, who see nothing of each other."),
         "migrate": Listed(
-            "memserver.cli.database:migrate", "Bring the database to the newest schema.", OPERATION
+            "database:migrate", OPERATION, "Bring the database to the newest schema."
         ),
         "reembed": Listed(
-            "memserver.cli.database:reembed",
-            "Give collections vectors of the embedding model that is set now.",
+            "database:reembed",
             OPERATION,
+            "Give collections vectors of the embedding model that is set now.",
         ),
     }
 

@@ -1,7 +1,6 @@
 """What commands have in common: their settings, the server that they speak to, the logging of those that serve."""
 
-import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,12 +32,10 @@ LOGGING = {
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def read_settings(**overrides: object) -> Settings:
-    """The settings, the command line's before the environment's; children read the same ones."""
-    for name, value in overrides.items():
-        if value is not None:
-            os.environ[f"MEMSERVER_{name.upper()}"] = str(value)
-    return Settings()
+def read_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - of each setting
+    """The settings, the command line's before the environment's."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    return Settings(**given)
 
 
 def server_url(given: str | None) -> str:

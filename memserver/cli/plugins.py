@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from memserver.errors import SetupError
+from memserver.errors import IMPORT_ERRORS, SetupError
 
 GROUP = "memserver.commands"
 OTHERS = "From other packages"
@@ -29,21 +29,15 @@ OTHERS = "From other packages"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A command of ours, as the list of commands has it.
-
-    Attributes:
-        target: MODULE:NAME of a function, or of a `typer.Typer` with several commands.
-        help: its line.
-        panel: where it is listed.
-    """
+    """A command of ours; `target` is MODULE:NAME below memserver.cli of a function, or of a `typer.Typer` with several commands."""
 
     target: str
-    help: str
     panel: str
+    help: str
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - typer's command
         module, _, attribute = self.target.partition(":")
-        found = getattr(import_module(module), attribute)
+        found = getattr(import_module(f"memserver.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             return _named(typer.main.get_group(found), name)
         app = typer.Typer(add_completion=False)
@@ -104,7 +98,7 @@ def _load(point: EntryPoint) -> Any:  # noqa: ANN401 - typer's command
     """The command that a package brings. Raises SetupError where it brings none."""
     try:
         found = point.load()
-    except Exception as error:
+    except IMPORT_ERRORS as error:
         why = f"{type(error).__name__}: {error}"
         raise SetupError(
             f"The command {point.name} of {point.value} can't be loaded: {why}",

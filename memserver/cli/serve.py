@@ -5,13 +5,17 @@ import logging.config
 import signal
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Annotated
 
 import typer
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from memserver import __version__
+from memserver.api.app import create_worker_app
 from memserver.api.bounded_http import BoundedHttp
 from memserver.cli.console import console
 from memserver.cli.keys import check_keys
@@ -50,12 +54,12 @@ def serve(
     console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
     with ExitStack() as stack:
         if settings.llm_base_url is None:  # first of all, since it takes longest
-            local = stack.enter_context(local_engine(settings, announced=True))
+            local, settings = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
         check_keys(urls.app, settings.host, settings.cors_origins)
-        uvicorn.run(
-            "memserver.api.worker_process:create_worker_app",
+        config = uvicorn.Config(
+            partial(create_worker_app, settings),
             factory=True,
             host=settings.host,
             port=settings.port,
@@ -67,6 +71,19 @@ def serve(
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
+        _run(config)
+
+
+def _run(config: uvicorn.Config) -> None:
+    """As uvicorn.run, which gives several processes no application but one that has a name and no settings."""
+    if config.workers > 1:
+        Multiprocess(config, sockets=[config.bind_socket()]).run()
+        return
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
 
 
 def _check_address(host: str, port: int) -> None:

@@ -1,6 +1,9 @@
 """The commands `ingest`, `export` and `import`: files to a running server and back."""
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +11,17 @@ import typer
 from rich.progress import Progress
 
 from memserver.cli.console import console
-from memserver.cli.options import ApiKeyOption, UrlOption, server_url
-from memserver.cli.running_server import RunningServer
+from memserver.cli.options import ApiKeyOption, UrlOption
+from memserver.cli.running_server import connect, find_agent
+from memserver.client import Client
+from memserver.client.failures import ServerUnreachable, UnexpectedAnswer
+from memserver.client.models import Document
+from memserver.errors import InvalidInput, MemserverError
+
+LOOK_SECONDS = 0.5
+IMPORT_SECONDS = 24 * 3600
+"""An import answers when all is stored."""
+UNFINISHED = {"waiting", "running"}
 
 
 def ingest(  # noqa: PLR0913 - a command's parameters are its options
@@ -25,13 +37,34 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
 
     It waits until their passages are stored.
     """
-    server = RunningServer(server_url(url), api_key)
-    place = server.place(agent, collection)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        outcomes = server.ingest(place, files, progress, tags=tag or (), unique=unique)
-    for outcome in outcomes:
-        print(outcome.line, file=sys.stdout if outcome.well else sys.stderr)
-    if not all(outcome.well for outcome in outcomes):
+    if (agent is None) == (collection is None):
+        raise InvalidInput("Name an agent or a collection.", hint="--agent sam")
+    failures: list[str] = []
+    documents: list[Document] = []
+    with connect(url, api_key) as client:
+        upload = client.documents.upload if agent is None else client.documents.upload_to_agent
+        found = (
+            client.collections.get(collection or "") if agent is None else find_agent(client, agent)
+        )
+        for file in files:
+            try:
+                with _reported(""):
+                    content = file.read_bytes()
+                documents.append(
+                    upload(found.id, content, file.name, tags=tag or (), unique=unique)
+                )
+            except (ServerUnreachable, UnexpectedAnswer):
+                raise
+            except MemserverError as error:
+                failures.append(f"{file}: {error.message} {error.hint}".rstrip())
+        _follow(client, documents)
+    failures += [_failure(each) for each in documents if each.state != "done"]
+    for line in failures:
+        print(line, file=sys.stderr)
+    for document in documents:
+        if document.state == "done":
+            print(f"{document.name}: {document.chunks_done} passages")
+    if failures:
         raise typer.Exit(1)
 
 
@@ -48,8 +81,9 @@ def export_agent(
     api_key: ApiKeyOption = None,
 ) -> None:
     """Write an agent with its whole memory to a file."""
-    server = RunningServer(server_url(url), api_key)
-    server.export(agent, file, history=history, vectors=vectors)
+    with connect(url, api_key) as client, _reported(f"{file}: "):
+        found = find_agent(client, agent)
+        client.agents.export(found.id, file, history=history, vectors=vectors)
     print(f"{file}: {file.stat().st_size} bytes")
 
 
@@ -66,10 +100,43 @@ def import_agent(
 
     All of it is made or nothing.
     """
-    server = RunningServer(server_url(url), api_key)
-    made = server.import_agent(file, name=name, keep_ids=keep_ids)
+    with connect(url, api_key, IMPORT_SECONDS) as client, _reported(f"{file}: "):
+        made = client.agents.import_file(file, name=name, keep_ids=keep_ids)
     counts = f"{made.messages} messages, {made.passages} passages"
     print(f"{made.agent.name} ({made.agent.id}): {counts}")
     for note in made.not_carried:
         what = f"{note.kind} {note.name}".rstrip()
         print(f"not carried: {what}: {note.reason}")
+
+
+@contextmanager
+def _reported(prefix: str) -> Iterator[None]:
+    """What can't be read or written on this machine is an error of the command's input."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"{prefix}{error.strerror}.") from error
+
+
+def _follow(client: Client, documents: list[Document]) -> None:
+    """Wait until the documents have ended; their entries are kept up to date."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("storing passages", total=None)
+        while any(each.state in UNFINISHED for each in documents):
+            time.sleep(LOOK_SECONDS)
+            for at, document in enumerate(documents):
+                if document.state in UNFINISHED:
+                    documents[at] = client.documents.get(document.id)
+            totals = [each.chunks_total for each in documents if each.state != "failed"]
+            known = [total for total in totals if total is not None]
+            progress.update(
+                task,
+                completed=sum(each.chunks_done for each in documents),
+                total=sum(known) if len(known) == len(totals) else None,
+            )
+
+
+def _failure(document: Document) -> str:
+    if document.error is None:
+        return f"{document.name}: {document.state}"
+    return f"{document.name}: {document.error.message} {document.error.hint}".rstrip()

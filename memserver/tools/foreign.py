@@ -34,13 +34,8 @@ _abandoned: set["asyncio.Task[str]"] = set()
 """Tasks of tools that were cancelled and have not yet."""
 
 
-async def contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
-    """What a tool returns, as text.
-
-    Args:
-        name: of the tool, for the log.
-        work: calls it.
-        seconds: how long it may take; then it is cancelled, and not waited for.
+async def run_contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
+    """What a tool returns, as text; after so many seconds it is cancelled, and not waited for.
 
     Raises:
         ToolError: it raised, hung, or returned what is no text and no JSON.
@@ -103,7 +98,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever 
         try:
             outcome = ended.set_result, work()
         except BaseException as error:  # noqa: BLE001 - carried over to who waits for it
-            outcome = ended.set_exception, _carried(error)
+            outcome = ended.set_exception, _make_portable(error)
         finally:
             _threads.release()
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -114,11 +109,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever 
 
 
 def as_text(result: object) -> str:
-    """A result as the model reads it: text as it is, all else as JSON.
-
-    Raises:
-        ToolError: it is no text and no JSON.
-    """
+    """A result as the model reads it: text as it is, all else as JSON. Raises ToolError: it is no text and no JSON."""
     if result is None:
         return ""
     if isinstance(result, str):
@@ -141,7 +132,7 @@ async def _as_task(work: Callable[[], Awaitable[object]]) -> str:
         return text
     except (SystemExit, KeyboardInterrupt) as error:
         # From a task these would end the server.
-        raise _carried(error) from error
+        raise _make_portable(error) from error
 
 
 def _plain(value: object) -> object:
@@ -158,7 +149,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} can't be written as JSON")
 
 
-def _carried(error: BaseException) -> BaseException:
+def _make_portable(error: BaseException) -> BaseException:
     """What may be set on a future and raised again without ending more than the call."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

@@ -96,8 +96,8 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Make a tool of a function, sync or async.
 
-    The model is shown its name, its docstring, its typed parameters, and what a Google-style docstring
-    says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
+    The model is shown its name, its docstring, its typed parameters, and what a docstring in the style of
+    Google, NumPy or Sphinx says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
     is a failed call, whose message the model reads.
 
     Args:
@@ -164,7 +164,7 @@ async def _call(
     facts: dict[str, Any] = {
         name: getattr(context, name) for name in ("agent_id", "tenant", "turn", "call_id", "now")
     }
-    place = own_process.named(function) if context.alone else None
+    place = own_process.importable_name(function) if context.alone else None
     if place is not None:
         return await own_process.run(place, arguments, facts, memory)
     here: dict[str, Any] = {"_loop": asyncio.get_running_loop(), "_thread": threading.get_ident()}

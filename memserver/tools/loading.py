@@ -8,21 +8,18 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from memserver.errors import SetupError
+from memserver.errors import IMPORT_ERRORS, SetupError
 from memserver.tools.function import MARK, FunctionTool
 from memserver.tools.registry import Tool
 
 GROUP = "memserver.tools"
 """Entry points of this group name a module that holds decorated functions."""
-_BROKEN = (ImportError, SyntaxError, NameError, TypeError, AttributeError, ValueError, OSError)
 
 
 def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]:
-    """The decorated functions of installed packages that register them, and of these modules.
+    """The decorated functions of installed packages that register them, and of modules or packages by name.
 
-    Args:
-        names: modules or packages; the working directory is looked into as well.
-        taken: names of tools that there are already.
+    Names in `taken` are those of tools that there are already. The working directory is looked into as well.
 
     Raises:
         SetupError: a module can't be imported or has no tools, or a tool is wrong or named as another
@@ -54,7 +51,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except SetupError:
         raise
-    except _BROKEN as error:
+    except IMPORT_ERRORS as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{frame.filename}:{frame.lineno}"
         if isinstance(error, SyntaxError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from time import thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memserver.errors import InvalidInput, McpServerError, NotFound, ToolError
@@ -26,14 +26,15 @@ from memserver.tools.outbound.mcp import (
     BadAnswer,
     HttpServer,
     ListedTool,
-    McpConnection,
     NotDelivered,
     StdioServer,
 )
-from memserver.tools.outbound.mcp_loading import connect
 from memserver.tools.parameters import check_parameters
 from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import TOOL_NAME
+
+if TYPE_CHECKING:
+    from memserver.tools.outbound.mcp_client import SdkConnection
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +66,6 @@ class McpServers:
         configured: Mapping[str, StdioServer | HttpServer],
         networks: Networks = (),
     ) -> None:
-        """Make it.
-
-        Args:
-            database: where those of the tenants are.
-            configured: those of the settings, by name.
-            networks: private ones that a tenant's may be in.
-        """
         self._database = database
         self._kept = {name: _Kept(name, server) for name, server in configured.items()}
         self._networks = networks
@@ -99,7 +93,7 @@ class McpServers:
         """The tools of those of the settings that could be listed until now."""
         return {name: tool for kept in self._kept.values() for name, tool in kept.tools.items()}
 
-    async def listed(self, names: Sequence[str]) -> None:
+    async def wait_until_listed(self, names: Sequence[str]) -> None:
         """Wait, not long, until the servers that these tools are of have been listed."""
         servers = {name.partition(SEPARATOR)[0] for name in names}
         waiting = [
@@ -162,7 +156,7 @@ class McpServers:
 class _Shared:
     def __init__(self, server: StdioServer | HttpServer) -> None:
         self._server = server
-        self._connection: McpConnection | None = None
+        self._connection: SdkConnection | None = None
         self._opening = asyncio.Lock()
         self.busy = 0
         self.used_at = time.monotonic()
@@ -179,7 +173,7 @@ class _Shared:
             self.busy -= 1
             self.used_at = time.monotonic()
 
-    async def live(self) -> McpConnection:
+    async def live(self) -> "SdkConnection":
         """The connection, opened now if there is none that lives. Raises ToolError."""
         async with self._opening:
             if self._connection is None or self._connection.dead.is_set():
@@ -253,14 +247,20 @@ class _Kept:
         return await self._shared.call(remote_name, arguments)
 
 
-def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> Listing:
-    """What a server lists, as tools of ours under its name. For a thread: schemas take time to check.
+async def connect(server: StdioServer | HttpServer) -> "SdkConnection":
+    """Connect to a server. Raises ToolError: it can't be reached or speaks no MCP."""
+    return await (await asyncio.to_thread(_make_connection, server)).open()
 
-    Args:
-        server: its name.
-        found: as it lists them.
-        seconds: that a call may take; None: the server's setting.
-    """
+
+def _make_connection(server: StdioServer | HttpServer) -> "SdkConnection":
+    """Loads the SDK, which takes a second: only those who have MCP servers wait for it, in a thread."""
+    from memserver.tools.outbound.mcp_client import SdkConnection  # noqa: PLC0415
+
+    return SdkConnection(server)
+
+
+def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> Listing:
+    """What a server lists, as tools of ours under its name. For a thread: schemas take time to check."""
     made: dict[str, NewDefinition] = {}
     refused: dict[str, str] = {}
     until = thread_time() + _CHECK_SECONDS

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memserver.errors import InvalidInput, ToolError
+from memserver.errors import ToolError
 from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalQuery
 from memserver.memory.dates import parse_range
@@ -72,10 +72,7 @@ async def recall_memory_search_date(
     context: ToolContext, start_date: Date, end_date: Date, page: PageNumber = 1
 ) -> str:
     """List the earlier messages of a range of dates, both ends included."""
-    try:
-        since, until = parse_range(start_date, end_date, context.now, context.zone)
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
+    since, until = parse_range(start_date, end_date, context.now, context.zone)
     return await _recall(
         context, RecallQuery(since=since, until=until, before=context.before), page
     )
@@ -84,24 +81,17 @@ async def recall_memory_search_date(
 async def archival_memory_insert(context: ToolContext, content: Text) -> str:
     """Keep a note or document in archival storage."""
     own = partial(collections.own_of, agent_id=context.agent_id)
-    try:
-        await context.archival.insert(
-            context.transaction, own, [NewPassage(content, created_at=context.now)]
-        )
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
+    passage = NewPassage(content, created_at=context.now)
+    await context.archival.insert(context.transaction, own, [passage])
     return ""
 
 
 async def archival_memory_search(context: ToolContext, query: Query, page: PageNumber = 1) -> str:
     """Search archival storage by meaning."""
     searched = partial(collections.readable_by, agent_id=context.agent_id)
-    try:
-        found = await context.archival.search(
-            context.transaction, searched, ArchivalQuery(query), context.reader.page(page)
-        )
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
+    found = await context.archival.search(
+        context.transaction, searched, ArchivalQuery(query), context.reader.page(page)
+    )
     await context.transaction.roll_back()  # nothing stays open while tokens are counted
     return await found.describe(context.zone, context.reader)
 
@@ -115,11 +105,7 @@ async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> s
 
 
 def memory_tools(*, more_after_answer: bool = False) -> list[Tool]:
-    """The nine, in the order in which the model sees them.
-
-    Args:
-        more_after_answer: the model is shown that send_message too can ask for another step.
-    """
+    """The nine, in the order in which the model sees them; `more_after_answer`: send_message too can ask for another step."""
     return [
         make_tool(send_message, heartbeat=more_after_answer, transactional=True, kind="memory"),
         *(

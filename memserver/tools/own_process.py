@@ -21,7 +21,7 @@ from memserver.tools.agent_memory import AgentMemory
 LENGTH = struct.Struct("!I")
 
 
-def named(function: Callable[..., Any]) -> tuple[str, str] | None:
+def importable_name(function: Callable[..., Any]) -> tuple[str, str] | None:
     """By which module and name another process finds a function; None: it doesn't."""
     module, name = function.__module__, function.__qualname__
     found: object = sys.modules.get(module)
@@ -36,13 +36,7 @@ async def run(
     facts: Mapping[str, Any],
     memory: AgentMemory,
 ) -> str:
-    """What a function returns, as text.
-
-    Args:
-        place: as `named` says it.
-        arguments: of the call.
-        facts: the fields of AgentContext that can be sent.
-        memory: of the agent.
+    """What a function, at a place as `importable_name` says it, returns, as text.
 
     Raises:
         ToolError: it failed.
@@ -66,7 +60,7 @@ async def run(
                 return str(said[0])
             if kind == "failed":
                 raise ToolError(said[0])
-            await _send(process.stdin, await _asked(memory, *said))
+            await _send(process.stdin, await _answer(memory, *said))
     except (EOFError, OSError) as error:
         raise ToolProcessEnded("Its process ended while it ran.") from error
     finally:
@@ -75,7 +69,7 @@ async def run(
         await process.wait()
 
 
-async def _asked(
+async def _answer(
     memory: AgentMemory, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[bool, object]:
     """What a method of the memory returns, or raises."""

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from memserver.errors import ToolError
 from memserver.tools.agent_memory import AgentMemory
-from memserver.tools.foreign import contained
+from memserver.tools.foreign import run_contained
 from memserver.tools.function import MARK, AgentContext, FunctionTool, call
 from memserver.tools.own_process import LENGTH
 
@@ -62,7 +62,7 @@ def main() -> None:
     place, arguments, facts = _receive(pipes[0])
     memory = RemoteMemory(facts["agent_id"], pipes)
     answer = asyncio.run(_run(place, arguments, facts, memory))
-    sys.stdout.flush()  # the answer is the end: who has it ends this process
+    sys.stdout.flush()  # the answer is the end: the server, which has it, ends this process
     _send(pipes[1], answer)
     os._exit(0)  # a thread of the function's may run still
 
@@ -85,7 +85,7 @@ async def _run(
         return await call(found, made.signature, arguments, context)
 
     try:
-        return "done", await contained(place[1], work, _LONGEST)
+        return "done", await run_contained(place[1], work, _LONGEST)
     except ToolError as error:
         return "failed", error.message
 

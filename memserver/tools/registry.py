@@ -133,12 +133,6 @@ class Toolset:
     """The tools of one agent, in the order in which the model sees them, and their rules."""
 
     def __init__(self, tools: Iterable[Tool], rules: Mapping[str, Rule] | None = None) -> None:
-        """Make it.
-
-        Args:
-            tools: what the agent has.
-            rules: by the tool's name; a tool without one is free.
-        """
         self._tools = {tool.spec.name: tool for tool in tools}
         self._rules = {name: rule for name, rule in (rules or {}).items() if name in self._tools}
         self._specs: dict[tuple[tuple[str, tuple[str, ...]], ...], tuple[ToolSpec, ...]] = {}
@@ -164,12 +158,7 @@ class Toolset:
         ]
 
     def offered(self, calls: Calls, ending: str) -> frozenset[str]:
-        """The names that may be called now.
-
-        Args:
-            calls: of the turn so far.
-            ending: the tool that ends a turn by itself.
-        """
+        """The names that may be called now; `ending` is the tool that ends a turn by itself."""
         names = set(self._tools)
         if not self._rules:
             return frozenset(names)
@@ -184,12 +173,7 @@ class Toolset:
         return frozenset(names)
 
     def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
-        """What the model is shown.
-
-        Args:
-            enums: allowed values by parameter name, where an agent narrows them. They are those of
-                memory tools; another tool's parameter of that name is its own.
-        """
+        """What the model is shown, where an agent narrows the values of memory tools' parameters: by parameter name."""
         key = tuple((name, tuple(values)) for name, values in (enums or {}).items())
         if key not in self._specs:
             if len(self._specs) >= MOST_NARROWED:
@@ -253,12 +237,7 @@ def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class SpecStyle:
-    """How calls are laid out for a model.
-
-    Attributes:
-        thought_last: inner_thought comes after the other arguments, and is short.
-        longest_text: characters that a text argument may have; None leaves it to the tool.
-    """
+    """How calls are laid out: whether the thought comes last, and short; how many characters a text may have."""
 
     thought_last: bool = False
     longest_text: int | None = None

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memserver.errors import InvalidInput, ToolError
 from memserver.memory.dates import parse_range
 from memserver.memory.timers import set_timer
 from memserver.tools.registry import Tool, ToolContext, make_tool
@@ -17,12 +16,9 @@ async def schedule_message(
     text: Annotated[str, Field(description="What to be reminded of.", max_length=2000)],
 ) -> str:
     """Be reminded of something at a time to come: the text comes back then as an event."""
-    try:
-        due, _ = parse_range(at, at, context.now, context.zone)
-        tx = await context.transaction.get()
-        await set_timer(tx, context.tenant, context.agent_id, text=text, due=due, now=context.now)
-    except InvalidInput as error:
-        raise ToolError(error.message) from error
+    due, _ = parse_range(at, at, context.now, context.zone)
+    tx = await context.transaction.get()
+    await set_timer(tx, context.tenant, context.agent_id, text=text, due=due, now=context.now)
     return f"Set for {due.isoformat()}."
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from docstring_parser import Docstring, DocstringStyle, ParseError, parse
+from docstring_parser import Docstring, ParseError, parse
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -40,14 +40,7 @@ class _Schema(GenerateJsonSchema):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes.
-
-    Attributes:
-        name: of the tool.
-        description: the docstring without its sections.
-        schema: JSON schema of the arguments.
-        injected: the parameter that takes the context, if there is one.
-    """
+    """What a function takes: JSON schema of the arguments, and the parameter that takes the context, if there is one."""
 
     name: str
     description: str
@@ -85,12 +78,7 @@ def place_of(function: Callable[..., Any]) -> str:
 def read_signature(
     function: Callable[..., Any], *, name: str | None = None, context: type | None = None
 ) -> Signature:
-    """Read a function's name, docstring and typed parameters.
-
-    Args:
-        function: sync or async.
-        name: instead of the function's own.
-        context: the type of the parameter that is injected; such a one isn't part of the schema.
+    """Read a function's name, docstring and typed parameters; the one of the type `context` is injected, not in the schema.
 
     Raises:
         SetupError: it can't be a tool; the message names file and line.
@@ -128,7 +116,7 @@ def read_signature(
         model = create_model(
             tool, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
         )
-        schema: JsonObject = without_titles(
+        schema: JsonObject = drop_titles(
             model.model_json_schema(by_alias=True, schema_generator=_Schema)
         )
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
@@ -136,16 +124,16 @@ def read_signature(
     return Signature(tool, described.description.strip(), schema, injected, model)
 
 
-def without_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON
+def drop_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON
     """The schema without the titles that pydantic makes of names, which tell a model nothing."""
     if isinstance(schema, dict):
         return {
-            key: without_titles(value)
+            key: drop_titles(value)
             for key, value in schema.items()
             if not (key == "title" and isinstance(value, str))
         }
     if isinstance(schema, list):
-        return [without_titles(item) for item in schema]
+        return [drop_titles(item) for item in schema]
     return schema
 
 
@@ -171,7 +159,8 @@ def _field(parameter: inspect.Parameter, descriptions: Mapping[str, str]) -> Any
 
 
 def _docstring(function: Callable[..., Any]) -> Docstring:
+    """Of whichever style (Google, NumPy, Sphinx) finds most in it."""
     try:
-        return parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
+        return parse(inspect.getdoc(function) or "")
     except ParseError:
-        return Docstring(DocstringStyle.GOOGLE)
+        return Docstring()

@@ -1,34 +1,32 @@
 """Which tools an agent has, put together from the server's, the tenant's and what the agent says."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, ToolError
 from memserver.messages import ToolSpec
 from memserver.storage.tools import Definition, Grant
+from memserver.tools.mcp_tools import McpServers
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Rule, Tool, ToolRegistry, Toolset
-
-
-class RemoteTools(Protocol):
-    """Tools that run elsewhere."""
-
-    def of(self, definition: Definition) -> Tool: ...
-
-    @property
-    def configured(self) -> Mapping[str, Tool]:
-        """Those of the MCP servers of the settings that could be listed until now."""
-        ...
-
-    async def listed(self, names: Sequence[str]) -> None:
-        """Wait, not long, until the MCP servers that these tools are of have been listed."""
-        ...
+from memserver.tools.outbound.webhooks import Delivery, WebhookSender
+from memserver.tools.registry import (
+    Rule,
+    Tool,
+    ToolContext,
+    ToolRegistry,
+    Toolset,
+    call_schema,
+)
 
 
 class Toolbox:
-    def __init__(self, registry: ToolRegistry, remote: RemoteTools) -> None:
+    """All tools there are, and each agent's choice of them."""
+
+    def __init__(self, registry: ToolRegistry, webhooks: WebhookSender, mcp: McpServers) -> None:
         self._registry = registry
-        self._remote = remote
+        self._webhooks = webhooks
+        self._mcp = mcp
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._registry.specs()
@@ -41,7 +39,7 @@ class Toolbox:
             if grant.attached and grant.definition is None and self.server_tool(grant.name) is None
         ]
         if names:
-            await self._remote.listed(names)
+            await self._mcp.wait_until_listed(names)
 
     def toolset(self, grants: Sequence[Grant]) -> Toolset:
         """The tools of an agent. One that isn't there now, as its MCP server is away, is left out."""
@@ -58,14 +56,14 @@ class Toolbox:
 
     def server_tool(self, name: str) -> Tool | None:
         """One of the server's own tools, whose tenants need not register it."""
-        return self._registry.tools.get(name) or self._remote.configured.get(name)
+        return self._registry.tools.get(name) or self._mcp.configured.get(name)
 
     def server_tools(self) -> list[Tool]:
         """The server's own tools: memory, Python, and those of the MCP servers of its settings."""
-        return [*self._registry.tools.values(), *self._remote.configured.values()]
+        return [*self._registry.tools.values(), *self._mcp.configured.values()]
 
     def tool_of(self, definition: Definition) -> Tool:
-        return self._registry.style.of(self._remote.of(definition))
+        return self._registry.style.of(_remote_tool(definition, self._webhooks, self._mcp))
 
     def _server_tools(self, said: Mapping[str, Grant]) -> list[Tool]:
         chosen = []
@@ -81,7 +79,7 @@ class Toolbox:
             return self.tool_of(grant.definition)
         if grant.name in self._registry.tools:
             return None
-        configured = self._remote.configured.get(grant.name)
+        configured = self._mcp.configured.get(grant.name)
         return None if configured is None else self._registry.style.of(configured)
 
 
@@ -90,16 +88,7 @@ def rule_of(grant: Grant) -> Rule:
 
 
 def check_rules(grants: Sequence[Grant], tool: Tool, max_steps: int) -> None:
-    """Check an agent's rules together, after one of them was changed.
-
-    Args:
-        grants: all that the agent says.
-        tool: the one whose rule is new.
-        max_steps: of the agent's turns.
-
-    Raises:
-        InvalidInput: no turn could keep them.
-    """
+    """Check an agent's rules together, after that of a tool was changed. Raises InvalidInput: no turn could keep them."""
     changed = next((grant for grant in grants if grant.name == tool.spec.name), None)
     if changed is not None:
         _check_rule(changed, tool)
@@ -137,3 +126,42 @@ def _check_rule(grant: Grant, tool: Tool) -> None:
                 )
     if grant.approval and tool.kind == "client":
         raise InvalidInput("approval: the caller runs this tool, and can ask for approval itself.")
+
+
+def _remote_tool(definition: Definition, webhooks: WebhookSender, mcp: McpServers) -> Tool:
+    """The tool that a tenant has registered."""
+
+    async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON
+        if definition.kind == "webhook":
+            return await webhooks.deliver(_delivery(definition, context, arguments))
+        if definition.kind == "mcp":
+            assert definition.server_id is not None
+            assert definition.remote_name is not None
+            return await mcp.call(
+                context.tenant, definition.server_id, definition.remote_name, arguments
+            )
+        raise ToolError("This tool is run by the caller.")
+
+    spec = ToolSpec(definition.name, definition.description, call_schema(definition.parameters))
+    return Tool(spec, run, kind=definition.kind, attached=False, timeout=definition.timeout)
+
+
+def _delivery(
+    definition: Definition, context: ToolContext, arguments: Mapping[str, Any]
+) -> Delivery:
+    assert definition.url is not None
+    assert definition.secret is not None
+    body = {
+        "tool": definition.name,
+        "arguments": arguments,
+        "agent_id": str(context.agent_id),
+        "turn": context.turn,
+        "call_id": context.call_id,
+    }
+    return Delivery(
+        id=f"{context.agent_id}:{context.call_id}",
+        url=definition.url,
+        secret=definition.secret,
+        body=json.dumps(body, ensure_ascii=False).encode(errors="replace"),
+        retries=definition.retries,
+    )

@@ -51,7 +51,7 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
         owner = _checked_url(settings.database_url.get_secret_value())
         yield DatabaseUrls(owner, _app_url(settings, owner))
         return
-    with EmbeddedPostgres(settings.home / "postgres") as server, server.kept_running():
+    with EmbeddedPostgres(settings.home / "postgres") as server, server.keep_running():
         prepare_embedded(server.url(), EMBEDDED_DATABASE)
         yield DatabaseUrls(
             server.url(EMBEDDED_DATABASE, OWNER_ROLE), server.url(EMBEDDED_DATABASE, APP_ROLE)

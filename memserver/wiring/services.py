@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from memserver.agent.compaction import COMPACT, CompactionJob
 from memserver.agent.conversation import Conversation
@@ -46,7 +47,6 @@ from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
-from memserver.tools.remote import Remote
 from memserver.tools.schedule import schedule_tool
 from memserver.tools.toolbox import Toolbox
 from memserver.watchdog import Watchdog
@@ -112,6 +112,10 @@ class Services:
         return self.archival.embedder.describe()
 
 
+class Closing(Protocol):
+    async def aclose(self) -> None: ...
+
+
 def check_settings(settings: Settings) -> None:
     """Find what is wrong with the settings in themselves, before anything is started.
 
@@ -165,20 +169,9 @@ async def upkeep_alone(
     database = Database(app_url, pool_size=2, prepared=settings.database_prepared_statements)
     embedder = make_embedder(settings)
     others = OtherEmbedders(embedder.model, settings)
-    archival = ArchivalStorage(embedder, others)
-    await database.open()
-    try:
+    async with _open(database, others, embedder):
         with allow_long_statements():
-            yield (
-                VectorUpkeep(
-                    database, archival.embedder_of, index_memory=settings.vector_index_memory
-                ),
-                embedder,
-            )
-    finally:
-        await others.aclose()
-        await embedder.aclose()
-        await database.close()
+            yield _upkeep(settings, database, ArchivalStorage(embedder, others)), embedder
 
 
 @asynccontextmanager
@@ -190,16 +183,9 @@ async def memory_alone(
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
-    await database.open()
-    try:
+    async with _open(database, *([models] if models else []), others, embedder):
         archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
         yield (database, archival, _recall(settings, embedder)), models
-    finally:
-        if models is not None:
-            await models.aclose()
-        await others.aclose()
-        await embedder.aclose()
-        await database.close()
 
 
 @asynccontextmanager
@@ -211,20 +197,10 @@ async def assemble(
     tools: Sequence[Tool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
+    """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
     database = _database(app_url, settings)
-    await database.open()
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
-    upkeep = VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
-    registry = ToolRegistry(
-        # Too small to think is too small for more after an answer.
-        [
-            *memory_tools(more_after_answer=not settings.llm_thought_last),
-            schedule_tool(),
-            *tools,
-        ],
-        SpecStyle(settings.llm_thought_last, settings.llm_longest_text),
-    )
     webhooks = WebhookSender(settings.tool_networks)
     mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
@@ -232,72 +208,99 @@ async def assemble(
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=Toolbox(registry, Remote(webhooks, mcp)),
+        tools=Toolbox(_registry(settings, tools), webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
-        limits=Limits(
-            max_steps=settings.max_steps,
-            max_output_tokens=settings.llm_max_output_tokens,
-            prompt_order=settings.prompt_order,
-            history=settings.history,
-            pressure_alert=settings.pressure_alert,
-            auto_recall=settings.auto_recall,
-            auto_recall_floor=settings.auto_recall_floor,
-            turn_timeout=settings.turn_timeout,
-            waiting_call_seconds=settings.waiting_call_seconds,
-            calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
-        ),
+        limits=_limits(settings),
         summary_model=settings.summary_model,
         summary_method=settings.summary_method,
         clock=clock,
     )
+    async with _open(database, webhooks, others), _running(settings, deps, mcp) as services:
+        yield services
+
+
+@asynccontextmanager
+async def _running(
+    settings: Settings, deps: TurnDependencies, mcp: McpServers
+) -> AsyncIterator[Services]:
+    database, lease_seconds = deps.database, settings.lease_seconds
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
-    worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=settings.lease_seconds)
+    worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=lease_seconds)
     conversation = Conversation(deps, worker)
+    upkeep = _upkeep(settings, database, deps.archival)
     ingesting = Documents(
         database,
-        archival.embedder_of,
+        deps.archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
         DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
     )
-    jobs = JobRunner(
-        database,
-        job_handlers(deps, upkeep, ingesting, settings)
-        | TimerJob(database, conversation, worker).handlers,
-        at_once=settings.jobs_at_once,
-        lease_seconds=settings.lease_seconds,
-    )
-    keys = KeyRing(database, settings.key_cache_seconds, clock)
+    handlers = job_handlers(deps, upkeep, ingesting, settings)
+    handlers |= TimerJob(database, conversation, worker).handlers
+    jobs = JobRunner(database, handlers, at_once=settings.jobs_at_once, lease_seconds=lease_seconds)
     idempotency = IdempotencyKeys(
-        database, lease_seconds=settings.lease_seconds, lifetime=settings.idempotency_seconds
+        database, lease_seconds=lease_seconds, lifetime=settings.idempotency_seconds
     )
+    async with (
+        watchdog.running(),
+        mcp.running(),
+        worker.running(),
+        jobs.running(),
+        idempotency.running(),
+    ):
+        yield Services(
+            database=database,
+            deps=deps,
+            worker=worker,
+            conversation=conversation,
+            archival=deps.archival,
+            upkeep=upkeep,
+            documents=ingesting,
+            jobs=jobs,
+            keys=KeyRing(database, settings.key_cache_seconds, deps.clock),
+            idempotency=idempotency,
+            mcp=mcp,
+            networks=settings.tool_networks,
+            import_max_bytes=settings.import_max_bytes,
+        )
+
+
+@asynccontextmanager
+async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
+    """The database, open while the block runs; the others are closed before it."""
+    await database.open()
     try:
-        async with (
-            watchdog.running(),
-            mcp.running(),
-            worker.running(),
-            jobs.running(),
-            idempotency.running(),
-        ):
-            yield Services(
-                database=database,
-                deps=deps,
-                worker=worker,
-                conversation=conversation,
-                archival=archival,
-                upkeep=upkeep,
-                documents=ingesting,
-                jobs=jobs,
-                keys=keys,
-                idempotency=idempotency,
-                mcp=mcp,
-                networks=settings.tool_networks,
-                import_max_bytes=settings.import_max_bytes,
-            )
+        yield
     finally:
-        await webhooks.aclose()
-        await others.aclose()
+        for each in others:
+            await each.aclose()
         await database.close()
+
+
+def _registry(settings: Settings, tools: Sequence[Tool]) -> ToolRegistry:
+    # Too small to think is too small for more after an answer.
+    ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
+    style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
+    return ToolRegistry([*ours, *tools], style)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_steps=settings.max_steps,
+        max_output_tokens=settings.llm_max_output_tokens,
+        prompt_order=settings.prompt_order,
+        history=settings.history,
+        pressure_alert=settings.pressure_alert,
+        auto_recall=settings.auto_recall,
+        auto_recall_floor=settings.auto_recall_floor,
+        turn_timeout=settings.turn_timeout,
+        waiting_call_seconds=settings.waiting_call_seconds,
+        calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
+    )
+
+
+def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -> VectorUpkeep:
+    return VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
 
 
 def python_tools(settings: Settings) -> list[Tool]:
@@ -323,7 +326,7 @@ def job_handlers(
         deps.database,
         deps.archival,
         embeds=settings.embed_messages,
-        # Where jobs don't run by themselves, who runs them wants them done.
+        # Where jobs don't run by themselves, whoever runs them wants them done.
         quiet=settings.index_after_seconds if settings.jobs_at_once else 0,
     )
     return {

@@ -133,9 +133,8 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
         needs_model = _needs_model(systems, given.url)
         if needs_model and settings.llm_base_url is None:
             console.print("Starting the local model …")
-            engine = stack.enter_context(local_engine(settings))
+            engine, settings = stack.enter_context(local_engine(settings))
             anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
-            settings = Settings()
         settings = _sampling(settings, given)
         model = ask_about_model(settings) if needs_model else {}
         options = replace(options, speak=_speak(given, settings))
@@ -197,7 +196,7 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "limit": given.limit,
         "model": model,
         "temperature": given.temperature,
-        "options": options.as_told(),
+        "options": options.as_json(),
         "windows": {name: options.window_of(name) for name in systems},
         "server": given.url or "",
         "versions": {

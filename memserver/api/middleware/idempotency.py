@@ -91,7 +91,7 @@ class Idempotency:
         keys = services.idempotency
         claim = await keys.claim(tenant, key, _fingerprint(request, body))
         if isinstance(claim, KeptAnswer):
-            return replayed(claim)
+            return replay(claim)
         settled = False
         try:
             async with keys.held(claim), services.database.one_commit() as whole:
@@ -164,7 +164,7 @@ def _fingerprint(request: Request, body: bytes) -> bytes:
     return hashlib.sha256(where + body).digest()
 
 
-def replayed(kept: KeptAnswer) -> Response:
+def replay(kept: KeptAnswer) -> Response:
     response = Response(kept.body, kept.status, {REPLAYED: "true"})
     if kept.content_type:
         response.headers["content-type"] = kept.content_type

@@ -20,14 +20,13 @@ from memserver.api.openai.requests import (
     has_instructions,
 )
 from memserver.api.openai.turns import (
-    Asker,
     Key,
     Repetitions,
     begin,
     find_agent,
     finish_reason,
-    finished,
-    started,
+    finish_turn,
+    start_turn,
     text_of,
     turn_id,
 )
@@ -136,18 +135,18 @@ async def create_completion(
     check_chat(request)
     transcript = chat_transcript(request)
     agent = await find_agent(services, tenant, request.model)
-    turn = await begin(Asker(services, tenant, key, repetitions > 0), agent, transcript)
+    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:
-        pieces = await started(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn)
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(turn, request.model, extra, counted=counted)
         return StreamingResponse(
             chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await finished(services, tenant, turn)
+    result = await finish_turn(services, tenant, turn)
     message = CompletionMessage(content=text_of(result.messages))
     completion = Completion(
         id=turn_id("chatcmpl-", turn),

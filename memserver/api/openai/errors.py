@@ -50,13 +50,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class Refusal(Exception):
-    """An error that has a meaning of its own in OpenAI's API.
-
-    Attributes:
-        status: of HTTP.
-        error: `code`, `message` and `hint`, as our own errors have them.
-        headers: of the answer.
-    """
+    """An error that has a meaning of its own in OpenAI's API; `error` has code, message and hint, as our own have them."""
 
     def __init__(self, status: int, error: JsonObject, headers: dict[str, str]) -> None:
         super().__init__(error["message"])

@@ -21,14 +21,13 @@ from memserver.api.openai.requests import (
     response_transcript,
 )
 from memserver.api.openai.turns import (
-    Asker,
     Key,
     Repetitions,
     begin,
     find_agent,
     find_turn,
-    finished,
-    started,
+    finish_turn,
+    start_turn,
     text_of,
     turn_id,
 )
@@ -150,15 +149,15 @@ async def create_response(
     check_response(request)
     transcript = response_transcript(request)
     agent = await _agent(services, tenant, request)
-    turn = await begin(Asker(services, tenant, key, repetitions > 0), agent, transcript)
+    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
     answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
     answer.previous = request.previous_response_id
     if request.stream:
-        pieces = await started(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn)
         return StreamingResponse(
-            _events(answer, pieces), media_type="text/event-stream", headers=STREAM_HEADERS
+            _Writer(answer).of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
         )
-    result = await finished(services, tenant, turn)
+    result = await finish_turn(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 
@@ -252,16 +251,6 @@ class _Answer:
         )
 
 
-async def _events(answer: _Answer, pieces: AsyncIterator[str | End]) -> AsyncIterator[str]:
-    """The response as events, numbered."""
-    writer = _Writer(answer)
-    for event in writer.begin():
-        yield event
-    async for piece in pieces:
-        for event in writer.end(piece) if isinstance(piece, End) else writer.add(piece):
-            yield event
-
-
 class _Writer:
     """Writes the events of one response; its one message is begun with its first text."""
 
@@ -270,15 +259,15 @@ class _Writer:
         self._number = -1
         self._text = ""
 
-    def begin(self) -> list[str]:
-        """Before the first text."""
+    async def of(self, pieces: AsyncIterator[str | End]) -> AsyncIterator[str]:
         begun = self._answer.begun().model_dump()
-        return [
-            self._event("response.created", response=begun),
-            self._event("response.in_progress", response=begun),
-        ]
+        yield self._event("response.created", response=begun)
+        yield self._event("response.in_progress", response=begun)
+        async for piece in pieces:
+            for event in self._end(piece) if isinstance(piece, End) else self._add(piece):
+                yield event
 
-    def add(self, text: str) -> list[str]:
+    def _add(self, text: str) -> list[str]:
         opening = [] if self._text else self._open()
         self._text += text
         return [
@@ -286,7 +275,7 @@ class _Writer:
             self._event("response.output_text.delta", **self._place, delta=text, logprobs=[]),
         ]
 
-    def end(self, ended: End) -> list[str]:
+    def _end(self, ended: End) -> list[str]:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
         whole = self._answer.ended(self._text, ended)

@@ -56,14 +56,6 @@ Repetitions = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
-    services: Services
-    tenant: str
-    key: str | None
-    repeated: bool
-
-
 async def find_agent(services: Services, tenant: str, model: str) -> Agent:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
@@ -74,16 +66,23 @@ async def find_agent(services: Services, tenant: str, model: str) -> Agent:
             raise no_model(model) from error
 
 
-async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
+async def begin(
+    services: Services,
+    tenant: str,
+    agent: Agent,
+    transcript: Sequence[Said],
+    *,
+    key: str | None,
+    repeated: bool,
+) -> Turn:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
 
     Raises:
         InvalidInput: nothing is new.
     """
-    services, tenant = asker.services, asker.tenant
     async with services.database.tenant(tenant) as tx:
         new = await unread(tx, agent.id, transcript)
-        if asker.repeated and asker.key is None and new.same is not None:
+        if repeated and key is None and new.same is not None:
             return await inbox.get_turn(tx, agent.id, new.same)
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
@@ -97,7 +96,7 @@ async def begin(asker: Asker, agent: Agent, transcript: Sequence[Said]) -> Turn:
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    return await services.conversation.post(tenant, agent.id, new.text, key=asker.key)
+    return await services.conversation.post(tenant, agent.id, new.text, key=key)
 
 
 def turn_id(kind: str, turn: Turn) -> str:
@@ -130,7 +129,7 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finished(services: Services, tenant: str, turn: Turn) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
@@ -144,7 +143,7 @@ def _check(end: End) -> None:
         raise queued(end)
 
 
-async def started(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
+async def start_turn(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:

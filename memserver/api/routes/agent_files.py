@@ -18,7 +18,7 @@ from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
 from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replayed
+from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import Name
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage.database import Transaction
@@ -122,7 +122,7 @@ async def import_agent(
         async with AsyncExitStack() as stack:
             once = await _Once.begin(services, tenant, key, digest, stack)
             if isinstance(once, KeptAnswer):
-                return replayed(once)
+                return replay(once)
             try:
                 await job.run(tenant, source, options, once.record)
             except BaseException:

@@ -11,7 +11,7 @@ from memserver import messages
 from memserver.api import passages as common
 from memserver.api.dependencies import AgentId, BeginDep, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.passages import FiltersDep, SearchDep
 from memserver.api.schemas.archival import PassagesIn
 from memserver.errors import InvalidInput
 from memserver.memory import reading
@@ -57,7 +57,7 @@ async def search_archival(
     agent_id: AgentId,
     services: ServicesDep,
     tenant: TenantDep,
-    asked: AskedDep,
+    asked: SearchDep,
     filters: FiltersDep,
 ) -> ArchivalResults:
     """Search the agent's own collection and those attached to it, best first."""

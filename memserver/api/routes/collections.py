@@ -9,7 +9,7 @@ from fastapi import Query
 from memserver.api import passages as common
 from memserver.api.dependencies import BeginDep, ById, CollectionId, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.passages import AskedDep, FiltersDep
+from memserver.api.passages import FiltersDep, SearchDep
 from memserver.api.schemas.archival import CollectionIn, CollectionPatch, PassagePatch, PassagesIn
 from memserver.storage import collections, languages, passage_search, passages
 from memserver.storage.collections import NewCollection
@@ -144,7 +144,7 @@ async def search_collection(
     collection_id: CollectionId,
     services: ServicesDep,
     tenant: TenantDep,
-    asked: AskedDep,
+    asked: SearchDep,
     filters: FiltersDep,
 ) -> ArchivalResults:
     """Search one collection, best first."""

@@ -60,7 +60,7 @@ async def list_tools(services: ServicesDep, tenant: TenantDep, listing: ByName) 
         own = await tools.list_page(tx, listing.query)
     of_server = map(server_tool, services.deps.tools.server_tools())
     found = sorted(
-        [*map(registered_tool, own), *(tool for tool in of_server if listing.is_behind(tool.name))],
+        [*map(registered_tool, own), *(tool for tool in of_server if listing.is_after(tool.name))],
         key=lambda tool: tool.name,
         reverse=listing.query.descending,
     )

@@ -30,7 +30,7 @@ NO_SECTIONS = Text("The working context has no sections.", style="dim")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChatContext:
     """Where a command is given: to which agent, and where its answer is shown."""
 
     client: Client
@@ -46,14 +46,14 @@ class Command:
 
     usage: str
     purpose: str
-    run: Callable[[Place, str], None]
+    run: Callable[[ChatContext, str], None]
 
 
 class Quit(Exception):
     """The user wants to leave."""
 
 
-def run(place: Place, line: str) -> None:
+def run(chat: ChatContext, line: str) -> None:
     """Do what a line such as `/search otters` says.
 
     Raises:
@@ -64,25 +64,25 @@ def run(place: Place, line: str) -> None:
     command = COMMANDS.get(name)
     if command is None:
         raise InvalidInput(f"There is no command /{name}.", hint="/help lists them.")
-    command.run(place, rest.strip())
+    command.run(chat, rest.strip())
 
 
-def _help(place: Place, _: str) -> None:
+def _help(chat: ChatContext, _: str) -> None:
     table = Table.grid(padding=(0, 2))
     for command in COMMANDS.values():
         table.add_row(Text(command.usage, style="bold"), command.purpose)
     table.add_row(Text("//text", style="bold"), "say a text that begins with a slash")
-    place.console.print(table)
+    chat.console.print(table)
 
 
-def _memory(place: Place, _: str) -> None:
-    found = place.client.working_context.get(place.agent.id)
-    place.console.print(sections_text(found.sections) or NO_SECTIONS)
+def _memory(chat: ChatContext, _: str) -> None:
+    found = chat.client.working_context.get(chat.agent.id)
+    chat.console.print(sections_text(found.sections) or NO_SECTIONS)
 
 
-def _edit(place: Place, rest: str) -> None:
+def _edit(chat: ChatContext, rest: str) -> None:
     name, _, text = rest.partition(" ")
-    sections = place.client.working_context.get(place.agent.id)
+    sections = chat.client.working_context.get(chat.agent.id)
     try:
         section = sections[name]
     except KeyError:
@@ -91,89 +91,89 @@ def _edit(place: Place, rest: str) -> None:
             f"There is no section {name!r}." if name else "Which section?",
             hint=f"/edit SECTION [TEXT], where the sections are: {names}.",
         ) from None
-    new = text or _in_editor(place, section.text)
+    new = text or _in_editor(chat, section.text)
     if new is None or new == section.text:
-        place.console.print(Text("Nothing was changed.", style="dim"))
+        chat.console.print(Text("Nothing was changed.", style="dim"))
         return
-    place.client.working_context.edit(place.agent.id, name, text=new)
-    place.console.print(Text(f"{name} is changed; it counts from the next step on.", style="dim"))
+    chat.client.working_context.edit(chat.agent.id, name, text=new)
+    chat.console.print(Text(f"{name} is changed; it counts from the next step on.", style="dim"))
 
 
-def _in_editor(place: Place, text: str) -> str | None:
-    if place.display is None:
+def _in_editor(chat: ChatContext, text: str) -> str | None:
+    if chat.display is None:
         raise InvalidInput("Without a terminal there is no editor.", hint="/edit SECTION TEXT")
     with TemporaryDirectory() as folder:
         file = Path(folder) / "section.txt"
         file.write_text(text + "\n", encoding="utf-8")
         try:
-            done = subprocess.run([*shlex.split(place.editor), str(file)], check=False)
+            done = subprocess.run([*shlex.split(chat.editor), str(file)], check=False)
         except OSError as error:
             raise InvalidInput(
-                f"The editor {place.editor!r} can't be run: {error.strerror}.",
+                f"The editor {chat.editor!r} can't be run: {error.strerror}.",
                 hint="Set EDITOR to one, or write /edit SECTION TEXT.",
             ) from error
         return None if done.returncode else file.read_text(encoding="utf-8").rstrip("\n")
 
 
-def _search(place: Place, words: str) -> None:
+def _search(chat: ChatContext, words: str) -> None:
     if not words:
         raise InvalidInput("What for?", hint="/search WORDS")
-    said = place.client.recall.search(place.agent.id, words, ignore_case=True)
-    kept = place.client.archival.search(place.agent.id, words)
+    said = chat.client.recall.search(chat.agent.id, words, ignore_case=True)
+    kept = chat.client.archival.search(chat.agent.id, words)
     heading = (
         f"{said.total} messages have these words" if said.total else "no message has these words"
     )
-    place.console.print(Text(f"Said: {heading}", style="bold"))
+    chat.console.print(Text(f"Said: {heading}", style="bold"))
     if said.items:
-        place.console.print(messages_text(said.items, place.agent.name))
+        chat.console.print(messages_text(said.items, chat.agent.name))
     heading = (
         f"the nearest of {kept.total}" if kept.total else "it is empty; /archive TEXT fills it"
     )
-    place.console.print(Text(f"Archival storage: {heading}", style="bold"))
+    chat.console.print(Text(f"Archival storage: {heading}", style="bold"))
     if kept.items:
-        place.console.print(passages_text(kept.items))
+        chat.console.print(passages_text(kept.items))
 
 
-def _archive(place: Place, text: str) -> None:
+def _archive(chat: ChatContext, text: str) -> None:
     if not text:
         raise InvalidInput("What is to be kept?", hint="/archive TEXT")
-    place.client.archival.insert(place.agent.id, [text])
-    place.console.print(Text("It is in the archival storage.", style="dim"))
+    chat.client.archival.insert(chat.agent.id, [text])
+    chat.console.print(Text("It is in the archival storage.", style="dim"))
 
 
-def _history(place: Place, rest: str) -> None:
+def _history(chat: ChatContext, rest: str) -> None:
     if rest and not rest.isdecimal():
         raise InvalidInput("A number of messages is wanted.", hint="/history 20")
     wanted = int(rest or SHOWN)
     found: list[Message] = []
-    for message in place.client.messages.all(place.agent.id):
+    for message in chat.client.messages.all(chat.agent.id):
         if len(found) >= wanted:
             break
         if message.text and message.role != "system":
             found.append(message)
-    place.console.print(messages_text(found[::-1], place.agent.name) or NOTHING_SAID)
+    chat.console.print(messages_text(found[::-1], chat.agent.name) or NOTHING_SAID)
 
 
-def _context(place: Place, _: str) -> None:
-    view = place.client.agents.context(place.agent.id)
-    place.console.print(fullness(view))
-    place.console.print(context_table(view))
+def _context(chat: ChatContext, _: str) -> None:
+    view = chat.client.agents.context(chat.agent.id)
+    chat.console.print(fullness(view))
+    chat.console.print(context_table(view))
 
 
-def _agents(place: Place, _: str) -> None:
-    print_agents(list(place.client.agents.all()))
-    place.console.print(Text("memserver chat NAME talks with another one.", style="dim"))
+def _agents(chat: ChatContext, _: str) -> None:
+    print_agents(list(chat.client.agents.all()))
+    chat.console.print(Text("memserver chat NAME talks with another one.", style="dim"))
 
 
-def _thoughts(place: Place, rest: str) -> None:
-    if place.display is None:
+def _thoughts(chat: ChatContext, rest: str) -> None:
+    if chat.display is None:
         raise InvalidInput("Without a terminal none are shown.")
-    place.display.thoughts = {"on": True, "off": False}.get(rest, not place.display.thoughts)
-    state = "shown" if place.display.thoughts else "hidden"
-    place.console.print(Text(f"Thoughts and tool calls are {state}.", style="dim"))
+    chat.display.thoughts = {"on": True, "off": False}.get(rest, not chat.display.thoughts)
+    state = "shown" if chat.display.thoughts else "hidden"
+    chat.console.print(Text(f"Thoughts and tool calls are {state}.", style="dim"))
 
 
-def _quit(_: Place, __: str) -> None:
+def _quit(_: ChatContext, __: str) -> None:
     raise Quit
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress_bar import ProgressBar
@@ -33,45 +32,30 @@ MOST_OF_A_LINE = 160
 _STATES = {"failed": "✗", "interrupted": "✗", "waiting": "…"}
 
 
-class Display(Protocol):
-    """Shows a turn while it goes on."""
+class PlainDisplay:
+    """For pipes: what the agent says, and nothing else."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def begin(self) -> None:
         """A message was sent."""
 
     def show(self, event: Event) -> None:
         """Something happened in its turn."""
+        if isinstance(event, MessageSaid):
+            self._console.out(harmless(event.text), highlight=False)
 
     def end(self) -> None:
         """Nothing more is shown of it."""
 
 
-class PlainDisplay(Display):
-    """For pipes: what the agent says, and nothing else."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @override
-    def begin(self) -> None:
-        """There is nothing to show before an answer."""
-
-    @override
-    def show(self, event: Event) -> None:
-        if isinstance(event, MessageSaid):
-            self._console.out(harmless(event.text), highlight=False)
-
-    @override
-    def end(self) -> None:
-        """It was all shown."""
-
-
-class TerminalDisplay(Display):
+class TerminalDisplay(PlainDisplay):
     """For people: text while it is generated, and, dimmed, what the agent thinks and does."""
 
     def __init__(self, console: Console, name: str) -> None:
+        super().__init__(console)
         self.thoughts = True
-        self._console = console
         self._name = name
         self._waiting = console.status(f"[dim]{name} is thinking …[/dim]", spinner="dots")
         self._wrapping: Wrapping | None = None

@@ -1,25 +1,27 @@
-"""The conversation: reads lines, says them to the agent, and shows what comes of it."""
+"""The command `chat`: reads lines, says them to the agent, and shows what comes of it."""
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Annotated
 from uuid import UUID
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from memserver.cli.chat import commands
-from memserver.cli.chat.commands import COMMANDS, Place, Quit
+from memserver.cli.chat.commands import COMMANDS, ChatContext, Quit
 from memserver.cli.chat.screen import (
-    Display,
     PlainDisplay,
     TerminalDisplay,
     error_text,
     fullness,
 )
 from memserver.cli.chat.waiting import Undecided, settle, waiting_call
+from memserver.cli.options import ApiKeyOption, UrlOption, server_url
 from memserver.cli.running_server import find_agent
 from memserver.client import Client
 from memserver.client.blocking import Stream
@@ -30,39 +32,34 @@ from memserver.errors import MemserverError, NotFound
 WELCOME = "/help lists the commands, Ctrl-D leaves"
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """How a conversation is wanted.
+def chat_command(
+    agent: Annotated[str, typer.Argument(help="Its name or id.")],
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="Say this, print the answer, and end.")
+    ] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
+) -> None:
+    """Talk with an agent. One that doesn't exist is made.
 
-    Attributes:
-        message: say just this instead of reading lines.
-        editor: the command that edits a file, for /edit.
+    /help lists the commands. Through a pipe each line is a message.
     """
+    with Client(server_url(url), api_key=api_key) as client:
+        _talk(client, agent, message)
 
-    message: str | None = None
-    editor: str = "vi"
 
-
-def chat(client: Client, name: str, wishes: Wishes) -> None:
-    """Talk with an agent, at a terminal or through a pipe.
-
-    Args:
-        client: of the server.
-        name: the agent's, or its id.
-        wishes: how.
-
-    Raises:
-        MemserverError: there is no agent of this id, or no server; and, without a terminal, any error.
-    """
+def _talk(client: Client, name: str, message: str | None) -> None:
+    """Talk at a terminal or through a pipe; without a terminal any error ends it."""
     console = Console(highlight=False, markup=False)
-    person = wishes.message is None and sys.stdin.isatty() and console.is_terminal
+    person = message is None and sys.stdin.isatty() and console.is_terminal
     agent = _agent(client, name)
     display = TerminalDisplay(console, agent.name) if person else None
-    session = _Session(Place(client, agent, console, display, wishes.editor))
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    session = _Session(ChatContext(client, agent, console, display, editor))
     if person:
         session.talk()
     else:
-        session.pipe(sys.stdin if wishes.message is None else [wishes.message])
+        session.pipe(sys.stdin if message is None else [message])
 
 
 def _agent(client: Client, name: str) -> Agent:
@@ -85,10 +82,10 @@ def _is_id(name: str) -> bool:
 
 
 class _Session:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._client = place.client
-        self._display: Display = place.display or PlainDisplay(place.console)
+    def __init__(self, chat: ChatContext) -> None:
+        self._chat = chat
+        self._client = chat.client
+        self._display: PlainDisplay = chat.display or PlainDisplay(chat.console)
         self._left: Stream | None = None
 
     def pipe(self, lines: Iterable[str]) -> None:
@@ -137,14 +134,14 @@ class _Session:
 
     @property
     def _console(self) -> Console:
-        return self._place.console
+        return self._chat.console
 
     def _take(self, line: str) -> None:
         text = line.strip()
         if not text:
             return
         if text.startswith("/") and not text.startswith("//"):
-            commands.run(self._place, text)
+            commands.run(self._chat, text)
             return
         try:
             self._read_on()
@@ -154,7 +151,7 @@ class _Session:
                 "The call waits on, and your message was not sent. The next one asks again."
             )
             return
-        self._converse(self._client.messages.stream(self._place.agent.id, text.removeprefix("/")))
+        self._converse(self._client.messages.stream(self._chat.agent.id, text.removeprefix("/")))
 
     def _read_on(self) -> None:
         """Show what came of a message that was not waited for. Raises Undecided."""
@@ -167,9 +164,9 @@ class _Session:
 
     def _settle(self) -> None:
         """Settle a call that waits, since after it every message would wait. Raises Undecided."""
-        call = waiting_call(self._place)
+        call = waiting_call(self._chat)
         if call is not None:
-            following = settle(self._place, call)
+            following = settle(self._chat, call)
             if following is not None:
                 self._show(following, shown=call.position)
 
@@ -180,12 +177,7 @@ class _Session:
             self._aside("The call waits on. Your next message asks again.")
 
     def _show(self, stream: Stream, *, shown: int | None = None) -> None:
-        """Show a turn to its end, through all calls that wait. Raises Undecided.
-
-        Args:
-            stream: its events.
-            shown: the position of the call that they begin with, which was shown already.
-        """
+        """Show a turn to its end, through all calls that wait; the call at position `shown` was shown already. Raises Undecided."""
         following: Stream | None = stream
         while following is not None:
             paused = self._follow(following, shown)
@@ -194,13 +186,13 @@ class _Session:
             if isinstance(paused, TurnQueued):
                 following = self._after(following)
                 continue
-            call = waiting_call(self._place)
+            call = waiting_call(self._chat)
             if call is None:  # somebody else was quicker
                 following = self._client.turns.events(
-                    self._place.agent.id, paused.turn, after=paused.position - 1
+                    self._chat.agent.id, paused.turn, after=paused.position - 1
                 )
             else:
-                following = settle(self._place, call)
+                following = settle(self._chat, call)
             shown = paused.position
 
     def _after(self, queued: Stream) -> Stream:
@@ -214,11 +206,7 @@ class _Session:
     def _follow(
         self, stream: Stream, shown: int | None = None
     ) -> ActionRequired | TurnQueued | None:
-        """Show a turn until it ends or waits, or until the user doesn't want to wait any longer.
-
-        Returns:
-            What it waits for.
-        """
+        """Show a turn until it ends or the user doesn't want to wait any longer; or it waits, for what is returned."""
         steps: int | None = None
         self._display.begin()
         try:
@@ -232,11 +220,11 @@ class _Session:
                         steps = event.steps
         except KeyboardInterrupt:
             self._display.end()
-            if self._place.display is None:
+            if self._chat.display is None:
                 raise
             self._left = stream
             self._aside(
-                f"Not waiting any longer. {self._place.agent.name} goes on, and the answer is shown with "
+                f"Not waiting any longer. {self._chat.agent.name} goes on, and the answer is shown with "
                 "the next one."
             )
             return None
@@ -246,16 +234,16 @@ class _Session:
         return None
 
     def _show_fullness(self, steps: int | None) -> None:
-        if self._place.display is None:
+        if self._chat.display is None:
             return
         try:
-            self._console.print(fullness(self._client.agents.context(self._place.agent.id), steps))
+            self._console.print(fullness(self._client.agents.context(self._chat.agent.id), steps))
         except MemserverError as error:
             self._aside(f"How full the context is can't be said: {error.message}")
         self._console.print()
 
     def _greet(self) -> None:
-        agent = self._place.agent
+        agent = self._chat.agent
         self._console.print(Text(agent.name, style="bold green"), end=" ")
         model = agent.model or "the server's model"
         self._aside(f"({model}) · {WELCOME}")

@@ -37,17 +37,14 @@ _TOP_PARTS = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+_TOKENIZER = Path(__file__).with_name("tokenizer_template.json")
 _CONTROL_TOKEN = 3  # of tokenizer.ggml.token_type
 
 
 def convert(source: Path, target: Path, chat_template: str, adapter: Adapter | None = None) -> None:
-    """Write the model in `source` to the directory `target`.
+    """Write the model in `source`, a GGUF of the llama architecture with SmolLM's tokenizer, to the empty directory `target`.
 
-    Args:
-        source: a GGUF of the llama architecture with a byte-level BPE tokenizer of SmolLM's kind.
-        target: an existing, empty directory.
-        chat_template: Jinja text, instead of the file's own template.
-        adapter: is merged into the weights.
+    The chat template, Jinja text, replaces the file's own; an adapter is merged into the weights.
 
     Raises:
         SetupError: the file can't be read, or is another kind of model, or the adapter is one for another.
@@ -172,39 +169,15 @@ def _tokenizer(metadata: Json) -> Json:
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     kinds: list[int] = metadata["tokenizer.ggml.token_type"]
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": token, **flags, "special": True}
-            for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-            if kind == _CONTROL_TOKEN
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Digits", "individual_digits": True},
-                byte_level | {"add_prefix_space": False},
-            ],
-        },
-        "post_processor": None,
-        "decoder": byte_level | {"add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
-        },
-    }
+    tokenizer: Json = json.loads(_TOKENIZER.read_text(encoding="utf-8"))
+    tokenizer["added_tokens"] = [
+        {"id": number, "content": token, **flags, "special": True}
+        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if kind == _CONTROL_TOKEN
+    ]
+    tokenizer["model"]["vocab"] = {token: number for number, token in enumerate(tokens)}
+    tokenizer["model"]["merges"] = [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]]
+    return tokenizer
 
 
 def _tokenizer_config(metadata: Json) -> Json:

@@ -27,19 +27,8 @@ from memserver.errors import SetupError
 
 Array = NDArray[Any]
 
-_SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_SCALARS = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
+"""How `struct` writes the types of values, by their numbers."""
 _STRING, _ARRAY = 8, 9
 
 _F32, _F16, _Q4_0, _Q4_1, _Q8_0, _BF16 = 0, 1, 2, 3, 8, 30
@@ -58,19 +47,10 @@ class TensorInfo:
 
 
 class GGUFFile:
-    """One GGUF file, mapped into memory.
-
-    Attributes:
-        metadata: the key-value pairs; arrays are lists.
-        tensors: what tensors there are, in the file's order.
-    """
+    """One GGUF file, mapped into memory: its metadata, and its tensors in the file's order."""
 
     def __init__(self, path: Path) -> None:
-        """Read the header.
-
-        Raises:
-            SetupError: this is no GGUF file that can be read.
-        """
+        """Read the header. Raises SetupError: this is no GGUF file that can be read."""
         self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         cursor = _Cursor(self._bytes.data)
         try:

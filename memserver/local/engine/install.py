@@ -37,25 +37,17 @@ _PACKAGE = _HERE.parents[1]
 ADAPTER = _HERE / "adapter"
 """What the warm start taught the base: a LoRA adapter with its model card."""
 MODELS = (BASE_NAME, MODEL_NAME)
-_CONVERTING = ("gguf.py", "lora.py", "convert.py", "chat_template.jinja")
+_CONVERTING = ("gguf.py", "lora.py", "convert.py", "tokenizer_template.json", "chat_template.jinja")
 
 
 def install_engine(
     home: Path, *, say: Say, show: Say = lambda _: None, torch_index: str = TORCH_INDEX
 ) -> Path:
-    """Install what is missing of the local engine; quick when nothing is.
+    """Install what is missing of the local engine, quick when nothing is; the directory of the model that is served.
 
     Several processes may call this at once: the first one works and the others wait for it. A call
-    that was killed half-way is made good by the next one.
-
-    Args:
-        home: MEMSERVER_HOME.
-        say: takes a line of progress for a person.
-        show: takes what the running step prints, several times a second.
-        torch_index: where the CPU build of torch comes from if pip's own index lacks it.
-
-    Returns:
-        The directory of the model that is served.
+    that was killed half-way is made good by the next one. `say` takes lines for a person, `show` what the running
+    step prints, several times a second; torch comes from `torch_index` if pip's own index lacks it.
 
     Raises:
         SetupError: a step failed; the message says which one.
@@ -72,7 +64,10 @@ def install_engine(
             f"The engine can't be installed under {home}: {error}",
             hint="Make the directory writable, or set MEMSERVER_HOME to another one.",
         ) from error
-    with _lock(paths.root / "install.lock", say) as lock, _log(paths) as log:
+    with (
+        _lock(paths.root / "install.lock", say) as lock,
+        (paths.root / "install.log").open("w", encoding="utf-8") as log,
+    ):
         steps = _Steps(paths, say, show, lock, log)
         if not _is_stamped(paths.venv, _environment_stamp()):
             steps.build_environment(torch_index)
@@ -245,12 +240,6 @@ def _lock(path: Path, say: Say) -> Iterator[IO[str]]:
             say("Another process is installing the local engine; waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
-
-
-@contextmanager
-def _log(paths: EnginePaths) -> Iterator[IO[str]]:
-    with (paths.root / "install.log").open("w", encoding="utf-8") as log:
-        yield log
 
 
 def _constraints() -> Path:

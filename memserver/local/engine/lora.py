@@ -21,11 +21,7 @@ _PREFIX = "base_model.model."
 
 class Adapter:
     def __init__(self, folder: Path) -> None:
-        """Read it.
-
-        Raises:
-            SetupError: it is no LoRA adapter in the form of PEFT, or of a variant that adds otherwise.
-        """
+        """Read it. Raises SetupError: it is no LoRA adapter in the form of PEFT, or of a variant that adds otherwise."""
         try:
             config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
             self._tensors = read_safetensors(folder / ADAPTER_WEIGHTS)
@@ -45,11 +41,7 @@ class Adapter:
         }
 
     def merged(self, name: str, weights: Array) -> Array:
-        """These weights with what the adapter adds to them, if it adds anything.
-
-        Raises:
-            SetupError: the shapes differ.
-        """
+        """These weights with what the adapter adds to them, if it adds anything. Raises SetupError: the shapes differ."""
         part = f"{_PREFIX}{name.removesuffix('.weight')}.lora_"
         if f"{part}A.weight" not in self._tensors:
             return weights

@@ -1,6 +1,5 @@
 """Where the local engine's parts lie under MEMSERVER_HOME, and what its models are called."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 MODEL_NAME = "memserver-small"
@@ -12,39 +11,17 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """What PEFT calls an adapter's two files."""
 
 
-@dataclass(frozen=True, slots=True)
 class EnginePaths:
-    home: Path
-
-    @property
-    def root(self) -> Path:
-        return self.home / "engine"
-
-    @property
-    def venv(self) -> Path:
-        return self.root / "venv"
-
-    @property
-    def python(self) -> Path:
-        return self.venv / "bin" / "python"
-
-    @property
-    def model(self) -> Path:
-        return self.of(MODEL_NAME)
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "engine"
+        self.venv = self.root / "venv"
+        self.python = self.venv / "bin" / "python"
+        self.model = self.of(MODEL_NAME)
+        self.log = self.root / "engine.log"  # the run before it is kept as engine.log.1
+        self.address = self.root / "address"  # where a running server publishes the engine's URL
+        self.cache = self.root / "cache"  # of vLLM and its libraries, kept out of the user's own
 
     def of(self, name: str) -> Path:
+        """The directory of one of the two models, as Hugging Face lays it out."""
         return self.home / "models" / name
-
-    @property
-    def log(self) -> Path:
-        """What the running engine writes; the run before it is kept as engine.log.1."""
-        return self.root / "engine.log"
-
-    @property
-    def address(self) -> Path:
-        """Where a running server publishes the engine's URL."""
-        return self.root / "address"
-
-    @property
-    def cache(self) -> Path:
-        return self.root / "cache"

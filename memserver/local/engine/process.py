@@ -74,14 +74,12 @@ class LocalEngine:
     at a time; it can be started again after it has failed or was stopped.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the home have defaults and are named
+    def __init__(
         self,
         home: Path,
         *,
         model: str = MODEL_NAME,
-        port: int = 0,
         context_window: int = 8192,
-        threads: int | None = None,
         native_tools: bool = False,
         adapters: bool = False,
     ) -> None:
@@ -90,34 +88,23 @@ class LocalEngine:
         Args:
             home: MEMSERVER_HOME.
             model: which of the two installed models; adapters are for the base.
-            port: where to listen on the loopback; 0 takes a free one.
             context_window: tokens of prompt and output together.
-            threads: of computation; by default all cores but one, which the server needs.
             native_tools: be ready for native tool calling; JSON schemas are then kept to as well,
                 but the model writes better with the separators that only the default has.
             adapters: take LoRA adapters up to rank 16, also while it runs. On a CPU an adapter reads a
                 new prompt about seven times slower than the model does.
         """
+        self.model = model
         self._paths = EnginePaths(home)
-        self._model = model
-        self._port = port or _free_port()
+        self.log = self._paths.log
+        self._port = _free_port()
+        self.base_url = f"http://{_HOST}:{self._port}/v1"
         self._context_window = context_window
-        self._threads = threads or max(1, len(_usable_cores()) - 1)
+        # All but one, which the server needs.
+        self._threads = max(1, len(_usable_cores()) - 1)
         self._structured_outputs = _FOR_NATIVE_TOOLS if native_tools else _FOR_JSON
         self._adapters = adapters
         self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def base_url(self) -> str:
-        return f"http://{_HOST}:{self._port}/v1"
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def log(self) -> Path:
-        return self._paths.log
 
     def start(self) -> None:
         """Start the engine and return at once; it loads in the background. Does nothing if it runs.
@@ -165,11 +152,8 @@ class LocalEngine:
     async def wait_until_ready(self, *, within: float) -> None:
         """Wait for the engine to answer.
 
-        Args:
-            within: seconds to wait at most.
-
         Raises:
-            ModelUnavailable: it failed, was never started, or is still loading then.
+            ModelUnavailable: it failed, was never started, or is still loading after so many seconds.
         """
         deadline = time.monotonic() + within
         while (state := await asyncio.to_thread(self.state)).phase is not EnginePhase.READY:
@@ -199,7 +183,7 @@ class LocalEngine:
         cores = _usable_cores()[-self._threads :]
         return [
             *(str(self._paths.python), "-I", str(server), ",".join(map(str, cores))),
-            *("--model", str(self._paths.of(self._model)), "--served-model-name", self._model),
+            *("--model", str(self._paths.of(self.model)), "--served-model-name", self.model),
             *("--host", _HOST, "--port", str(self._port)),
             *("--max-model-len", str(self._context_window), "--dtype", "bfloat16"),
             *("--enforce-eager", "--distributed-executor-backend", "uni"),

@@ -20,13 +20,6 @@ class EngineReadiness:
     """Whether the local engine answers. Its process, which only its owner sees, is not looked at."""
 
     def __init__(self, file: Path, log: Path, client: EndpointClient) -> None:
-        """Make it.
-
-        Args:
-            file: where the engine's owner reports how it does.
-            log: the engine's, for people.
-            client: of the engine, without retries; its circuit closes when the engine answers.
-        """
         self._file = StateFile(file)
         self._log = log
         self._client = client

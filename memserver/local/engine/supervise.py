@@ -17,15 +17,9 @@ _INTERVAL = 0.2
 
 
 def hold(parent: int, grace: float, command: list[str]) -> int:
-    """Run the command until it ends, the parent is gone, or SIGTERM asks for its end.
+    """Run the command until it ends, `parent` is not our parent any more, or SIGTERM asks for its end; its exit code.
 
-    Args:
-        parent: the process id that must stay our parent.
-        grace: seconds between SIGTERM and SIGKILL.
-        command: what to run.
-
-    Returns:
-        The command's exit code.
+    `grace` is the seconds between SIGTERM and SIGKILL.
     """
     wanted = True
 

@@ -70,12 +70,7 @@ def can_enter(account: Account | None, directory: Path) -> bool:
 
 
 def choose_account(data: Path, root: Path) -> Account | None:
-    """The account for a cluster: its owner if it exists already, else the best that can be had.
-
-    Args:
-        data: the cluster's data directory, which need not exist.
-        root: names the cluster; clusters of different roots get different uids.
-    """
+    """The account for a cluster: its owner if it exists already, else the best that can be had; each root has another uid."""
     owner = data.stat() if data.exists() else None
     if os.geteuid() != 0:
         if owner and owner.st_uid != os.geteuid():

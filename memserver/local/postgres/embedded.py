@@ -20,7 +20,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Self
@@ -83,24 +83,23 @@ class EmbeddedPostgres:
             SetupError: the server can't run here; the hint says how to fix it.
         """
         newly = self._users is None
-        try:
-            make_traversable(self._root)
-            with self._starting_and_stopping():
-                self._share()
-                self._cluster = locate_cluster(self._root, self._system_home, self._package)
-                self._cluster.serve(self._settings, self._log)
-        except OSError as error:
-            self._unshare(newly)
-            raise SetupError(
-                f"The embedded Postgres can't be set up in {self._root}: {error}",
-                hint="Set MEMSERVER_HOME to a directory on a local disk where this account may write.",
-            ) from error
-        except BaseException:
-            self._unshare(newly)
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._unshare, newly)
+            try:
+                make_traversable(self._root)
+                with self._starting_and_stopping():
+                    self._share()
+                    self._cluster = locate_cluster(self._root, self._system_home, self._package)
+                    self._cluster.serve(self._settings, self._log)
+            except OSError as error:
+                raise SetupError(
+                    f"The embedded Postgres can't be set up in {self._root}: {error}",
+                    hint="Set MEMSERVER_HOME to a directory on a local disk where this account may write.",
+                ) from error
+            undo.pop_all()
 
     @contextmanager
-    def kept_running(self) -> Iterator[None]:
+    def keep_running(self) -> Iterator[None]:
         """Start the server again whenever it dies while the block runs; whichever process sees it first does."""
         ending = Event()
         keeper = Thread(target=self._keep_running, args=[ending], daemon=True)

@@ -9,12 +9,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_limit(own_groups: Path = OWN_GROUPS, groups: Path = GROUPS) -> int:
-    """Bytes: the least of the machine's memory and the limits of all control groups that this process is in.
-
-    Args:
-        own_groups: the file that names them, as Linux writes it (cgroups(7)), of version 1 or 2.
-        groups: where their files are.
-    """
+    """Bytes: the least of the machine's memory and the limits of all control groups (cgroups(7)) that this process is in."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(own_groups, groups)])
 

@@ -1,10 +1,7 @@
 """What MCP servers are to the rest of the code, which knows nothing of the SDK."""
 
-import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from memserver.errors import ToolError
 from memserver.messages import JsonObject
@@ -27,11 +24,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """An MCP server over streamable HTTP.
-
-    `networks` are private ones that are allowed all the same; None: any address, since an operator names
-    it.
-    """
+    """An MCP server over streamable HTTP, in the public internet or `networks`; None: anywhere, since an operator names it."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -43,33 +36,6 @@ class ListedTool:
     name: str
     description: str
     parameters: JsonObject
-
-
-class McpConnection(ABC):
-    """One connection, open until it is closed or dies.
-
-    Attributes:
-        dead: set as soon as it is known that nothing more can be asked over it.
-    """
-
-    dead: asyncio.Event
-
-    @abstractmethod
-    async def tools(self) -> list[ListedTool]:
-        """Every tool that the server lists. Raises ToolError."""
-
-    @abstractmethod
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Call a tool; gives its answer as text.
-
-        Raises:
-            NotDelivered: the connection is dead, and the call did not reach the server.
-            ToolError: it failed otherwise.
-        """
-
-    @abstractmethod
-    async def close(self) -> None:
-        """End it; one that does not end in time is cut off."""
 
 
 class NotDelivered(ToolError):

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -30,12 +29,11 @@ from memserver.tools.outbound.mcp import (
     BadAnswer,
     HttpServer,
     ListedTool,
-    McpConnection,
     NotDelivered,
     StdioServer,
 )
 from memserver.tools.outbound.mcp_bounds import Limited, bound_message
-from memserver.tools.outbound.reasons import for_log, reason, without_urls
+from memserver.tools.outbound.reasons import drop_urls, for_log, reason
 
 logger = logging.getLogger(__name__)
 # The SDK writes down whole URLs, those of redirects too, which may hold secrets. What failed is said here.
@@ -49,8 +47,12 @@ _LONGEST_REASON = 300
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
-class SdkConnection(McpConnection):
-    """A connection by the SDK, which wants it opened and closed by one task."""
+class SdkConnection:
+    """A connection by the SDK, which wants it opened and closed by one task.
+
+    Attributes:
+        dead: set as soon as it is known that nothing more can be asked over it.
+    """
 
     def __init__(self, server: StdioServer | HttpServer) -> None:
         self._server = server
@@ -82,8 +84,8 @@ class SdkConnection(McpConnection):
             raise ToolError(f"The MCP server can't be reached: {failed}.")
         return self
 
-    @override
     async def tools(self) -> list[ListedTool]:
+        """Every tool that the server lists. Raises ToolError."""
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 return await self._all_pages()
@@ -110,15 +112,20 @@ class SdkConnection(McpConnection):
                 break
         return found
 
-    @override
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool; gives its answer as text.
+
+        Raises:
+            NotDelivered: the connection is dead, and the call did not reach the server.
+            ToolError: it failed otherwise.
+        """
         if self.dead.is_set():
             raise NotDelivered
         result: CallToolResult = await self._answer_to(self._live.call_tool(name, dict(arguments)))
         return result_text(result)
 
-    @override
     async def close(self) -> None:
+        """End it; one that does not end in time is cut off."""
         self._closing.set()
         if self._task is None:
             return
@@ -141,7 +148,7 @@ class SdkConnection(McpConnection):
                 self.dead.set()  # the server has forgotten the session: it has started again
                 raise NotDelivered from error
             if error.code != CONNECTION_CLOSED:
-                said = without_urls(error.message)[:_LONGEST_REASON]
+                said = drop_urls(error.message)[:_LONGEST_REASON]
                 raise ToolError(f"The MCP server answered: {said}") from error
         except ValidationError as error:
             raise BadAnswer(
@@ -160,7 +167,7 @@ class SdkConnection(McpConnection):
     async def _hold(self) -> None:
         info = Implementation(name="memserver", version=memserver.__version__)
         async with Client(
-            _Watched(_transport(self._server), self.dead),
+            _watched(_transport(self._server), self.dead),
             client_info=info,
             read_timeout_seconds=_STREAM_SECONDS,
         ) as client:
@@ -181,11 +188,7 @@ async def _any_result(_name: str, _result: CallToolResult) -> None:
 
 
 def result_text(result: CallToolResult) -> str:
-    """What a tool has answered, as text.
-
-    Raises:
-        ToolError: the tool says that it failed.
-    """
+    """What a tool has answered, as text. Raises ToolError: the tool says that it failed."""
     parts = [_block_text(block) for block in result.content]
     text = "\n".join(part for part in parts if part)
     if not text and result.structured_content is not None:
@@ -195,24 +198,13 @@ def result_text(result: CallToolResult) -> str:
     return text
 
 
-class _Watched(AbstractAsyncContextManager[Any]):
-    def __init__(self, transport: AbstractAsyncContextManager[Any], dead: asyncio.Event) -> None:
-        self._transport = transport
-        self._dead = dead
-
-    @override
-    async def __aenter__(self) -> Any:
-        read, write = await self._transport.__aenter__()
-        return _WatchedRead(read, self._dead), write
-
-    @override
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, trace)
+@asynccontextmanager
+async def _watched(
+    transport: AbstractAsyncContextManager[Any], dead: asyncio.Event
+) -> AsyncIterator[Any]:
+    """A transport that sets an event when the server has closed its end."""
+    async with transport as (read, write):
+        yield _WatchedRead(read, dead), write
 
 
 class _WatchedRead:
@@ -335,7 +327,7 @@ def _reason(task: "asyncio.Task[None]") -> str:
         case httpx2.HTTPStatusError(response=response):  # its text has the whole URL
             return f"it answered {response.status_code}"
         case MCPError() as error:
-            return without_urls(str(error))[:_LONGEST_REASON].strip(". ")
+            return drop_urls(str(error))[:_LONGEST_REASON].strip(". ")
         case ValidationError() as error:
             return f"its answer is no valid MCP: {error.error_count()} faults in a {error.title}"
         case httpx2.TransportError(__cause__=None) as error:  # ours

@@ -40,7 +40,7 @@ def for_log(url: str, error: BaseException) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: {type(error).__name__}{said}"
 
 
-def without_urls(text: str) -> str:
+def drop_urls(text: str) -> str:
     """The SDK's words and the server's own, which can't be distinguished, with no address of either in them."""
     return _URL.sub("(a URL)", text)
 

@@ -15,13 +15,9 @@ TOLERANCE_SECONDS = 300
 
 
 def sign(secret: str, delivery: str, at: int, body: bytes) -> dict[str, str]:
-    """The headers that identify, date and sign a delivery.
+    """The headers that identify, date and sign a delivery, with the same id for each attempt.
 
-    Args:
-        secret: "whsec_" followed by base64; any other text is taken as its bytes.
-        delivery: the same for each attempt of a delivery.
-        at: seconds since 1970.
-        body: as it is sent.
+    A secret is "whsec_" followed by base64; any other text is taken as its bytes.
     """
     return {
         "webhook-id": delivery,

@@ -53,11 +53,6 @@ class _Answer:
 
 class WebhookSender:
     def __init__(self, networks: Networks = ()) -> None:
-        """Make it.
-
-        Args:
-            networks: private ones that are allowed all the same.
-        """
         self._networks = networks
         self._session: aiohttp.ClientSession | None = None
 
@@ -71,7 +66,7 @@ class WebhookSender:
         """
         for tried in range(delivery.retries + 1):
             try:
-                answer = await self._followed(delivery)
+                answer = await self._follow(delivery)
             except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
                 if _refused(error):
                     raise ToolError("The webhook's address is not allowed.") from error
@@ -91,10 +86,10 @@ class WebhookSender:
         if self._session is not None:
             await self._session.close()
 
-    async def _followed(self, delivery: Delivery) -> _Answer:
+    async def _follow(self, delivery: Delivery) -> _Answer:
         url = delivery.url
         for _ in range(_MOST_REDIRECTS + 1):
-            answer = await self._posted(url, delivery)
+            answer = await self._post(url, delivery)
             if answer.status not in _KEPT_METHOD:
                 return answer
             before, url = url, urljoin(url, answer.location)
@@ -102,7 +97,7 @@ class WebhookSender:
                 raise ToolError("The webhook redirects from https to another scheme.")
         raise ToolError(f"The webhook redirects more than {_MOST_REDIRECTS} times.")
 
-    async def _posted(self, url: str, delivery: Delivery) -> _Answer:
+    async def _post(self, url: str, delivery: Delivery) -> _Answer:
         try:
             check_url(url, self._networks)
         except InvalidInput as error:  # a redirect's, or the settings have changed
@@ -116,7 +111,7 @@ class WebhookSender:
             return _Answer(
                 response.status,
                 response.content_type,
-                await _limited(response.content),
+                await _read_limited(response.content),
                 response.headers.get("Location", ""),
             )
 
@@ -134,7 +129,7 @@ class WebhookSender:
         return self._session
 
 
-async def _limited(stream: aiohttp.StreamReader) -> bytes:
+async def _read_limited(stream: aiohttp.StreamReader) -> bytes:
     read = bytearray()
     async for chunk in stream.iter_any():
         read += chunk

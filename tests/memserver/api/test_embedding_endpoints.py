@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memserver.cli.examination import examine_embedder
+from memserver.cli.doctor import examine_embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import EmbeddingRejected, SetupError
 from memserver.settings import Settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memserver.cli.examination import examine_model
+from memserver.cli.doctor import examine_model
 from memserver.errors import SetupError
 from memserver.settings import Settings
 from memserver.testing.scripted_server import Abilities

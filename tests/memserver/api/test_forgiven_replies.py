@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memserver.cli.examination import examine_model
+from memserver.cli.doctor import examine_model
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.messages import PromptMessage
 from memserver.testing.scripted import Call, ScriptedModel, Step, say

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from memserver.cli.examination import examine_model
+from memserver.cli.doctor import examine_model
 from memserver.errors import (
     ContextOverflow,
     ModelNotFound,

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from memserver.cli.examination import examine_database
+from memserver.cli.doctor import examine_database
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.support.server import OneDatabase, Server, serving

@@ -57,7 +57,7 @@ async def test_a_function_a_webhook_and_an_mcp_server_in_one_turn(database: OneD
                 "secret": SECRET,
             }
             assert (await server.http.post("/v1/tools", json=order)).status_code == 201
-            await server.services.mcp.listed(["notes__read_note"])
+            await server.services.mcp.wait_until_listed(["notes__read_note"])
             agent = await server.create_agent()
             for name in ("weather", "remember_city", "order", "notes__read_note"):
                 answer = await server.http.put(f"/v1/agents/{agent}/tools/{name}", json={})

@@ -90,6 +90,30 @@ def test_a_description_ends_with_its_last_word() -> None:
     assert made(short).spec.description == "Find a place."
 
 
+NUMPY = """Find a place.
+
+Parameters
+----------
+place : str
+    which.
+"""
+SPHINX = """Find a place.
+
+:param place: which.
+"""
+
+
+@pytest.mark.parametrize("docstring", [NUMPY, SPHINX])
+def test_a_docstring_may_be_in_the_style_of_numpy_or_sphinx(docstring: str) -> None:
+    def find(place: str) -> str:
+        return place
+
+    find.__doc__ = docstring
+    spec = made(tool(find)).spec
+    assert spec.description == "Find a place."
+    assert spec.parameters["properties"]["place"]["description"] == "which."
+
+
 def test_the_model_is_told_types_and_docstring() -> None:
     spec = made(plan).spec
     assert (spec.name, spec.description) == ("plan", "Plan a journey.\n\nIt takes a while.")

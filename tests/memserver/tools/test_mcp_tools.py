@@ -54,7 +54,7 @@ async def test_a_server_of_the_settings_is_listed_attached_called_and_started_ag
     )
     names = ["demo__add", "demo__break_down", "demo__look", "demo__die"]
     async with serving(database, model, mcp_servers={**STDIO, **NOBODY}) as server:
-        await server.services.mcp.listed(["demo__add"])
+        await server.services.mcp.wait_until_listed(["demo__add"])
         tools = (await server.http.get("/v1/tools")).json()["items"]
         agent = await agent_with(server, *names)
         answer = await server.say(agent, "Go!")
@@ -97,7 +97,7 @@ async def test_a_server_of_the_settings_that_is_away_takes_nothing_but_its_tools
     database: OneDatabase,
 ) -> None:
     async with serving(database, ScriptedModel([say("Hi."), say("Hi.")]), mcp_servers=STDIO) as one:
-        await one.services.mcp.listed(["demo__add"])
+        await one.services.mcp.wait_until_listed(["demo__add"])
         agent = await agent_with(one, "demo__add")
         assert (await one.say(agent, "Hi!"))["text"] == "Hi."
     model = ScriptedModel([say("Hi.")])

@@ -1,7 +1,6 @@
 """Adapters on the engine itself: what the scripted endpoint pretends, vLLM does. Run with `-m model`."""
 
 import asyncio
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,12 +36,8 @@ def engine() -> Iterator[LocalEngine]:
 
 def local_settings() -> dict[str, Any]:
     """What `memserver serve` sets for this model, with the fewest tokens to write: an untrained model takes all the steps that it may."""
-    read = {
-        name: json.loads(value) if value.startswith("{") else value
-        for name, value in LOCAL_MODEL.items()
-    }
     tokenizer = EnginePaths(engine_home()).model / "tokenizer.json"
-    return read | {
+    return LOCAL_MODEL | {
         "llm_tokenizer": tokenizer,
         "llm_longest_text": 32,
         "llm_max_output_tokens": 300,
@@ -143,7 +138,7 @@ async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an
             said = answer["messages"][-1]["text"]
             if gives_answer(said):
                 break
-            text = human.tell(task.example.id, said, turn)
+            text = human.reply(task.example.id, said, turn)
         assert share_right(task, answer_in(said)) == 1, said
         recalled = await server.get(f"{agent}/messages")
         roles = [message["role"] for message in recalled["items"]]
