@@ -22,7 +22,8 @@ from rich.table import Table
 from memserver_evals.colbench.backend.examples import BackendExample, load_backend
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.grading import Grade, Grader
-from memserver_evals.colbench.sandbox.pool import Sandbox, SandboxLimits
+from memserver_evals.colbench.sandbox.fork_server import SandboxLimits
+from memserver_evals.colbench.sandbox.pool import Sandbox
 
 
 def main() -> None:

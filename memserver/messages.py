@@ -3,7 +3,7 @@
 Those of which a prompt has many are not declared frozen: a frozen dataclass is made three times as slowly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -189,3 +189,7 @@ class Section:
     limit: int
     description: str = ""
     read_only: bool = False
+
+
+Prompt = Sequence[PromptMessage]
+ToolSpecs = Sequence[ToolSpec]

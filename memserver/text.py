@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sized
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import lru_cache
@@ -53,31 +54,31 @@ def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return value
 
 
-def checked_json(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def checked_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON
     """`clean_json` for what somebody else sent.
 
     Raises:
         ValueError: it nests too deep, something in it is too large, or it holds a number that JSON can't (NaN,
             or beyond a double's range).
     """
-    unseen = [(value, 1)]
-    while unseen:
-        each, depth = unseen.pop()
-        if isinstance(each, float | int) and not -_LARGEST <= each <= _LARGEST:  # NaN isn't either
-            raise ValueError("it holds what JSON can't: a number that is none, or is too large")
-        if isinstance(each, str) and len(each) > MOST_TEXT:
+    if isinstance(value, str):
+        if len(value) > MOST_TEXT:
             raise ValueError(f"a text in it has more than {MOST_TEXT} characters")
-        if isinstance(each, dict | list):
-            if depth > MOST_NESTED:
-                raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
-            _check_members(each)
-            members = [*each, *each.values()] if isinstance(each, dict) else each
-            unseen += [(member, depth + 1) for member in members]
-    return clean_json(value)
+        return clean(value)
+    if isinstance(value, dict):
+        _check_size(value, "an object", MOST_NAMES, depth)
+        return {checked_json(name): checked_json(each, depth + 1) for name, each in value.items()}
+    if isinstance(value, list):
+        _check_size(value, "a list", MOST_MEMBERS, depth)
+        return [checked_json(each, depth + 1) for each in value]
+    if isinstance(value, float | int) and not -_LARGEST <= value <= _LARGEST:  # NaN isn't either
+        raise ValueError("it holds what JSON can't: a number that is none, or is too large")
+    return value
 
 
-def _check_members(value: dict[str, Any] | list[Any]) -> None:
-    kind, most = ("an object", MOST_NAMES) if isinstance(value, dict) else ("a list", MOST_MEMBERS)
+def _check_size(value: Sized, kind: str, most: int, depth: int) -> None:
+    if depth >= MOST_NESTED:
+        raise ValueError(f"it nests too deep: {MOST_NESTED} levels are taken")
     if len(value) > most:
         raise ValueError(f"{kind} in it has more than {most} members")
 

@@ -87,38 +87,36 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a system may know before the first turn; any part may be empty.
+    """What a system may know before the first turn; any part may be empty."""
 
-    Attributes:
-        sessions: oldest first, with their real times.
-        library: documents to be looked up; a memory puts them into archival storage.
-        instructions: what the task asks of whoever answers (the form of the answer, say).
-        persona: who the system is, where the task says so.
-        human: what is known of the other side from the start.
-        documents_shown: for systems that put retrieved documents into the prompt: how many. None
-            leaves it to the system. A system that searches for itself takes no notice.
-        documents_cut: how those that were retrieved are made to fit. "whole": from the first on, as many
-            as fit; "tokens": each gets the same share of the room; "characters": the same number taken for
-            characters, as the MemGPT paper's baselines did by mistake.
-        reading: the documents to be shown, as ids in their order; they are then not retrieved. For
-            protocols that fix what the reader sees.
-        look_for: what an oracle would search for, in order. Only the system ten-searches-pasted reads it.
-        look_up: what is said besides the instructions to a system that has the documents in its own storage
-            and has to search there.
-        answers_from: who said what is asked for. Only the system copying reads it.
-    """
-
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[Session, ...] = ()  # oldest first, with their real times
+    # documents to be looked up; a memory puts them into archival storage
     library: Library | None = None
-    instructions: str = ""
-    persona: str = ""
-    human: str = ""
+    instructions: str = ""  # what the task asks of whoever answers (the form of the answer, say)
+    persona: str = ""  # who the system is, where the task says so
+    human: str = ""  # what is known of the other side from the start
+    # for systems that put retrieved documents into the prompt: how many. None leaves it to the
+    # system. A system that searches for itself takes no notice
     documents_shown: int | None = None
+    # how those that were retrieved are made to fit. "whole": from the first on, as many as fit;
+    # "tokens": each gets the same share of the room; "characters": the same number taken for
+    # characters, as the MemGPT paper's baselines did by mistake
     documents_cut: Cut = "whole"
+    # the documents to be shown, as ids in their order; they are then not retrieved. For protocols
+    # that fix what the reader sees
     reading: tuple[str, ...] | None = None
+    # what an oracle would search for, in order. Only the system ten-searches-pasted reads it
     look_for: tuple[str, ...] = ()
+    # what is said besides the instructions to a system that has the documents in its own storage
+    # and has to search there
     look_up: str = ""
+    # who said what is asked for. Only the system copying reads it
     answers_from: Literal["assistant", "anyone"] = "anyone"
+
+    @property
+    def said(self) -> tuple[Utterance, ...]:
+        """Everything that was said in the sessions, oldest first."""
+        return tuple(each for session in self.sessions for each in session.utterances)
 
 
 # --- a system, and what comes of asking it
@@ -159,29 +157,21 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a system answered.
+    """What a system answered."""
 
-    Attributes:
-        text: what the other side sees.
-        tokens_in: of all prompts behind it, as the endpoint counted.
-        tokens_out: of all that was generated.
-        exchanges: every prompt and answer, in order.
-        found: what was retrieved, best first, in the order of retrieval; empty where nothing was.
-        share_fitted: of the history and the documents that should be in the prompt, the share (in
-            tokens, 0 to 1) that fitted; 1 where all did, None where a system doesn't work that way.
-        error: the stable code of what went wrong, if no answer came; the text is then empty.
-        page_characters: of a page of results of its searches, on average; None where it made none.
-        searches: in their order; None where a system has none to make.
-    """
-
-    text: str
-    tokens_in: int = 0
-    tokens_out: int = 0
-    exchanges: tuple[Exchange, ...] = ()
+    text: str  # what the other side sees
+    tokens_in: int = 0  # of all prompts behind it, as the endpoint counted
+    tokens_out: int = 0  # of all that was generated
+    exchanges: tuple[Exchange, ...] = ()  # every prompt and answer, in order
+    # what was retrieved, best first, in the order of retrieval; empty where nothing was
     found: tuple[Found, ...] = ()
+    # of the history and the documents that should be in the prompt, the share (in tokens, 0 to 1)
+    # that fitted; 1 where all did, None where a system doesn't work that way
     share_fitted: float | None = None
-    error: str = ""
+    error: str = ""  # the stable code of what went wrong, if no answer came; the text is then empty
+    # of a page of results of its searches, on average; None where it made none
     page_characters: float | None = None
+    # in their order; None where a system has none to make
     searches: tuple[Search, ...] | None = None
 
 
@@ -198,7 +188,6 @@ class Conversation(Protocol):
         A reply that failed for a reason of the model's (its error is in `Reply.error`) is an answer
         with nothing in it. An endpoint that can't be reached raises: the example is played again.
         """
-        ...
 
 
 class System(Protocol):
@@ -207,13 +196,11 @@ class System(Protocol):
     @property
     def name(self) -> str:
         """How tables name it."""
-        ...
 
     def begin(
         self, example_id: str, material: Material
     ) -> AbstractAsyncContextManager[Conversation]:
         """A new conversation, which knows the material and nothing of any other conversation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +239,6 @@ class Example(Protocol):
     @property
     def id(self) -> str:
         """Unique within the task."""
-        ...
 
 
 E = TypeVar("E", bound=Example)
@@ -279,46 +265,36 @@ class Task(Protocol[E]):
     @property
     def name(self) -> str:
         """Its name on the command line."""
-        ...
 
     @property
     def main_score(self) -> str:
         """Which of the scores the table leads with, and compare compares."""
-        ...
 
     @property
     def group_keys(self) -> tuple[str, ...]:
         """The keys of `groups`, in the order in which tables show them."""
-        ...
 
     @property
     def data_hash(self) -> str:
         """A hash of the data and of whatever else decides what the examples are."""
-        ...
 
     def examples(self) -> Sequence[E]:
         """All of them, always in the same order; bad data raises before anything is played."""
-        ...
 
     def groups(self, example: E) -> Groups:
         """Where the example belongs in tables."""
-        ...
 
     async def play(self, example: E, system: System) -> Played:
         """Play it through a system. Chance comes from the example's id, never from the clock."""
-        ...
 
     def score(self, example: E, played: Played) -> Scores:
         """Score what was played, from its values alone: the same scores each time."""
-        ...
 
     def reward(self, example: E, played: Played) -> float:
         """What training is to make large, 0 to 1."""
-        ...
 
     def claim(self, example: E, played: Played) -> Claim | None:
         """What a judge is to be asked; None where no judge is needed."""
-        ...
 
 
 @runtime_checkable
@@ -327,7 +303,6 @@ class Sourced(Protocol[E_contra]):
 
     def evidence(self, example: E_contra) -> frozenset[str]:
         """The ids of the utterances or documents with the answer; empty where that isn't known."""
-        ...
 
 
 async def ask(

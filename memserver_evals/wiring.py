@@ -15,10 +15,9 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter
 
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
@@ -55,31 +54,20 @@ Speak = Literal["text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
-    """How the systems are set up.
+    """How the systems are set up."""
 
-    Attributes:
-        mode: how memserver gets to know the sessions.
-        agent: more options of memserver's agents.
-        agent_model: of memserver's agents; None is the server's own.
-        context_window: tokens that all systems but full may use, of what the model has; None: all of it.
-        full_window: tokens of the system full; None: all that the model has.
-        max_tokens: of an answer, by the systems without memserver.
-        summary_tokens: of the systems summary and summary-extract.
-        top_k: of the system retrieval.
-        speak: whether the systems without memserver write text, or call send_message.
-    """
-
-    mode: Mode = "import"
-    agent: dict[str, Any] = field(default_factory=dict)
+    mode: Mode = "import"  # how memserver gets to know the sessions
+    agent: dict[str, Any] = field(default_factory=dict)  # more options of memserver's agents
+    # tokens that all systems but full may use, of what the model has; None: all of it
     context_window: int | None = None
-    full_window: int | None = None
-    max_tokens: int = 256
-    summary_tokens: int = 512
-    top_k: int = 10
-    speak: Speak = "text"
-    agent_model: str | None = None
+    full_window: int | None = None  # tokens of the system full; None: all that the model has
+    max_tokens: int = 256  # of an answer, by the systems without memserver
+    summary_tokens: int = 512  # of the systems summary and summary-extract
+    top_k: int = 10  # of the system retrieval
+    speak: Speak = "text"  # whether the systems without memserver write text, or call send_message
+    agent_model: str | None = None  # of memserver's agents; None is the server's own
 
-    def as_told(self) -> JsonObject:
+    def as_json(self) -> JsonObject:
         """As a run's manifest has it; what is as it always was before it could be chosen is left out."""
         return {
             name: value for name, value in asdict(self).items() if name != "agent_model" or value
@@ -122,23 +110,11 @@ class Plan:
 
     def as_json(self) -> JsonObject:
         """As a JSON object, secrets included: not to be stored."""
-        plan = asdict(self)
-        plan["task_options"]["data"] = str(self.task_options.data or "")
+        plan: JsonObject = _PLAN.dump_python(self, mode="json")
         return plan
 
-    @classmethod
-    def read(cls, plan: JsonObject) -> "Plan":
-        options = dict(plan["task_options"])
-        options["data"] = Path(options["data"]) if options["data"] else None
-        return cls(
-            **{
-                **plan,
-                "task_options": TaskOptions(**options),
-                "systems": tuple(plan["systems"]),
-                "options": SystemOptions(**plan["options"]),
-                "addresses": Addresses(**plan["addresses"]),
-            }
-        )
+
+_PLAN = TypeAdapter(Plan)
 
 
 @contextmanager
@@ -230,7 +206,7 @@ async def _services(
 @asynccontextmanager
 async def open_player(plan: JsonObject) -> AsyncIterator[Player]:
     """A player of a plan; also what each worker of a cluster starts from."""
-    read = Plan.read(plan)
+    read = _PLAN.validate_python(plan)
     task = find_task(TASKS, read.task).make(read.task_options)
     async with AsyncExitStack() as stack:
         if isinstance(task, AbstractAsyncContextManager):  # it owns processes

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.options import AgentOptions, EntryForm, Limits, PromptOrder
+from memserver.agent.options import EntryForm, Limits
 from memserver.agent.rendering import RENDERERS, prompt_messages
 from memserver.agent.reply_modes import prompt_file, tool_specs
 from memserver.llm.base import ChatModel
@@ -25,6 +25,7 @@ from memserver.prompts import Prompts
 from memserver.storage.snapshots import AgentSnapshot
 from memserver.text import stamp
 from memserver.tools.registry import Toolset
+from memserver.wire.agents import AgentOptions, PromptOrder
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
 """By agent, hash of the text and how to read it, and limit: the same entry has other texts in another mode or time zone."""

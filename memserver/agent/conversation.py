@@ -19,7 +19,7 @@ from memserver.agent.events import (
     TurnQueued,
     WakeUp,
 )
-from memserver.agent.options import AgentOptions, EntryForm
+from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
@@ -30,6 +30,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
+from memserver.wire.agents import AgentOptions
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""

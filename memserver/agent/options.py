@@ -7,11 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, field_validator
 
-from memserver.wire.agents import AgentClock as AgentClock
-from memserver.wire.agents import AgentOptions as AgentOptions
-from memserver.wire.agents import HistoryForm as HistoryForm
-from memserver.wire.agents import PromptOrder as PromptOrder
-from memserver.wire.agents import ReplyMode as ReplyMode
+from memserver.wire.agents import AgentOptions, HistoryForm, PromptOrder
 
 EntryForm = HistoryForm | Literal["chat"]
 """How entries of the history look: in plain chat there is no choice."""

@@ -6,7 +6,6 @@ recall storage to streams, is the same. How the history looks is in `rendering`.
 
 from collections.abc import Sequence
 
-from memserver.agent.options import ReplyMode
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
@@ -15,6 +14,7 @@ from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import Toolset
+from memserver.wire.agents import ReplyMode
 
 
 async def ask_for_step(

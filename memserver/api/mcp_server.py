@@ -20,7 +20,6 @@ from pydantic import BaseModel, Field
 
 import memserver
 from memserver.agent.dependencies import ModelSource
-from memserver.agent.options import AgentOptions
 from memserver.api.middleware.access import Caller
 from memserver.errors import Forbidden, InvalidInput, MemserverError, ModelError, NotFound
 from memserver.llm.model_facts import DEFAULT_WINDOW
@@ -35,6 +34,7 @@ from memserver.storage.rows import PageQuery
 from memserver.storage.snapshots import read_snapshot
 from memserver.text import clean
 from memserver.tools.agent_memory import AgentMemory
+from memserver.wire.agents import AgentOptions
 from memserver.wiring.services import Services
 
 INSTRUCTIONS = """The memories of memserver's agents. Each agent has a working context (short named sections

@@ -19,12 +19,7 @@ from memserver.embeddings.base import MOST_DIMENSIONS, Embedder, Vector, embedda
 from memserver.embeddings.batch_size import BatchSize
 from memserver.embeddings.profile import Additions, EmbeddingProfile
 from memserver.embeddings.refusals import RefusedTexts, translate
-from memserver.errors import (
-    EmbedderUnfit,
-    EmbeddingRejected,
-    ModelError,
-    ModelTimeout,
-)
+from memserver.errors import EmbedderUnfit, EmbeddingRejected, ModelError, ModelTimeout
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.streams import json_bytes

@@ -6,7 +6,7 @@ another's first. asyncio's own semaphore has one line for everybody.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
-from memserver.messages import PromptMessage, ToolSpec
+from memserver.messages import Prompt, ToolSpecs
 from memserver.openai_http.circuit import Circuit
 
 _Queue = OrderedDict[asyncio.Future[None], None]
@@ -140,12 +140,7 @@ class QueuedModel(ModelDecorator):
 
     @override
     async def call_tool(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Reply:
         return await self._ask(
             lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
@@ -154,11 +149,7 @@ class QueuedModel(ModelDecorator):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         return await self._ask(
             lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text

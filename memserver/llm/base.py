@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from memserver.llm.profile import ProfileReport
-from memserver.messages import PromptMessage, ProviderFields, ToolCall, ToolSpec, Usage
+from memserver.messages import Prompt, ProviderFields, ToolCall, ToolSpecs, Usage
 
 TextSink = Callable[[str], None]
 """Takes the fragments of a message's text while it is generated. Provisional until the turn commits."""
@@ -82,7 +82,7 @@ class ChatModel(Protocol):
         """Count each text with the model's own tokenizer, or estimate it."""
         ...
 
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+    def tools_text(self, tools: ToolSpecs) -> str:
         """What these tools add to a prompt, as text, for counting and for people to read."""
         ...
 
@@ -91,12 +91,7 @@ class ChatModel(Protocol):
         ...
 
     async def call_tool(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Reply:
         """Ask for the next step.
 
@@ -117,11 +112,7 @@ class ChatModel(Protocol):
         ...
 
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         """Ask for plain text: white space around it goes, and it is never empty.
 

@@ -1,6 +1,6 @@
 """A reply that streams: the message's text while it comes, and the whole when it has ended."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from memserver.errors import ModelAnswerTooLarge
@@ -10,14 +10,14 @@ from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tool_names import is_spoken
-from memserver.messages import JsonObject, ToolSpec, Usage
+from memserver.messages import JsonObject, ToolSpecs, Usage
 
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
 
 
 class CallReader:
-    def __init__(self, mode: ToolCallMode, tools: Sequence[ToolSpec], *, holds: bool) -> None:
+    def __init__(self, mode: ToolCallMode, tools: ToolSpecs, *, holds: bool) -> None:
         self.names = tuple(tool.name for tool in tools)
         self._native = mode == "tools"
         self._tools = tools

@@ -35,7 +35,7 @@ from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import Estimated, TokenCounter
 from memserver.llm.tool_schema import native_tools_text, tools_as_text
-from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver.messages import Prompt, PromptMessage, ToolSpecs, Usage
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
@@ -193,7 +193,7 @@ class OpenAICompatible(ChatModel):
                 raise
 
     @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+    def tools_text(self, tools: ToolSpecs) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
         if self._keeper.is_open:
             return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
@@ -205,12 +205,7 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def call_tool(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Reply:
         try:
             async with self._explaining():
@@ -234,11 +229,7 @@ class OpenAICompatible(ChatModel):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         async with self._explaining():
             await self._facts.know_name()

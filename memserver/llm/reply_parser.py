@@ -9,7 +9,7 @@ if a valid one follows, for the same reason.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ from memserver.llm.coercion import read_json, read_json_at
 from memserver.llm.reasoning import separate
 from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_names import SPOKEN, resolve_name
-from memserver.messages import JsonObject, ToolCall, ToolSpec
+from memserver.messages import JsonObject, ToolCall, ToolSpec, ToolSpecs
 from memserver.text import checked_json, clean
 
 _RAW_LIMIT = 10_000
@@ -75,7 +75,7 @@ def without_reasoning(reply: RawReply, *, calls: bool = True) -> RawReply:
     return replace(reply, content=parts.said, reasoning="\n\n".join(thoughts))
 
 
-def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
+def parse_native(reply: RawReply, tools: ToolSpecs) -> ParsedReply:
     """The call in a reply of native tool calling.
 
     Where the endpoint found no call but the content is one, written out as JSON, that is taken: it is
@@ -102,7 +102,7 @@ def parse_native(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
     raise with_raw.about_nothing_called(tools)
 
 
-def parse_json(reply: RawReply, tools: Sequence[ToolSpec]) -> ParsedReply:
+def parse_json(reply: RawReply, tools: ToolSpecs) -> ParsedReply:
     """The call in a reply of JSON text, `{"tool": name, "arguments": {…}}`; prose around it is kept.
 
     `name` and `parameters`, as other formats call them, are understood as well.
@@ -162,7 +162,7 @@ def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int]
 
 
 def _check_call(
-    name: object, arguments: object, tools: Sequence[ToolSpec], complaint: "_Complaint"
+    name: object, arguments: object, tools: ToolSpecs, complaint: "_Complaint"
 ) -> ToolCall:
     spec = resolve_name(name, tools)
     if spec is None:
@@ -197,7 +197,7 @@ def _as_object(spec: ToolSpec, arguments: object, complaint: "_Complaint") -> Js
     raise complaint(f"The arguments of {spec.name} must be a JSON object with named arguments.")
 
 
-def _names(tools: Sequence[ToolSpec]) -> str:
+def _names(tools: ToolSpecs) -> str:
     names = ", ".join(spec.name for spec in tools)
     return names if len(names) <= _NAMES_LIMIT else f"{names[:_NAMES_LIMIT]}…"
 
@@ -219,7 +219,7 @@ _HALF_CALL = re.compile(
 _BESIDE = r"[\s`\"'>*]*"
 
 
-def _words(content: str, tools: Sequence[ToolSpec]) -> str:
+def _words(content: str, tools: ToolSpecs) -> str:
     """The content as an answer in plain words; empty where a call was begun in it."""
     content = content.strip()
     names = "|".join(re.escape(spec.name) for spec in tools)
@@ -269,7 +269,7 @@ class _Complaint:
         what = f"The arguments of {of} are" if of else "Your answer is"
         return self(f"{what} not valid JSON ({str(error)[:120]}). Write the whole call again.")
 
-    def about_nothing_called(self, tools: Sequence[ToolSpec]) -> ProtocolViolation:
+    def about_nothing_called(self, tools: ToolSpecs) -> ProtocolViolation:
         if self.was_cut_off:
             return self.about_length()
         if self._reply.content.strip():

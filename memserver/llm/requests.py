@@ -1,7 +1,7 @@
 """The bodies of chat completions, as a profile wants them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from memserver.llm.tool_schema import (
     response_format_json,
 )
 from memserver.llm.wire import json_messages, native_messages
-from memserver.messages import JsonObject, PromptMessage, ToolSpec
+from memserver.messages import JsonObject, Prompt, ToolSpecs
 from memserver.openai_http.streams import json_bytes
 
 
@@ -65,17 +65,11 @@ class Requests:
     answers: JsonAnswers
     seed: int | None
 
-    def listed(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    def listed(self, profile: EndpointProfile, tools: ToolSpecs) -> ToolSpecs:
         in_schema = profile.mode == "json_schema" and not self.answers.list_tools
         return () if profile.mode == "tools" or in_schema else tools
 
-    def call(
-        self,
-        model: str,
-        profile: EndpointProfile,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-    ) -> Draft:
+    def call(self, model: str, profile: EndpointProfile, prompt: Prompt, tools: ToolSpecs) -> Draft:
         if profile.mode == "tools":
             messages = native_messages(prompt, profile, _fields_of(model, profile))
             written = (native_tools_json if profile.strict_tools else plain_tools_json)(tools)
@@ -93,7 +87,7 @@ class Requests:
             return draft
         return Draft(draft.messages, {**draft.fields, "tool_choice": "required"}, draft.prepared)
 
-    def text(self, model: str, profile: EndpointProfile, prompt: Sequence[PromptMessage]) -> Draft:
+    def text(self, model: str, profile: EndpointProfile, prompt: Prompt) -> Draft:
         """For plain text; only the calls in the prompt look different in each mode."""
         native = profile.mode == "tools" and profile.calls_without_tools
         if native and any(message.call is not None for message in prompt):
@@ -122,7 +116,7 @@ class Requests:
         body = b"".join((json_bytes(fields)[:-1], b',"messages":', messages, more.encode()))
         return Request(draft, fields, body)
 
-    def _schema(self, profile: EndpointProfile, tools: Sequence[ToolSpec]) -> str:
+    def _schema(self, profile: EndpointProfile, tools: ToolSpecs) -> str:
         if profile.mode == "text":
             return ""
         form = response_format_json
@@ -135,7 +129,7 @@ def _fields_of(model: str, profile: EndpointProfile) -> str | None:
     return model if profile.returned_fields == "sent" else None
 
 
-def _tool_fields(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> JsonObject:
+def _tool_fields(profile: EndpointProfile, tools: ToolSpecs) -> JsonObject:
     fields: JsonObject = {}
     if profile.tool_choice != "unset":
         fields["tool_choice"] = _choice(profile, tools)
@@ -144,7 +138,7 @@ def _tool_fields(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> JsonObj
     return fields
 
 
-def _choice(profile: EndpointProfile, tools: Sequence[ToolSpec]) -> object:
+def _choice(profile: EndpointProfile, tools: ToolSpecs) -> object:
     """One tool is named, where that is taken; of several, one must be called."""
     if profile.tool_choice != "named":
         return profile.tool_choice

@@ -5,11 +5,11 @@ will give it, for any cut into fragments.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from memserver.llm.reasoning import Held, Kind, Separator
 from memserver.llm.tool_names import is_spoken
-from memserver.messages import ToolSpec
+from memserver.messages import ToolSpecs
 from memserver.text import clean
 
 _IN_STRING = re.compile(r'[^"\\]+|"|\\u.{4}|\\[^u]', re.DOTALL)
@@ -162,7 +162,7 @@ class CallText:
     until the name is known. The first call counts, as in `reply_parser`.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec] = (), *, holds: bool = False) -> None:
+    def __init__(self, tools: ToolSpecs = (), *, holds: bool = False) -> None:
         self._tools = tools
         self._content = Held(holds=holds, calls=True)
         self._separator = Separator(calls=True)

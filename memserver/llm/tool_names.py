@@ -8,9 +8,9 @@ none.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from memserver.messages import ToolSpec
+from memserver.messages import ToolSpec, ToolSpecs
 
 SPOKEN = "send_message"
 """The tool whose text a person reads."""
@@ -35,7 +35,7 @@ _KNOWN = frozenset(
 _GLUED = re.compile(r"(?<=\w)[\W_]*(?:json|commentary|analysis|final|assistant|code)$", re.I)
 
 
-def resolve_name(name: object, tools: Sequence[ToolSpec]) -> ToolSpec | None:
+def resolve_name(name: object, tools: ToolSpecs) -> ToolSpec | None:
     if not isinstance(name, str):
         return None
     exact = name.strip()
@@ -49,7 +49,7 @@ def resolve_name(name: object, tools: Sequence[ToolSpec]) -> ToolSpec | None:
     return None
 
 
-def is_spoken(name: str, tools: Sequence[ToolSpec]) -> bool:
+def is_spoken(name: str, tools: ToolSpecs) -> bool:
     """Whether a name means the tool whose text a person reads."""
     if name.strip() == SPOKEN:
         return True
@@ -57,7 +57,7 @@ def is_spoken(name: str, tools: Sequence[ToolSpec]) -> bool:
     return meant is not None and meant.name == SPOKEN
 
 
-def _fitting(name: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+def _fitting(name: str, tools: ToolSpecs) -> list[ToolSpec]:
     """The tool of this name; else all whose names differ in case and dashes only."""
     folded = _folded(name)
     return [spec for spec in tools if spec.name == name] or [

@@ -4,12 +4,12 @@ What is derived from a list is cached by the specs' texts: specs that are built 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from memserver.llm.control_tokens import escape_control_tokens, escape_schema
-from memserver.messages import JsonObject, JsonValue, ToolSpec
+from memserver.messages import JsonObject, JsonValue, ToolSpec, ToolSpecs
 
 TOOLS_HEADING = (
     'Answer with exactly one JSON object, {"tool": the name, "arguments": its arguments}, '
@@ -23,6 +23,7 @@ _OPENED_BY = frozenset(
 _NO_STRICT = frozenset({"patternProperties", "allOf", "oneOf", "not", "if", "dependentSchemas"})
 _Extra = Mapping[str, Any] | None
 _Key = tuple[str, str, str]
+_known_lists: dict[tuple[int, ...], tuple[tuple[ToolSpec, ...], tuple[_Key, ...]]] = {}
 _known_texts: dict[int, tuple[JsonObject, str]] = {}
 _text = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder at each call
 
@@ -37,9 +38,19 @@ def schema_text(parameters: JsonObject) -> str:
     return known[1]
 
 
-def _made_once(
-    make: Callable[[list[ToolSpec], JsonObject], str],
-) -> Callable[..., str]:
+def _keys(tools: ToolSpecs) -> tuple[_Key, ...]:
+    """What a list of tools is known by; the same specs come again with every turn."""
+    ids = tuple(map(id, tools))
+    known = _known_lists.get(ids)
+    if known is None:
+        if len(_known_lists) >= MOST_KNOWN:
+            _known_lists.clear()
+        keys = tuple((spec.name, spec.description, schema_text(spec.parameters)) for spec in tools)
+        known = _known_lists[ids] = (tuple(tools), keys)  # which keeps the ids theirs
+    return known[1]
+
+
+def _made_once(make: Callable[[list[ToolSpec], JsonObject], str]) -> Callable[..., str]:
     """`make` for each list of tools once. Its specs are as the model may read them."""
 
     @lru_cache(maxsize=256)
@@ -50,9 +61,8 @@ def _made_once(
         ]
         return make(specs, json.loads(extra))
 
-    def made(tools: Sequence[ToolSpec], extra: _Extra = None) -> str:
-        keys = tuple((spec.name, spec.description, schema_text(spec.parameters)) for spec in tools)
-        return known(keys, _text(dict(extra)) if extra else "{}")
+    def made(tools: ToolSpecs, extra: _Extra = None) -> str:
+        return known(_keys(tools), _text(dict(extra)) if extra else "{}")
 
     return made
 
@@ -126,7 +136,7 @@ def tools_as_text(tools: list[ToolSpec], _extra: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def answer_schema(tools: Sequence[ToolSpec]) -> JsonObject:
+def answer_schema(tools: ToolSpecs) -> JsonObject:
     """The schema of a JSON answer: any of `{"tool": name, "arguments": that tool's parameters}`.
 
     Parameters with references in them stand under `$defs`: xgrammar, which vLLM uses, follows a

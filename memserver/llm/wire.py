@@ -12,7 +12,7 @@ from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.profile import EndpointProfile
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+from memserver.messages import JsonObject, Prompt, PromptMessage, ToolCall, ToolSpecs
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
@@ -38,9 +38,7 @@ ACKNOWLEDGED = "OK."
 
 
 def native_messages(
-    prompt: Sequence[PromptMessage],
-    profile: EndpointProfile = _USUAL,
-    fields_of: str | None = None,
+    prompt: Prompt, profile: EndpointProfile = _USUAL, fields_of: str | None = None
 ) -> list[JsonObject]:
     """The prompt for native tool calling; provider fields of the model `fields_of` go back to it."""
     free = profile.roles == "any"
@@ -54,9 +52,7 @@ def native_messages(
 
 
 def json_messages(
-    prompt: Sequence[PromptMessage],
-    tools: Sequence[ToolSpec] = (),
-    profile: EndpointProfile = _USUAL,
+    prompt: Prompt, tools: ToolSpecs = (), profile: EndpointProfile = _USUAL
 ) -> list[JsonObject]:
     """The prompt for JSON mode: calls are JSON text, results are user messages.
 
@@ -85,7 +81,7 @@ def _by_profile(messages: list[JsonObject], profile: EndpointProfile) -> list[Js
     return _fill(profile, messages)
 
 
-def _is_paired(prompt: Sequence[PromptMessage], index: int) -> bool:
+def _is_paired(prompt: Prompt, index: int) -> bool:
     step = 1 if prompt[index].role == "assistant" else -1
     call, other = prompt[index].call, prompt[index + step : index + step + 1]
     roles = {prompt[index].role, *(each.role for each in other)}

@@ -129,19 +129,15 @@ async def _passage(
     tx: Transaction, place: Collection, number: int, searched: Sequence[Collection]
 ) -> LabelledItem:
     found = await passages.get_with_neighbours(tx, place.id, number)
-    label = passage_label(number, None if place is searched[0] else place.name)
+    name = None if place is searched[0] else place.name
+    label = passage_label(number, name)
     here = next((each for each in found if each.number == number), None)
     if here is None:
         raise NotFound(f"There is no passage {label}.")
-    before = [each.number for each in found if each.number < number]
-    after = [each.number for each in found if each.number > number]
-    name = None if place is searched[0] else place.name
-    return LabelledItem(
-        label,
-        here,
-        passage_label(before[0], name) if before else None,
-        passage_label(after[0], name) if after else None,
-    )
+    labels = {each.number: passage_label(each.number, name) for each in found}
+    before = next((labels[each] for each in labels if each < number), None)
+    after = next((labels[each] for each in labels if each > number), None)
+    return LabelledItem(label, here, before, after)
 
 
 def _collection(searched: Sequence[Collection], label: str, name: str | None) -> Collection:

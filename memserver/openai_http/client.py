@@ -16,12 +16,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from memserver.errors import (
-    ModelAnswerTooLarge,
-    ModelError,
-    ModelTimeout,
-    ModelUnavailable,
-)
+from memserver.errors import ModelAnswerTooLarge, ModelError, ModelTimeout, ModelUnavailable
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Attempt, Circuit
 from memserver.openai_http.endpoint import Endpoint, proxy_of

@@ -20,6 +20,7 @@ from memserver.storage.ids import new_id
 from memserver.storage.rows import (
     PageQuery,
     Table,
+    columns_of,
     fetch_all,
     fetch_one,
     fetch_optional,
@@ -37,7 +38,6 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_CHARACTERS = 43  # 62 ** 43 > 2 ** 256
 _CHECK_CHARACTERS = 6  # 62 ** 6 > 2 ** 32
 _SHOWN_CHARACTERS = len(PREFIX) + 8
-_COLUMNS = "id, tenant, name, prefix, scopes, created_at, expires_at, revoked_at, last_used_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,9 @@ class ApiKey(NewKey):
     created_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+
+
+_COLUMNS = columns_of(ApiKey)
 
 
 @dataclass(frozen=True, slots=True)

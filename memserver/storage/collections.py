@@ -20,6 +20,7 @@ from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, no_collection, refuse_taken_name
 from memserver.storage.rows import (
     Table,
+    columns_of,
     fetch_all,
     fetch_one,
     fetch_values,
@@ -75,9 +76,7 @@ class Outdated:
     passage_count: int
 
 
-_NAMES = tuple(Collection.__dataclass_fields__)
-_COLUMNS = ", ".join(_NAMES)
-_OF_C = ", ".join(f"c.{name}" for name in _NAMES)
+_COLUMNS, _OF_C = columns_of(Collection), columns_of(Collection, "c.")
 
 
 _TABLE = Table(

@@ -22,6 +22,7 @@ from memserver.storage.ids import new_id, nth_id
 from memserver.storage.rows import (
     PageQuery,
     Table,
+    columns_of,
     fetch_one,
     fetch_optional,
     fetch_value,
@@ -76,9 +77,7 @@ class Text:
     chunks: Sequence[tuple[int, int]]
 
 
-_NAMES = tuple(Document.__dataclass_fields__)
-_COLUMNS = ", ".join(_NAMES)
-_OF_D = ", ".join(f"d.{name}" for name in _NAMES)
+_COLUMNS, _OF_D = columns_of(Document), columns_of(Document, "d.")
 
 
 def _no_document(document_id: UUID) -> NotFound:

@@ -35,7 +35,7 @@ class JobRun:
 
     tenant: str  # in whose scope the handler works
     args: JsonObject  # as they were queued
-    attempt: int
+    attempt: int  # from 1
     last: bool  # whether it isn't tried again if it fails
 
 

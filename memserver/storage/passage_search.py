@@ -37,7 +37,7 @@ class PassageFilter:
     # Whose metadata contains this, as Postgres' jsonb `@>`
     metadata: Mapping[str, Any] = field(default_factory=dict)
     since: datetime | None = None  # created then or later
-    until: datetime | None = None
+    until: datetime | None = None  # created before then
 
     def __bool__(self) -> bool:
         return any((self.any_tags, self.all_tags, self.metadata, self.since, self.until))

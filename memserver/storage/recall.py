@@ -9,7 +9,7 @@ from uuid import UUID
 from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
-from memserver.storage.rows import PageQuery, fetch_values, paginate
+from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_values, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
@@ -67,14 +67,12 @@ class RecallQuery:
 
 async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Message]:
     """The messages from position `start` up to, but not including, `end`."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS}, m.fields FROM {_FROM}
-                AND c.position >= %(start)s AND c.position < %(end)s
-            WHERE m.agent_id = %(agent_id)s AND m.position >= %(start)s AND m.position < %(end)s
-            ORDER BY m.position""",
-        {"agent_id": agent_id, "start": start, "end": end},
-    )
-    return [message_from_row(row) for row in await cursor.fetchall()]
+    query = f"""SELECT {_COLUMNS}, m.fields FROM {_FROM}
+                    AND c.position >= %(start)s AND c.position < %(end)s
+                WHERE m.agent_id = %(agent_id)s AND m.position >= %(start)s AND m.position < %(end)s
+                ORDER BY m.position"""
+    parameters = {"agent_id": agent_id, "start": start, "end": end}
+    return await fetch_all(tx, _read_message, query, parameters)
 
 
 async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Message]:
@@ -86,10 +84,7 @@ async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list
     query = f"""SELECT {_COLUMNS} FROM {_FROM} JOIN agent_state s ON s.agent_id = m.agent_id
                 WHERE m.agent_id = %(agent_id)s
                   AND m.position < ({FIRST_WAITING}) * {PLACES_PER_TURN}"""
-    rows: list[dict[str, Any]] = await paginate(
-        tx, dict, page, query, {"agent_id": agent_id}, by="m.position"
-    )
-    return [message_from_row(row) for row in rows]
+    return await paginate(tx, _read_message, page, query, {"agent_id": agent_id}, by="m.position")
 
 
 MATCHES = """recall_search(agent => %(agent_id)s, term => %(text)s, any_case => %(any_case)s,
@@ -115,7 +110,7 @@ async def search(
     cursor = await tx.execute(_SEARCH, search_parameters(agent_id, query, window))
     rows = await cursor.fetchall()
     return SearchPage(
-        tuple(message_from_row(row) for row in rows if row["position"] is not None),
+        tuple(_read_message(**row) for row in rows if row["position"] is not None),
         rows[0]["total"],
         rows[0]["exact"],
         rows[0]["further"],
@@ -144,25 +139,21 @@ async def by_words(
 
 async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
     """The messages at these positions, in this order."""
-    cursor = await tx.execute(
-        f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
-            JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place""",
-        [list(positions), agent_id],
-    )
-    return [message_from_row(row) for row in await cursor.fetchall()]
+    query = f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
+                JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place"""
+    return await fetch_all(tx, _read_message, query, [list(positions), agent_id])
 
 
 async def count_and_positions(
     tx: Transaction, agent_id: UUID, query: RecallQuery, window: SearchWindow
 ) -> tuple[int, bool, list[int]]:
     """How many messages match, whether that is exact, and where in the history they stand."""
-    cursor = await tx.execute(
+    return await fetch_one(
+        tx,
+        lambda total, exact, positions: (total, exact, positions),
         f"SELECT total, exact, positions FROM {MATCHES}",
         search_parameters(agent_id, query, window),
     )
-    row = await cursor.fetchone()
-    assert row is not None
-    return row["total"], row["exact"], row["positions"]
 
 
 def search_parameters(agent_id: UUID, query: RecallQuery, window: SearchWindow) -> dict[str, Any]:
@@ -184,7 +175,7 @@ def search_parameters(agent_id: UUID, query: RecallQuery, window: SearchWindow) 
     }
 
 
-def message_from_row(row: dict[str, Any]) -> Message:
+def _read_message(**row: Any) -> Message:  # noqa: ANN401 - of the row
     """Read a row of the history with the call that the message made, if any.
 
     Only a prompt needs the provider fields, which may be long: only `queue` reads them.

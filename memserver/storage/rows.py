@@ -1,7 +1,7 @@
 """Rows read as values: one, all, or a page of a list; and what is alike for many tables. A value is made of a row's columns by their names."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -14,6 +14,11 @@ from memserver.storage.database import Transaction
 T = TypeVar("T")
 Query = str | sql.Composed
 Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def columns_of(kind: type, prefix: str = "") -> str:
+    """The columns that a dataclass has fields of."""
+    return ", ".join(f"{prefix}{field.name}" for field in fields(kind))
 
 
 async def fetch_all(

@@ -13,7 +13,15 @@ from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, refuse_taken_name
-from memserver.storage.rows import PageQuery, Table, fetch_all, fetch_one, fetch_value, paginate
+from memserver.storage.rows import (
+    PageQuery,
+    Table,
+    columns_of,
+    fetch_all,
+    fetch_one,
+    fetch_value,
+    paginate,
+)
 
 DefinitionKind = Literal["webhook", "client", "mcp"]
 
@@ -82,10 +90,8 @@ class McpServer(NewMcpServer):
     updated_at: datetime
 
 
-_FIELDS = """id, tenant, name, kind, description, parameters, timeout, url, secret, retries,
-    server_id, remote_name, created_at, updated_at"""
+_FIELDS = columns_of(Definition)
 _RULES = "name, attached, approval, first, terminal, required, max_calls"
-_SERVER = "id, tenant, name, url, headers, timeout, listed_at, created_at, updated_at"
 GRANTS_COLUMN = """
     (SELECT json_agg(json_build_object(
                 'name', g.name, 'attached', g.attached, 'approval', g.approval, 'first', g.first,
@@ -108,7 +114,7 @@ def no_server(server_id: UUID) -> NotFound:
 
 _TOOLS = Table(Definition, "tools", _FIELDS, no_tool, key="name")
 get, update, delete = _TOOLS.get, _TOOLS.update, _TOOLS.delete
-_SERVERS = Table(McpServer, "mcp_servers", _SERVER, no_server)
+_SERVERS = Table(McpServer, "mcp_servers", columns_of(McpServer), no_server)
 get_server, list_servers, delete_server = _SERVERS.get, _SERVERS.list_page, _SERVERS.delete
 
 
@@ -177,7 +183,7 @@ def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
 
 async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServer:
     query = f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
-                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVER}"""
+                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVERS.columns}"""
     values = [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout]
     with refuse_taken_name("an MCP server", new.name):
         return await fetch_one(tx, McpServer, query, values)

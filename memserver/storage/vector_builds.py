@@ -19,7 +19,7 @@ from memserver.storage import collections, jobs, passages
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
 from memserver.storage.languages import PendingPassage
-from memserver.storage.rows import fetch_all, fetch_one, fetch_optional, fetch_value
+from memserver.storage.rows import columns_of, fetch_all, fetch_one, fetch_optional, fetch_value
 
 State = Literal["filling", "indexing", "catching_up"]
 
@@ -43,7 +43,7 @@ class Build:
     stored: int
 
 
-_COLUMNS = ", ".join(Build.__dataclass_fields__)
+_COLUMNS = columns_of(Build)
 
 
 async def find(tx: Transaction, collection_id: UUID) -> Build | None:

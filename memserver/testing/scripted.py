@@ -19,7 +19,7 @@ from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import PlainText
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver.messages import Prompt, PromptMessage, ToolSpec, ToolSpecs, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Broken:
 
 Step = Call | RawReply | str | Exception | Held | Broken
 """What a script says next: a call, a raw reply (a str is one in JSON mode), or an error to raise."""
-Rule = Callable[[Sequence[PromptMessage], Sequence[ToolSpec]], Step]
-Writer = Callable[[Sequence[PromptMessage]], Step]
+Rule = Callable[[Prompt, ToolSpecs], Step]
+Writer = Callable[[Prompt], Step]
 """Makes the step that answers a request for plain text; a str is that text."""
 
 
@@ -77,7 +77,7 @@ def say(message: str, *, thought: str | None = None, **arguments: Any) -> Call: 
 def unless_alerted(rule: Rule, on_alert: Step | Rule = NOTHING_TO_SAVE) -> Rule:
     """The rule, except where a step is for saving under memory pressure."""
 
-    def made(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+    def made(prompt: Prompt, tools: ToolSpecs) -> Step:
         if not any(tool.name == NOTHING_TO_SAVE.name for tool in tools):
             return rule(prompt, tools)
         return on_alert(prompt, tools) if callable(on_alert) else on_alert
@@ -152,18 +152,13 @@ class ScriptedModel(ChatModel):
         """Is always there."""
 
     @override
-    def tools_text(self, tools: Sequence[ToolSpec]) -> str:
+    def tools_text(self, tools: ToolSpecs) -> str:
         """What these tools add to a prompt, as text, for counting."""
         return tools_as_text(tools)
 
     @override
     async def call_tool(
-        self,
-        prompt: Sequence[PromptMessage],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Reply:
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
         used = self._prompt_tokens(prompt, tools, max_tokens)
@@ -175,11 +170,7 @@ class ScriptedModel(ChatModel):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         self.writes.append(tuple(prompt))
         used = self._prompt_tokens(prompt, (), max_tokens)
@@ -192,9 +183,7 @@ class ScriptedModel(ChatModel):
     async def aclose(self) -> None:
         return None
 
-    def _prompt_tokens(
-        self, prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec], max_tokens: int
-    ) -> int:
+    def _prompt_tokens(self, prompt: Prompt, tools: ToolSpecs, max_tokens: int) -> int:
         used = sum(self.message_overhead + self._count(shown(message)) for message in prompt)
         used += self._count(self.tools_text(tools)) if tools else 0
         if self._enforce_window and used + max_tokens > self.window:
@@ -281,7 +270,7 @@ def _text_of(said: _Said) -> str:
 
 
 def _in_order(steps: Iterator[Step]) -> Rule:
-    def rule(_prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+    def rule(_prompt: Prompt, _tools: ToolSpecs) -> Step:
         try:
             return next(steps)
         except StopIteration:

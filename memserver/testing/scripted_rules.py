@@ -1,11 +1,10 @@
 """Rules for the scripted server, by name: what it answers to a prompt, for tests and benchmarks."""
 
 import re
-from collections.abc import Sequence
 
 from memserver.errors import ModelUnavailable
 from memserver.llm.wire import NOTICE_MARK
-from memserver.messages import JsonObject, PromptMessage, ToolSpec
+from memserver.messages import JsonObject, Prompt, ToolSpecs
 from memserver.testing.scripted import Call, Rule, Step, say
 
 _TIME_STAMP = re.compile(r"^\[\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}[^\]\n]*\]\s*")
@@ -13,7 +12,7 @@ _NAME_ASKED = re.compile(r"What is my (\w+) called\?")
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 
 
-def last_user_text(prompt: Sequence[PromptMessage]) -> str:
+def last_user_text(prompt: Prompt) -> str:
     """What the user said last, without the time that memserver puts in front."""
     for message in reversed(prompt):
         if message.role == "user" and not message.text.startswith(NOTICE_MARK):
@@ -21,12 +20,12 @@ def last_user_text(prompt: Sequence[PromptMessage]) -> str:
     return ""
 
 
-def echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+def echo(prompt: Prompt, tools: ToolSpecs) -> Step:
     """Says "echo: " and what the user said last."""
     return _completed(say(f"echo: {last_user_text(prompt)}"), tools)
 
 
-def remember(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+def remember(prompt: Prompt, tools: ToolSpecs) -> Step:
     """Answers "What is my … called?" from the prompt, if the user has said it; echoes anything else."""
     if (asked := _NAME_ASKED.search(last_user_text(prompt))) is not None:
         kept = re.compile(rf"\bmy {asked[1]} is called (\w+)", re.IGNORECASE)
@@ -36,7 +35,7 @@ def remember(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step
     return echo(prompt, tools)
 
 
-def search_then_echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
+def search_then_echo(prompt: Prompt, tools: ToolSpecs) -> Step:
     """Searches the recall storage for the user's first word, and then echoes: two steps a turn."""
     if prompt[-1].role == "tool":
         return echo(prompt, tools)
@@ -46,12 +45,12 @@ def search_then_echo(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec])
     )
 
 
-def prose(prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+def prose(prompt: Prompt, _tools: ToolSpecs) -> Step:
     """Never calls a tool: a model that breaks the protocol every time."""
     return f"You said {last_user_text(prompt)}, didn't you?"
 
 
-def down(_prompt: Sequence[PromptMessage], _tools: Sequence[ToolSpec]) -> Step:
+def down(_prompt: Prompt, _tools: ToolSpecs) -> Step:
     """Answers nothing but 503."""
     return ModelUnavailable("The scripted model is down.")
 
@@ -65,7 +64,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _completed(call: Call, tools: Sequence[ToolSpec]) -> Call:
+def _completed(call: Call, tools: ToolSpecs) -> Call:
     """The call with what the tool requires besides, and without what it doesn't know."""
     spec = next((spec for spec in tools if spec.name == call.name), None)
     if spec is None:

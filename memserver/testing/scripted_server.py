@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -30,7 +30,7 @@ from memserver.llm.modes import PROBE
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.llm.wire import RESULT_MARK
-from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+from memserver.messages import JsonObject, Prompt, PromptMessage, ToolCall, ToolSpec
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import (
     Broken,
@@ -207,13 +207,13 @@ class _Endpoint:
             return _error_response(error)
         return JSONResponse(_completion(body["model"], message, usage))
 
-    def _read(self, prompt: Sequence[PromptMessage], body: JsonObject) -> int:
+    def _read(self, prompt: Prompt, body: JsonObject) -> int:
         """Tokens of the prompt, with what a template would put around it."""
         tools = json.dumps(body["tools"], ensure_ascii=False) if body.get("tools") else ""
         around = 4 * len(prompt)
         return self.count(tools) + around + sum(self.count(shown(message)) for message in prompt)
 
-    def _step(self, prompt: Sequence[PromptMessage], body: JsonObject) -> Step:
+    def _step(self, prompt: Prompt, body: JsonObject) -> Step:
         tools = _offered(body)
         if [tool.name for tool in tools] == [PROBE.name]:
             return Call(PROBE.name, {"ready": True})

@@ -196,7 +196,7 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "limit": given.limit,
         "model": model,
         "temperature": given.temperature,
-        "options": options.as_told(),
+        "options": options.as_json(),
         "windows": {name: options.window_of(name) for name in systems},
         "server": given.url or "",
         "versions": {

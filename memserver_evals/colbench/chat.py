@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from memserver.errors import ModelUnavailable
 from memserver.messages import JsonObject
@@ -10,21 +11,20 @@ from memserver.openai_http.client import EndpointClient
 from memserver_evals.task import Exchange
 
 
+class Closes(Protocol):
+    """What a task may own: it is closed when it is not needed any more."""
+
+    async def aclose(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PartModel:
-    """A model of an OpenAI-compatible endpoint, asked without randomness.
+    """A model of an OpenAI-compatible endpoint, asked without randomness."""
 
-    Attributes:
-        client: of the endpoint.
-        model: its name there.
-        max_tokens: of one answer.
-        temperature: 0 for the likeliest answer.
-    """
-
-    client: EndpointClient
-    model: str
-    max_tokens: int = 256
-    temperature: float = 0
+    client: EndpointClient  # of the endpoint
+    model: str  # its name there
+    max_tokens: int = 256  # of one answer
+    temperature: float = 0  # 0 for the likeliest answer
 
     async def ask(self, messages: Sequence[JsonObject], purpose: str) -> tuple[str, Exchange]:
         """What it answers, and the record of that. Raises ModelError: the endpoint gave no answer."""
@@ -51,3 +51,12 @@ class PartModel:
                 f"The answer of the {purpose}'s model has no message in it."
             ) from error
         return text, exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a simulated human says, and the exchange with the model that plays it, if there is one."""
+
+    text: str
+    exchange: Exchange | None = None
+    content: bool = False  # whether it has nothing left to say; that ends the collaboration

@@ -1,15 +1,30 @@
 """Reads task files, JSON Lines or one JSON list, and says of bad data where it stands."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from memserver.errors import InvalidInput
 
+Text = Annotated[str, StringConstraints(strict=True, min_length=1)]
 _Record = TypeVar("_Record", bound=BaseModel)
+
+
+class Published(BaseModel):
+    """A line of a published file; what else stands in it is not used."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Text | None = None
+    problem_description: Text
+    ground_truth: Text
+
+
+_Named = TypeVar("_Named", bound=Published)
 
 
 def read_records(path: Path, kind: type[_Record]) -> list[_Record]:
@@ -28,6 +43,22 @@ def read_records(path: Path, kind: type[_Record]) -> list[_Record]:
     if not records:
         raise InvalidInput(f"{path}: there is nothing in it.")
     return records
+
+
+def read_named(path: Path, kind: type[_Named], prefix: str) -> dict[str, _Named]:
+    """The published tasks of a file by their ids; those without one are numbered. Raises InvalidInput."""
+    found: dict[str, _Named] = {}
+    for number, record in enumerate(read_records(path, kind)):
+        name = record.id or f"{prefix}_{number:05d}"
+        if name in found:
+            raise InvalidInput(f"{path}: the id {name} stands there twice (record {number + 1}).")
+        found[name] = record
+    return found
+
+
+def hash_of(examples: tuple[object, ...]) -> str:
+    """A hash of all that the examples say."""
+    return hashlib.sha256(repr(examples).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _values(path: Path) -> Iterator[tuple[str, Any]]:

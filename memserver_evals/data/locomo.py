@@ -138,11 +138,11 @@ def _sessions(conversation: dict[str, Any]) -> tuple[LocomoSession, ...]:
 
 
 def _began(conversation: dict[str, Any], name: str) -> datetime:
-    told = conversation.get(f"{name}_date_time")
+    given = conversation.get(f"{name}_date_time")
     try:
-        return datetime.strptime(str(told).strip(), _WHEN).replace(tzinfo=UTC)
+        return datetime.strptime(str(given).strip(), _WHEN).replace(tzinfo=UTC)
     except ValueError:
-        what = f"{told!r} is no time like '1:56 pm on 8 May, 2023'"
+        what = f"{given!r} is no time like '1:56 pm on 8 May, 2023'"
         raise ValueError(f"conversation.{name}_date_time: {what}") from None
 
 

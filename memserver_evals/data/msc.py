@@ -104,26 +104,18 @@ class _Line(Record):
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Some sessions of A and B.
+    """Some sessions of A and B."""
 
-    Attributes:
-        id: unique in its file.
-        sessions: oldest first.
-        gaps: the time between the begin of a session and that of the next, one for each session; the last
-            one ends with the question.
-        personas: what each of the two was told to be, A's first.
-        question: asked after the last session.
-        opener: of the session after some of these.
-        guessed: sessions in which who began was inferred and not said.
-    """
-
-    id: str
-    sessions: tuple[tuple[Line, ...], ...]
+    id: str  # unique in its file
+    sessions: tuple[tuple[Line, ...], ...]  # oldest first
+    # the time between the begin of a session and that of the next, one for each session; the last
+    # one ends with the question
     gaps: tuple[timedelta, ...]
+    # what each of the two is meant to be, A's first
     personas: tuple[tuple[str, ...], tuple[str, ...]]
-    question: Question | None = None
-    opener: Opener | None = None
-    guessed: int = 0
+    question: Question | None = None  # asked after the last session
+    opener: Opener | None = None  # of the session after some of these
+    guessed: int = 0  # sessions in which who began was inferred and not said
 
     def persona(self, side: Side) -> tuple[str, ...]:
         return self.personas[SIDES.index(side)]

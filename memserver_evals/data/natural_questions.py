@@ -14,31 +14,25 @@ from pydantic import Field
 from memserver_evals.data.reading import Record, Text, bad_place, read_lines
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    id: str
+class Passage(Record):
+    id: Text
     title: str
-    text: str
+    text: Text
 
 
-@dataclass(frozen=True, slots=True)
-class NqQuestion:
-    """A question.
+class NqQuestion(Record):
+    """A question as people typed it; any of the answers is right, and the gold passages hold one."""
 
-    Attributes:
-        id: unique in its file.
-        question: as people typed it.
-        answers: any of them is right.
-        gold_ids: the passages that hold the answer.
-        own_ids: passages of its own, the gold ones among them, the others chosen to be mistaken for them;
-            empty where it has none.
-    """
+    id: Text
+    question: Text
+    answers: tuple[Text, ...] = Field(min_length=1)
+    gold_ids: tuple[Text, ...] = Field(min_length=1)
+    ctx_ids: tuple[Text, ...] | None = Field(default=None, min_length=1)
 
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    gold_ids: tuple[str, ...]
-    own_ids: tuple[str, ...] = ()
+    @property
+    def own_ids(self) -> tuple[str, ...]:
+        """Passages of its own: the gold ones, and others chosen to be mistaken for them; empty where it has none."""
+        return self.ctx_ids or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +43,19 @@ class NqData:
     passages: Mapping[str, Passage]
 
 
-class _Question(Record):
-    id: Text
-    question: Text
-    answers: tuple[Text, ...] = Field(min_length=1)
-    gold_ids: tuple[Text, ...] = Field(min_length=1)
-    ctx_ids: tuple[Text, ...] | None = Field(default=None, min_length=1)
-
-
-class _Passage(Record):
-    id: Text
-    title: str
-    text: Text
-
-
 def read_natural_questions(questions: Path, passages: Path) -> NqData:
     """Read our format. Raises BadData, also where a question names a passage that is not there."""
-    known = {each.id: each for each in read_lines(passages, _Passage, key=lambda each: each.id)}
-    asked = read_lines(questions, _Question, key=lambda each: each.id)
+    known = {each.id: each for each in read_lines(passages, Passage, key=lambda each: each.id)}
+    asked = read_lines(questions, NqQuestion, key=lambda each: each.id)
     for number, each in enumerate(asked, start=1):
-        for field, ids in (("gold_ids", each.gold_ids), ("ctx_ids", each.ctx_ids or ())):
+        for field, ids in (("gold_ids", each.gold_ids), ("ctx_ids", each.own_ids)):
             for missing in (name for name in ids if name not in known):
                 what = f"{field}: there is no passage {missing!r} in {passages.name}"
                 raise bad_place(questions, f"record {number} ({each.id})", what)
-        if each.ctx_ids and not set(each.gold_ids) <= set(each.ctx_ids):
+        if each.own_ids and not set(each.gold_ids) <= set(each.own_ids):
             what = "ctx_ids: the gold passages are not among them"
             raise bad_place(questions, f"record {number} ({each.id})", what)
-    return NqData(
-        tuple(
-            NqQuestion(each.id, each.question, each.answers, each.gold_ids, each.ctx_ids or ())
-            for each in asked
-        ),
-        {name: Passage(each.id, each.title, each.text) for name, each in known.items()},
-    )
+    return NqData(tuple(asked), known)
 
 
 class _Context(Record):
@@ -114,7 +88,8 @@ def read_lost_in_the_middle(path: Path) -> NqData:
         own, gold, holding = [], [], []
         for context in row.ctxs:
             name = "d" + sha256(f"{context.title}\n{context.text}".encode()).hexdigest()[:16]
-            passages.setdefault(name, Passage(name, context.title, context.text))
+            passage = Passage(id=name, title=context.title, text=context.text)
+            passages.setdefault(name, passage)
             own.append(name)
             gold += [name] * context.isgold
             holding += [name] * context.hasanswer
@@ -123,5 +98,13 @@ def read_lost_in_the_middle(path: Path) -> NqData:
             raise bad_place(path, f"record {number + 1}", what)
         unique = tuple(dict.fromkeys(own))
         right = tuple(dict.fromkeys(gold or holding))
-        questions.append(NqQuestion(f"nq{number:04}", row.question, row.answers, right, unique))
+        questions.append(
+            NqQuestion(
+                id=f"nq{number:04}",
+                question=row.question,
+                answers=row.answers,
+                gold_ids=right,
+                ctx_ids=unique,
+            )
+        )
     return NqData(tuple(questions), passages)

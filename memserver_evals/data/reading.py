@@ -24,7 +24,7 @@ from pydantic import (
 from memserver.errors import BadData
 
 SHOWN = 5
-"""So many faults are told at once."""
+"""So many faults are named at once."""
 
 
 def _not_blank(text: str) -> str:
@@ -73,7 +73,7 @@ def read_lines(path: Path, kind: type[R], *, key: Callable[[R], str] | None = No
             records.append(kind.model_validate_json(line))
             lines.append(number)
         except ValidationError as error:
-            faults += [f"line {number}: {fault}" for fault in _told(error)]
+            faults += [f"line {number}: {fault}" for fault in _named(error)]
     if key and not faults:
         faults = _twice([key(each) for each in records], [f"line {line}" for line in lines])
     return _whole(path, records, faults)
@@ -87,7 +87,7 @@ def read_list(path: Path, kind: type[R], *, key: Callable[[R], str] | None = Non
     try:
         records = TypeAdapter(list[kind]).validate_json(_content(path))  # type: ignore[valid-type]
     except ValidationError as error:
-        return _whole(path, [], _told(error))
+        return _whole(path, [], _named(error))
     places = [f"[{number}]" for number in range(len(records))]
     faults = _twice([key(each) for each in records], places) if key else []
     return _whole(path, records, faults)
@@ -98,7 +98,7 @@ def read_object(path: Path, kind: type[R]) -> R:
     try:
         return kind.model_validate_json(_content(path))
     except ValidationError as error:
-        return _whole(path, [], _told(error))[0]
+        return _whole(path, [], _named(error))[0]
 
 
 def read_either(path: Path, kind: type[R], *, key: Callable[[R], str] | None = None) -> list[R]:
@@ -108,7 +108,7 @@ def read_either(path: Path, kind: type[R], *, key: Callable[[R], str] | None = N
 
 
 def first_fields(path: Path) -> frozenset[str]:
-    """The names of the first record's fields, by which formats are told apart; none where they can't be read."""
+    """The names of the first record's fields, by which formats are distinguished; none where they can't be read."""
     content = _content(path)
     try:
         first = (
@@ -164,7 +164,7 @@ def _unpacked(path: Path, packed: bytes) -> bytes:
         raise bad_place(path, f"about line {line}", what) from error
 
 
-def _told(error: ValidationError) -> Iterator[str]:
+def _named(error: ValidationError) -> Iterator[str]:
     for fault in error.errors(include_url=False):
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "json_invalid":
@@ -192,8 +192,8 @@ def _whole(path: Path, records: list[R], faults: Iterator[str] | list[str]) -> l
     faults = list(faults)
     if faults:
         more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        told = "; ".join(faults[:SHOWN])
-        raise BadData(f"{path.name}, {told}{more}.", hint=_HINT)
+        named = "; ".join(faults[:SHOWN])
+        raise BadData(f"{path.name}, {named}{more}.", hint=_HINT)
     if not records:
         raise bad_place(path, "line 1", "there are no records in it")
     return records

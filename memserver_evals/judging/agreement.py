@@ -51,26 +51,17 @@ class LabelledAnswer(Record):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a judge's verdicts stand to the labels.
+    """How a judge's verdicts stand to the labels."""
 
-    Attributes:
-        judge: its name.
-        answers: how many were labelled.
-        broken: how many of them got no verdict; these count as disagreement in `share`, and have no part in
-            `kappa`.
-        both_correct: label and verdict say correct.
-        both_wrong: both say wrong.
-        too_kind: labelled wrong, judged correct.
-        too_strict: labelled correct, judged wrong.
-    """
-
-    judge: str
-    answers: int
+    judge: str  # its name
+    answers: int  # how many were labelled
+    # how many of them got no verdict; these count as disagreement in `share`, and have no part in
+    # `kappa`
     broken: int
-    both_correct: int
-    both_wrong: int
-    too_kind: int
-    too_strict: int
+    both_correct: int  # label and verdict say correct
+    both_wrong: int  # both say wrong
+    too_kind: int  # labelled wrong, judged correct
+    too_strict: int  # labelled correct, judged wrong
 
     @property
     def share(self) -> float:

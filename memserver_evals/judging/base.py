@@ -8,17 +8,11 @@ from memserver_evals.task import Claim, Exchange
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said.
+    """What a judge said."""
 
-    Attributes:
-        correct: None if the judge's reply was no verdict; such ones are counted apart.
-        reason: the judge's own words, or what was wrong with its reply.
-        exchange: what a model was asked and what it said.
-    """
-
-    correct: bool | None
-    reason: str = ""
-    exchange: Exchange | None = None
+    correct: bool | None  # None if the judge's reply was no verdict; such ones are counted apart
+    reason: str = ""  # the judge's own words, or what was wrong with its reply
+    exchange: Exchange | None = None  # what a model was asked and what it said
 
 
 class Judge(Protocol):
@@ -31,4 +25,3 @@ class Judge(Protocol):
         Raises ModelUnavailable: the judge can't be reached; the claim is to be put to it again; ModelTimeout:
         it gave no answer in time; likewise.
         """
-        ...

@@ -1,4 +1,4 @@
-"""What a model that judges is told: `prompts/judges/`, one file for each rule.
+"""What a model that judges is asked: `prompts/judges/`, one file for each rule.
 
 A claim's kind is the rule, and where a rule has several cases `rule:case` (`longmemeval:multi-session`).
 """

@@ -27,19 +27,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A.
-
-    Attributes:
-        score: which one.
-        differences: by what of the examples: "all", then `key=value` of the groups.
-        shared: examples that both have; the others have no part in it.
-    """
+    """B against A."""
 
     a: Side
     b: Side
-    score: str
+    score: str  # which one
+    # by what of the examples: "all", then `key=value` of the groups
     differences: Mapping[str, Difference]
-    shared: int
+    shared: int  # examples that both have; the others have no part in it
     only_a: int
     only_b: int
 

@@ -4,7 +4,6 @@ import base64
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from memserver.messages import JsonObject
 from memserver_evals.report.plots import draw_all, families
-from memserver_evals.runs.results import Row, Table, worst
+from memserver_evals.runs.results import Table, worst
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.runs.runner import Outcome
 from memserver_evals.scoring.statistics import Estimate
@@ -22,22 +21,6 @@ REPORT = "report.html"
 MOST_PROMPT = 12_000
 """Characters of a prompt in the page; the whole is in played.jsonl."""
 MOST_EXCHANGES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    role: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    row: Row
-    score: str
-    said: list[tuple[str, str]]
-    gold: str
-    exchanges: list[tuple[str, list[Shown]]]
-    left_out: int
 
 
 def write_report(
@@ -108,39 +91,40 @@ def _no_verdict(table: Table) -> list[tuple[str, str]]:
     return [(score, ", ".join(counts)) for score, counts in found.items()]
 
 
-def _worst(outcome: Outcome, system: str, gold: dict[str, str]) -> list[Example]:
+def _worst(outcome: Outcome, system: str, gold: dict[str, str]) -> list[JsonObject]:
+    """A system's worst examples, as the page shows them."""
     records = {(each.job.system, each.job.example): each.played for each in outcome.records}
     score = outcome.table.main_score
-    found: list[Example] = []
+    found: list[JsonObject] = []
     for row in worst(outcome.rows, system, score):
         played = records[row.system, row.example]
         exchanges = [each for turn in played.turns for each in turn.reply.exchanges]
         exchanges += played.exchanges
         shown = exchanges[-MOST_EXCHANGES:]
         found.append(
-            Example(
-                row,
-                _number(row.scores[score]),
-                [(turn.said, turn.reply.text) for turn in played.turns],
-                gold.get(row.example, ""),
-                [(each.purpose, _messages(each)) for each in shown],
-                len(exchanges) - len(shown),
-            )
+            {
+                "row": row,
+                "score": _number(row.scores[score]),
+                "said": [(turn.said, turn.reply.text) for turn in played.turns],
+                "gold": gold.get(row.example, ""),
+                "exchanges": [(each.purpose, _messages(each)) for each in shown],
+                "left_out": len(exchanges) - len(shown),
+            }
         )
     return found
 
 
-def _messages(exchange: Exchange) -> list[Shown]:
-    shown = [Shown(str(each.get("role", "")), _text(each)) for each in exchange.prompt]
-    return [*shown, Shown("answer", _text(exchange.answer))]
+def _messages(exchange: Exchange) -> list[JsonObject]:
+    shown = [{"role": str(each.get("role", "")), "text": _text(each)} for each in exchange.prompt]
+    return [*shown, {"role": "answer", "text": _text(exchange.answer)}]
 
 
 def _text(message: JsonObject) -> str:
     content = message.get("content")
     text = content if isinstance(content, str) else "" if content is None else json.dumps(content)
     calls = message.get("tool_calls") or []
-    told = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls]
-    whole = "\n".join([text, *told] if text else told)
+    shown = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls]
+    whole = "\n".join([text, *shown] if text else shown)
     if len(whole) <= MOST_PROMPT:
         return whole
     half = MOST_PROMPT // 2

@@ -13,7 +13,6 @@ from memserver_evals.runs.records import Job
 class Engine(Protocol):
     def play(self, jobs: Sequence[Job]) -> AsyncGenerator[Done]:
         """Play them all; what is done first comes first. A failure ends it, and whatever still runs."""
-        ...
 
 
 class LocalEngine(Engine):

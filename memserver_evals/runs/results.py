@@ -30,33 +30,22 @@ AT = "@"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One example through one system, scored.
+    """One example through one system, scored."""
 
-    Attributes:
-        system: its name.
-        example: its id.
-        groups: where it belongs.
-        cluster: what it is drawn together with.
-        scores: the task's and the judges'; nan is none.
-        share_fitted: the least of its turns; None where that means nothing.
-        error: why there is no answer, or none to one of several turns.
-        page_characters: of a page of search results, on average; None where there was none.
-        searches: None where the system has none to make.
-    """
-
-    system: str
-    example: str
-    groups: Mapping[str, str | int]
-    cluster: str
-    scores: Mapping[str, float]
+    system: str  # its name
+    example: str  # its id
+    groups: Mapping[str, str | int]  # where it belongs
+    cluster: str  # what it is drawn together with
+    scores: Mapping[str, float]  # the task's and the judges'; nan is none
     reward: float
     answer: str
     tokens_in: int
     tokens_out: int
-    share_fitted: float | None = None
-    error: str = ""
+    share_fitted: float | None = None  # the least of its turns; None where that means nothing
+    error: str = ""  # why there is no answer, or none to one of several turns
+    # of a page of search results, on average; None where there was none
     page_characters: float | None = None
-    searches: Searches | None = None
+    searches: Searches | None = None  # None where the system has none to make
 
     def as_json(self) -> JsonObject:
         fields: JsonObject = _plain(asdict(self))

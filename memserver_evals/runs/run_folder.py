@@ -159,11 +159,11 @@ def _check_manifest(path: Path, manifest: JsonObject) -> None:
     new = json.loads(json.dumps(manifest))
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if changed:
-        told = "; ".join(
+        what = "; ".join(
             f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in changed
         )
         raise Conflict(
-            f"{path} is the folder of another run: {told}.",
+            f"{path} is the folder of another run: {what}.",
             hint="Go on with the same options, or name another folder.",
         )
 

@@ -8,17 +8,12 @@ from memserver_evals.task import Played
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """Those of one example.
+    """Those of one example."""
 
-    Attributes:
-        own: that the model made.
-        own_right: how many of them brought something of the evidence; None where the data names none.
-        auto: that the server made (automatic recall); `auto_right` likewise.
-    """
-
-    own: int = 0
+    own: int = 0  # that the model made
+    # how many of them brought something of the evidence; None where the data names none
     own_right: int | None = None
-    auto: int = 0
+    auto: int = 0  # that the server made (automatic recall); `auto_right` likewise
     auto_right: int | None = None
 
 

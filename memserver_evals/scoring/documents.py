@@ -27,7 +27,7 @@ def said_answer(reply: str) -> str:
 
 
 def is_insufficient(reply: str) -> bool:
-    """Whether the reply says that the documents don't tell: by the words asked for, or others of that meaning."""
+    """Whether the reply says that the documents don't say: by the words asked for, or others of that meaning."""
     return bool(_NOT_ENOUGH.search(normalise(said_answer(reply))))
 
 

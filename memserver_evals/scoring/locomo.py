@@ -40,7 +40,7 @@ def locomo_f1(answer: str, gold: str, category: int) -> float:
 
 
 def refuses(answer: str) -> bool:
-    """Whether the answer says that the conversation doesn't tell."""
+    """Whether the answer says that the conversation doesn't say."""
     return any(phrase in answer.lower() for phrase in REFUSALS)
 
 

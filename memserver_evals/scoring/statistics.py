@@ -42,23 +42,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How B differs from A on the same examples.
+    """How B differs from A on the same examples."""
 
-    Attributes:
-        estimate: of B minus A.
-        a: A's mean on these examples.
-        b: B's.
-        better: examples on which B is better; `worse` and `equal` likewise.
-        p: how often chance alone (which of both got which score) makes a difference as large.
-    """
-
-    estimate: Estimate
-    a: float
-    b: float
-    better: int
+    estimate: Estimate  # of B minus A
+    a: float  # A's mean on these examples
+    b: float  # B's
+    better: int  # examples on which B is better; `worse` and `equal` likewise
     worse: int
     equal: int
-    p: float
+    p: float  # how often chance alone (which of both got which score) makes a difference as large
 
 
 def estimate(

@@ -136,8 +136,8 @@ def _share(*parts: Fitted) -> float:
 def _failed(reply: Reply, prompt: _Prompt, error: MemserverError) -> Reply:
     """The reply with what was asked, and what came in the place of an answer. Raises an outage."""
     raw = error.raw if isinstance(error, ProtocolViolation) else ""
-    told = exchange(prompt.messages, {"role": "assistant", "content": raw}, Usage())
-    return replace(reply, error=failed_reply(error).error, exchanges=(told,))
+    asked = exchange(prompt.messages, {"role": "assistant", "content": raw}, Usage())
+    return replace(reply, error=failed_reply(error).error, exchanges=(asked,))
 
 
 def _with_tokens(reply: Reply, exchanges: Sequence[Exchange]) -> Reply:

@@ -1,7 +1,6 @@
 """What a model without memserver gets to see: everything, the newest, a summary, or what is retrieved."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +11,7 @@ from memserver.messages import Message
 from memserver.prompts import Prompts
 from memserver_evals.systems.history import Piece, all_documents, all_utterances
 from memserver_evals.systems.recording import RecordingModel
+from memserver_evals.systems.shared import Shared
 from memserver_evals.systems.speaking import Speaker
 from memserver_evals.systems.vectors import VectorIndex
 from memserver_evals.task import Exchange, Found, Material
@@ -22,21 +22,13 @@ MOST_FOUND = 50
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What should be in the prompt; whether it fits is seen to later.
+    """What should be in the prompt; whether it fits is seen to later."""
 
-    Attributes:
-        documents: best first.
-        utterances: oldest first.
-        summary: in place of the utterances.
-        found: what was retrieved, best first.
-        exchanges: what choosing asked of the model.
-    """
-
-    documents: tuple[Piece, ...] = ()
-    utterances: tuple[Piece, ...] = ()
-    summary: str = ""
-    found: tuple[Found, ...] = ()
-    exchanges: tuple[Exchange, ...] = ()
+    documents: tuple[Piece, ...] = ()  # best first
+    utterances: tuple[Piece, ...] = ()  # oldest first
+    summary: str = ""  # in place of the utterances
+    found: tuple[Found, ...] = ()  # what was retrieved, best first
+    exchanges: tuple[Exchange, ...] = ()  # what choosing asked of the model
 
 
 class Choice(Protocol):
@@ -85,14 +77,12 @@ class Summarised(Choice):
     prompts: Prompts
     tokens: int = 512
     method: SummaryMethod = "model"
-    _made: dict[Hashable, "asyncio.Task[tuple[str, tuple[Exchange, ...]]]"] = field(
-        default_factory=dict
-    )
+    _made: Shared[Hashable, tuple[str, tuple[Exchange, ...]]] = field(default_factory=Shared)
 
     @override
     async def choose(self, material: Material, question: str) -> Chosen:
-        summary, exchanges = await _once(
-            self._made, material.sessions, lambda: self._summarise(material)
+        summary, exchanges = await self._made.get(
+            material.sessions, lambda: self._summarise(material)
         )
         return Chosen(summary=summary, exchanges=exchanges)
 
@@ -107,19 +97,3 @@ class Summarised(Choice):
         summarizer = Summarizer(model, self.prompts, method=self.method)
         folded = await summarizer.fold("", messages, self.tokens)
         return folded.text, tuple(model.exchanges)
-
-
-async def _once(
-    made: "dict[Hashable, asyncio.Task[tuple[str, tuple[Exchange, ...]]]]",
-    key: Hashable,
-    make: Callable[[], Awaitable[tuple[str, tuple[Exchange, ...]]]],
-) -> tuple[str, tuple[Exchange, ...]]:
-    """What was made for this key, or is being made; a failure is forgotten."""
-    if key not in made:
-        made[key] = asyncio.ensure_future(make())
-    try:
-        return await asyncio.shield(made[key])
-    except BaseException:
-        if made[key].done():
-            made.pop(key)
-        raise

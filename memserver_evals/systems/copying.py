@@ -67,8 +67,7 @@ class CopyingSystem:
         """Those of the history and of the library; what several examples share is indexed once."""
         key = (material.sessions, material.answers_from)
         if key not in self._made:
-            said = [each for session in material.sessions for each in session.utterances]
-            self._made[key] = _Index([_utterance(each, material) for each in said])
+            self._made[key] = _Index([_utterance(each, material) for each in material.said])
         indexes = [self._made[key]]
         if (library := material.library) is not None and not library.shared:
             indexes.append(_Index(_sentences(library)))

@@ -47,12 +47,7 @@ def document_piece(document: Document) -> Piece:
 
 
 def all_utterances(material: Material) -> list[Piece]:
-    return [
-        utterance_piece(utterance)
-        for session in material.sessions
-        for utterance in session.utterances
-        if utterance.text.strip()
-    ]
+    return [utterance_piece(each) for each in material.said if each.text.strip()]
 
 
 def all_documents(material: Material) -> list[Piece]:
@@ -89,7 +84,7 @@ async def fit(
     """As many pieces as fit into `room` tokens: from the first on, or the newest.
 
     The piece at the edge is left out whole; if not even one fits, it is shown cut. Of thousands only those
-    are counted that may fit; what the others would have taken is told from their length.
+    are counted that may fit; what the others would have taken is estimated from their length.
     """
     if not pieces:
         return Fitted((), 0, 0)

@@ -24,6 +24,7 @@ from memserver.errors import Conflict, MemserverError
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.oracle import MOST_STEPS
 from memserver_evals.systems.recording import Recorder, ask_part
+from memserver_evals.systems.shared import Shared
 from memserver_evals.task import (
     Conversation,
     Document,
@@ -48,20 +49,15 @@ _LABEL = re.compile(r"^\[([mp])(\d+(?:@[^,\]]+)?)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """How agents are made.
+    """How agents are made."""
 
-    Attributes:
-        mode: how the sessions get into the memory.
-        options: more of the agent's options, such as context_window. Where they say that the
-            protocol is chat, the task's instructions are the system prompt, as a policy is trained with them.
-        model: the agents', by its name at the server's endpoint; None is the server's own.
-        keep: agents stay after their example, to be looked at.
-    """
-
-    mode: Mode = "import"
+    mode: Mode = "import"  # how the sessions get into the memory
+    # more of the agent's options, such as context_window. Where they say that the protocol is
+    # chat, the task's instructions are the system prompt, as a policy is trained with them
     options: dict[str, Any] = field(default_factory=dict)
+    # the agents', by its name at the server's endpoint; None is the server's own
     model: str | None = None
-    keep: bool = False
+    keep: bool = False  # agents stay after their example, to be looked at
 
 
 class MemorySystem:
@@ -78,7 +74,7 @@ class MemorySystem:
         self.client = client
         self.setup = setup or AgentSetup()
         self.recorder = recorder or Recorder()
-        self._libraries: dict[str, asyncio.Task[UUID]] = {}
+        self._libraries: Shared[str, UUID] = Shared()
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
@@ -100,8 +96,7 @@ class MemorySystem:
                 for batch in _batches(library):
                     await self.client.archival.insert(agent.id, batch)
             conversation = MemoryConversation(self, agent.id, key, material)
-            said = [each for session in material.sessions for each in session.utterances]
-            await conversation.live_through([each for each in said if each.text.strip()])
+            await conversation.live_through([each for each in material.said if each.text.strip()])
             yield conversation
         finally:
             if not self.setup.keep:
@@ -113,16 +108,8 @@ class MemorySystem:
 
     async def _collection(self, library: Library) -> UUID:
         """The collection with these documents, made where it is not there; another process may be first."""
-        key = _collection_name(library)
-        if key not in self._libraries:
-            self._libraries[key] = asyncio.create_task(self._find_or_make(key, library))
-        making = self._libraries[key]
-        try:
-            return await asyncio.shield(making)
-        except BaseException:
-            if making.done() and self._libraries.get(key) is making:
-                del self._libraries[key]
-            raise
+        name = _collection_name(library)
+        return await self._libraries.get(name, lambda: self._find_or_make(name, library))
 
     async def _find_or_make(self, name: str, library: Library) -> UUID:
         found = await self._find(name)
@@ -270,8 +257,7 @@ class MemoryConversation(Conversation):
 
     @property
     def _by_text(self) -> dict[str, Utterance]:
-        said = [each for session in self.material.sessions for each in session.utterances]
-        return {each.spoken: each for each in reversed(said)}
+        return {each.spoken: each for each in reversed(self.material.said)}
 
 
 def _searches(answer: Answer) -> list[ToolCall]:

@@ -135,23 +135,23 @@ def _follow(key: str, made: Sequence[Made]) -> Step:
 
 
 def _plan(question: str, hints: Sequence[str], tools: set[str]) -> list[tuple[str, str]]:
-    """The searches to make, the most telling first."""
+    """The searches to make, the most specific first."""
     queries = [hint for hint in hints if hint.strip()]
-    words = queries or _telling_words(question)
+    words = queries or _rare_words(question)
     plan = [(ARCHIVAL, query[:200]) for query in (queries or [question])]
     if MEANING in tools:
         plan += [(MEANING, query[:200]) for query in (queries or [question])]
     return plan + [(BY_WORD, word[:200]) for word in words]
 
 
-def _telling_words(question: str) -> list[str]:
+def _rare_words(question: str) -> list[str]:
     """The question's words but the common ones, the longest first; at the end their beginnings, for other forms."""
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(question)))
-    telling = [word for word in words if len(word) > 2 and word not in _COMMON]
-    telling.sort(key=len, reverse=True)
-    telling = telling[:MOST_WORDS]
-    stems = [word[: max(4, len(word) - 3)] for word in telling if len(word) > 5]
-    return list(dict.fromkeys(telling + stems))
+    rare = [word for word in words if len(word) > 2 and word not in _COMMON]
+    rare.sort(key=len, reverse=True)
+    rare = rare[:MOST_WORDS]
+    stems = [word[: max(4, len(word) - 3)] for word in rare if len(word) > 5]
+    return list(dict.fromkeys(rare + stems))
 
 
 def _copied(made: Sequence[Made]) -> str:

@@ -15,17 +15,12 @@ SLACK = 16
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A model that is to say something.
+    """A model that is to say something."""
 
-    Attributes:
-        model: which one.
-        max_tokens: of its answer.
-        tool: send_message, for a model that was trained to speak by that call alone; None has it write
-            plain text.
-    """
-
-    model: ChatModel
-    max_tokens: int = 512
+    model: ChatModel  # which one
+    max_tokens: int = 512  # of its answer
+    # send_message, for a model that was trained to speak by that call alone; None has it write
+    # plain text
     tool: ToolSpec | None = None
 
     async def say(self, prompt: Sequence[PromptMessage]) -> tuple[str, Exchange]:
@@ -41,8 +36,8 @@ class Speaker:
         """Tokens that the messages of a prompt may have in all."""
         window = await self.model.context_window()
         tool = self.model.tools_text([self.tool]) if self.tool else ""
-        [told] = await self.count([tool])
-        room = window - min(self.max_tokens, window // 2) - told - SLACK
+        [of_tool] = await self.count([tool])
+        room = window - min(self.max_tokens, window // 2) - of_tool - SLACK
         if room < 1:
             raise ContextOverflow(f"A window of {window} tokens leaves no room for a prompt.")
         return room

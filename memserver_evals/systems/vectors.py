@@ -1,8 +1,6 @@
 """Plain top-k of vectors: each text embedded by itself, the nearest by cosine, nothing else."""
 
-import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import numpy as np
 
 from memserver.embeddings.base import Embedder
 from memserver_evals.systems.history import Piece
+from memserver_evals.systems.shared import Shared
 
 _MOST_KEPT = 64
 _AT_ONCE = 256
@@ -24,7 +23,7 @@ class VectorIndex:
         """`folder`: where vectors are kept between runs; None: nowhere."""
         self.embedder = embedder
         self._folder = folder
-        self._made: OrderedDict[Hashable, asyncio.Task[Matrix]] = OrderedDict()
+        self._made: Shared[Hashable, Matrix] = Shared(_MOST_KEPT)
 
     async def nearest(
         self, name: Hashable | None, pieces: Sequence[Piece], question: str, count: int
@@ -40,25 +39,11 @@ class VectorIndex:
         if not pieces:
             return []
         texts = [piece.text for piece in pieces]
-        matrix = await self._matrix(name or tuple(texts), texts)
+        matrix = await self._made.get(name or tuple(texts), lambda: self._load_or_make(texts))
         vector = await self.embedder.embed_query(question)
         near = matrix @ np.asarray(vector, dtype=np.float32)
         best = np.argsort(-near, kind="stable")[:count]
         return [pieces[int(index)] for index in best]
-
-    async def _matrix(self, key: Hashable, texts: Sequence[str]) -> Matrix:
-        if key not in self._made:
-            while len(self._made) >= _MOST_KEPT:
-                self._made.popitem(last=False)
-            self._made[key] = asyncio.create_task(self._load_or_make(texts))
-        self._made.move_to_end(key)
-        making = self._made[key]
-        try:
-            return await asyncio.shield(making)
-        except BaseException:
-            if making.done() and self._made.get(key) is making:
-                del self._made[key]
-            raise
 
     async def _load_or_make(self, texts: Sequence[str]) -> Matrix:
         path = self._path(texts)

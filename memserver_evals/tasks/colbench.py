@@ -1,24 +1,19 @@
 """ColBench's two collaborations as evaluations. What they are is in `memserver_evals.colbench`."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from memserver.errors import InvalidInput, SetupError, install_extra
-from memserver.openai_http.client import EndpointClient
-from memserver.openai_http.endpoint import Endpoint
+from memserver.errors import SetupError, install_extra
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import load_backend
-from memserver_evals.colbench.backend.generator import Split, generate
+from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.grading import Grader
 from memserver_evals.colbench.backend.humans import Human, ModelHuman
 from memserver_evals.colbench.backend.slot_human import SlotHuman
 from memserver_evals.colbench.backend.task import BackendTask
-from memserver_evals.colbench.chat import PartModel
-from memserver_evals.colbench.closing import Closes
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.task import Task
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.colbench_setup import Setup
+from memserver_evals.tasks.registry import TaskEntry, TaskOptions
 
 BACKEND_FILE, FRONTEND_FILE = "colbench_backend.jsonl", "colbench_frontend.jsonl"
 _OPTIONS = {
@@ -33,38 +28,28 @@ _OPTIONS = {
 
 
 def make_backend(options: TaskOptions) -> Task[Any]:
-    refuse_unknown(options, BACKEND)
-    owned: list[Closes] = []
-    part = _part(options.extra, owned)
-    single = _is_single(options.extra)
-    human: Human | None = ModelHuman(part, Prompts()) if part else None
-    path = _file(options, BACKEND_FILE)
-    if path is None:
-        split = _split(options.extra)
-        tasks = generate(
-            split,
-            _number(options.extra, "each", 100),
-            seed=options.seed,
-            spare_turns=_spare_turns(options.extra),
-        )
+    setup = Setup.of(options, BACKEND, BACKEND_FILE)
+    human: Human | None = ModelHuman(setup.part, Prompts()) if setup.part else None
+    if setup.path is None:
+        spare = options.number("spare_turns", 1) if "spare_turns" in options.extra else None
+        tasks = generate(setup.split, setup.each, seed=options.seed, spare_turns=spare)
         examples = tuple(task.example for task in tasks)
         human = human or SlotHuman.of(tasks)
     else:
-        examples = load_backend(path)
-        _need(human, single)
+        examples = load_backend(setup.path)
     sandbox = Sandbox()
     return BackendTask(
         examples,
         Grader(sandbox),
-        None if single else human,
+        None if setup.single else human,
         Prompts(),
-        max_turns=_number(options.extra, "turns", 10),
-        owns=(sandbox, *owned),
+        max_turns=setup.turns,
+        owns=(sandbox, *setup.owned),
     )
 
 
 def make_frontend(options: TaskOptions) -> Task[Any]:
-    refuse_unknown(options, FRONTEND)
+    setup = Setup.of(options, FRONTEND, FRONTEND_FILE)
     try:
         from memserver_evals.tasks.colbench_frontend import frontend_task  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -72,80 +57,7 @@ def make_frontend(options: TaskOptions) -> Task[Any]:
             "Frontend collaboration compares pictures, and Pillow or NumPy is missing.",
             hint=install_extra("colbench"),
         ) from error
-    owned: list[Closes] = []
-    part = _part(options.extra, owned)
-    single = _is_single(options.extra)
-    path = _file(options, FRONTEND_FILE)
-    if path is not None:
-        _need(part, single)
-    return frontend_task(
-        path,
-        part=part,
-        single=single,
-        split=_split(options.extra),
-        count=_number(options.extra, "each", 100),
-        seed=options.seed,
-        turns=_number(options.extra, "turns", 10),
-        clip=options.extra.get("clip"),
-        owned=owned,
-    )
-
-
-def _file(options: TaskOptions, name: str) -> Path | None:
-    source = options.extra.get("source", "file" if options.data is not None else "generated")
-    if source == "generated":
-        return None
-    if source != "file":
-        raise InvalidInput(f"source is file or generated, not {source!r}.")
-    if options.data is None:
-        raise InvalidInput("There is no data folder.", hint="Name one: --data, or MEMSERVER_DATA.")
-    return options.data / name
-
-
-def _part(extra: Mapping[str, str], owned: list[Closes]) -> PartModel | None:
-    url, model = extra.get("human_url"), extra.get("human_model")
-    if url is None and model is None:
-        return None
-    if url is None or model is None:
-        raise InvalidInput("human_url and human_model are given together.")
-    client = EndpointClient(Endpoint(url, title="simulated human's endpoint"))
-    owned.append(client)
-    return PartModel(client, model)
-
-
-def _need(human: object, single: bool) -> None:
-    if human is None and not single:
-        raise InvalidInput(
-            "Published tasks need a model that plays the human.",
-            hint="--set human_url=http://.../v1 --set human_model=NAME, or --set single=yes.",
-        )
-
-
-def _is_single(extra: Mapping[str, str]) -> bool:
-    given = extra.get("single", "no")
-    if given not in {"yes", "no"}:
-        raise InvalidInput(f"single is yes or no, not {given!r}.")
-    return given == "yes"
-
-
-def _split(extra: Mapping[str, str]) -> Split:
-    given = extra.get("split", "test")
-    for split in get_args(Split):
-        if given == split:
-            known: Split = split
-            return known
-    raise InvalidInput(f"split is train, validation or test, not {given!r}.")
-
-
-def _spare_turns(extra: Mapping[str, str]) -> int | None:
-    return _number(extra, "spare_turns", 1) if "spare_turns" in extra else None
-
-
-def _number(extra: Mapping[str, str], name: str, default: int) -> int:
-    given = extra.get(name, str(default))
-    if not given.isdecimal() or int(given) < 1:
-        raise InvalidInput(f"{name} is a number from 1, not {given!r}.")
-    return int(given)
+    return frontend_task(setup, options)
 
 
 BACKEND = TaskEntry(

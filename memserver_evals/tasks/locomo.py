@@ -20,9 +20,7 @@ from memserver_evals.tasks.question import (
     WORDS_OPTION,
     Question,
     QuestionTask,
-    choice,
     data_hash,
-    number_of,
 )
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -100,10 +98,10 @@ def make(options: TaskOptions) -> Locomo:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, (FILE,), options.extra.get("file"))
     examples = questions(read_locomo(path))
-    adversarial = choice(options, "adversarial", ("with", "without"))
+    adversarial = options.choice("adversarial", ("with", "without"))
     if adversarial == "without":
         examples = [each for each in examples if not each.abstain]
-    words = number_of(options, "answer_words", ANSWER_WORDS)
+    words = options.number("answer_words", ANSWER_WORDS)
     return Locomo(examples, data_hash([path], adversarial), words)
 
 

@@ -25,9 +25,7 @@ from memserver_evals.tasks.question import (
     WORDS_OPTION,
     Question,
     QuestionTask,
-    choice,
     data_hash,
-    number_of,
 )
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -92,7 +90,7 @@ def _example(asked: LongMemQuestion) -> Question:
 
 
 def _sessions(asked: LongMemQuestion) -> tuple[Session, ...]:
-    told = []
+    found = []
     now = None
     for session in asked.sessions:
         began = session.began if now is None else max(session.began, now)
@@ -101,8 +99,8 @@ def _sessions(asked: LongMemQuestion) -> tuple[Session, ...]:
             for number, turn in enumerate(session.turns)
         )
         now = utterances[-1].at + STEP
-        told.append(Session(began, utterances, session.id))
-    return tuple(told)
+        found.append(Session(began, utterances, session.id))
+    return tuple(found)
 
 
 def _evidence(asked: LongMemQuestion) -> frozenset[str]:
@@ -119,10 +117,10 @@ def make(options: TaskOptions) -> LongMemEval:
     path = find_file(options.data, FILES, options.extra.get("file"))
     published = "haystack_sessions" in first_fields(path)
     examples = questions((read_longmemeval if published else read_longmemeval_evidence)(path))
-    kept = choice(options, "abstention", ("with", "without"))
+    kept = options.choice("abstention", ("with", "without"))
     if kept == "without":
         examples = [each for each in examples if not each.abstain]
-    words = number_of(options, "answer_words", ANSWER_WORDS)
+    words = options.number("answer_words", ANSWER_WORDS)
     return LongMemEval(examples, data_hash([path], kept), words)
 
 

@@ -22,9 +22,7 @@ from memserver_evals.tasks.question import (
     WORDS_OPTION,
     Question,
     QuestionTask,
-    choice,
     data_hash,
-    number_of,
 )
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
@@ -81,11 +79,11 @@ def kept_half(dialogues: Sequence[Dialogue], half: str) -> list[Dialogue]:
     return [each for each in dialogues if zlib.crc32(each.id.encode()) % 2 in wanted]
 
 
-def tell(
+def as_history(
     sessions: Sequence[Sequence[Line]], gaps: Sequence[timedelta], system: Side
 ) -> tuple[tuple[Session, ...], datetime]:
     """Sessions as the history of the one that the system plays, and when the next one begins."""
-    began, told = START, []
+    began, found = START, []
     for number, (lines, gap) in enumerate(zip(sessions, gaps, strict=True), start=1):
         utterances = tuple(
             Utterance(
@@ -96,9 +94,9 @@ def tell(
             )
             for turn, line in enumerate(lines)
         )
-        told.append(Session(began, utterances, str(number)))
+        found.append(Session(began, utterances, str(number)))
         began = max(began + gap, utterances[-1].at + STEP)
-    return tuple(told), began
+    return tuple(found), began
 
 
 def place(session: int, turn: int) -> str:
@@ -111,7 +109,7 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
     for dialogue in dialogues:
         if (asked := dialogue.question) is None:
             continue
-        sessions, at = tell(dialogue.sessions, dialogue.gaps, asked.answerer)
+        sessions, at = as_history(dialogue.sessions, dialogue.gaps, asked.answerer)
         proof = asked.evidence
         examples.append(
             Question(
@@ -132,16 +130,16 @@ def questions(dialogues: Sequence[Dialogue]) -> list[Question]:
 def make(options: TaskOptions) -> MscConsistency:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES, options.extra.get("file"))
-    sessions, half = choice(options, "sessions", ("4", "5")), choice(options, "half", HALVES)
+    sessions, half = options.choice("sessions", ("4", "5")), options.choice("half", HALVES)
     dialogues = read_dialogues(path, sessions=int(sessions))
     examples = questions(kept_half(dialogues, half))
-    if choice(options, "evidence", ("any", "known")) == "known":
+    if options.choice("evidence", ("any", "known")) == "known":
         examples = [each for each in examples if each.evidence]
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has a question.")
     others = [each for each in (sessions, half) if each not in {"4", "all"}]
     digest = data_hash([path], options.extra.get("evidence"), *others)
-    return MscConsistency(examples, digest, number_of(options, "answer_words", ANSWER_WORDS))
+    return MscConsistency(examples, digest, options.number("answer_words", ANSWER_WORDS))
 
 
 ENTRY = TaskEntry(

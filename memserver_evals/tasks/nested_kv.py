@@ -8,7 +8,7 @@ lost-in-the-middle's, whose pairs these are), or it is generated, which needs no
 import hashlib
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,7 @@ from memserver_evals.task import (
     System,
     ask,
 )
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "nested-kv"
 CHAINS, PAIRS = "nested_kv.jsonl", "nested_kv_base.json"
@@ -52,17 +51,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class KvExample:
-    """One look-up.
-
-    Attributes:
-        level: how many values on the way are keys themselves.
-        pairs: all pairs, in the order in which they are shown.
-        chain: the asked key, the keys on the way, and the last value, which is the answer.
-    """
+    """One look-up."""
 
     id: str
-    level: int
-    pairs: tuple[tuple[str, str], ...]
+    level: int  # how many values on the way are keys themselves
+    pairs: tuple[tuple[str, str], ...]  # all pairs, in the order in which they are shown
+    # the asked key, the keys on the way, and the last value, which is the answer
     chain: tuple[str, ...]
 
     @property
@@ -182,19 +176,10 @@ def load(folder: Path) -> list[KvExample]:
 
 def make(options: TaskOptions) -> NestedKv:
     refuse_unknown(options, ENTRY)
-    extra = options.extra
-    source = extra.get("source", "file" if options.data is not None else "generated")
-    if source == "file":
-        if options.data is None:
-            raise InvalidInput(
-                "There is no data folder.", hint="Name one: --data, or MEMSERVER_DATA."
-            )
-        return NestedKv(load(options.data))
-    if source != "generated":
-        raise InvalidInput(f"source is file or generated, not {source!r}.")
-    return NestedKv(
-        generate(options.seed, each=_number(extra, "each", 30), pairs=_number(extra, "pairs", 140))
-    )
+    if (folder := options.data_or_generated()) is not None:
+        return NestedKv(load(folder))
+    each, pairs = options.number("each", 30), options.number("pairs", 140)
+    return NestedKv(generate(options.seed, each=each, pairs=pairs))
 
 
 ENTRY = TaskEntry(
@@ -223,13 +208,6 @@ def _example(name: str, pairs: Sequence[tuple[str, str]], indices: Sequence[int]
 def _fits(chain: _Chain, pairs: Sequence[tuple[str, str]]) -> bool:
     indices = chain.indices
     return len(set(indices)) == len(indices) and all(0 <= each < len(pairs) for each in indices)
-
-
-def _number(extra: Mapping[str, str], name: str, default: int) -> int:
-    try:
-        return int(extra.get(name, default))
-    except ValueError:
-        raise InvalidInput(f"{name} is a number, not {extra[name]!r}.") from None
 
 
 def _uuid(chance: random.Random) -> str:

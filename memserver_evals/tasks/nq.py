@@ -44,13 +44,10 @@ from memserver_evals.task import (
 )
 from memserver_evals.tasks.question import (
     WORDS_OPTION,
-    choice,
     data_hash,
     evidence_found,
-    number_of,
 )
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "nq"
 QUESTIONS, PASSAGES = "nq_open.jsonl", "nq_passages.jsonl"
@@ -215,7 +212,7 @@ def load(options: TaskOptions) -> tuple[NqData, str]:
     else:
         paths = [find_file(options.data, (name,)) for name in (QUESTIONS, PASSAGES)]
         data = read_natural_questions(*paths)
-    chosen = choice(options, "questions", ("own", "all"))
+    chosen = options.choice("questions", ("own", "all"))
     if chosen == "own":
         data = NqData(tuple(each for each in data.questions if each.own_ids), data.passages)
     if not data.questions:
@@ -232,7 +229,7 @@ def make(options: TaskOptions) -> NqDocuments:
     documents = options.extra.get("documents", DOCUMENTS)
     budgets = options.extra.get("budget", "characters,tokens")
     readings = readings_of(documents, budgets, len(data.passages))
-    words = number_of(options, "answer_words", ANSWER_WORDS)
+    words = options.number("answer_words", ANSWER_WORDS)
     return NqDocuments(data, readings, data_hash([], digest, readings), words)
 
 

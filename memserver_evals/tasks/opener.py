@@ -1,6 +1,6 @@
 """MSC engagement, the MemGPT paper's conversation opener: greet somebody so that it shows what you remember.
 
-The system has some sessions behind it and opens the next one. What it says is compared with the persona of the
+The system has had some sessions and opens the next one. What it says is compared with the persona of the
 person who is greeted, and with what the human said in its place (`scoring.similarity` defines the scores).
 """
 
@@ -16,10 +16,16 @@ from memserver_evals.data.msc import SIDES, Dialogue
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.similarity import csim
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
-from memserver_evals.tasks.msc import FILES, HALF_OPTION, HALVES, kept_half, read_dialogues, tell
-from memserver_evals.tasks.question import choice, data_hash
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.msc import (
+    FILES,
+    HALF_OPTION,
+    HALVES,
+    as_history,
+    kept_half,
+    read_dialogues,
+)
+from memserver_evals.tasks.question import data_hash
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "opener"
 MEASURES = ("sim_1", "sim_3", "sim_h")
@@ -31,25 +37,15 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Somebody to be greeted.
+    """Somebody to be greeted."""
 
-    Attributes:
-        id: unique in the task.
-        material: the sessions before.
-        prompt: the event that tells the system to begin.
-        at: when.
-        persona: lines about the one who is greeted.
-        human: how the human began.
-        sessions: how many there were before.
-    """
-
-    id: str
-    material: Material
-    prompt: str
-    at: datetime
-    persona: tuple[str, ...]
-    human: str
-    sessions: int
+    id: str  # unique in the task
+    material: Material  # the sessions before
+    prompt: str  # the event with which the system begins
+    at: datetime  # when
+    persona: tuple[str, ...]  # lines about the one who is greeted
+    human: str  # how the human began
+    sessions: int  # how many there were before
 
     @property
     def answer(self) -> str:
@@ -109,7 +105,9 @@ def greetings(dialogues: "list[Dialogue]") -> tuple[Greeting, ...]:
         greeted = SIDES[1 - SIDES.index(opener.speaker)]
         if not dialogue.persona(greeted):
             continue
-        sessions, at = tell(dialogue.sessions[:before], dialogue.gaps[:before], opener.speaker)
+        sessions, at = as_history(
+            dialogue.sessions[:before], dialogue.gaps[:before], opener.speaker
+        )
         examples.append(
             Greeting(
                 dialogue.id,
@@ -139,7 +137,7 @@ def _embedder() -> SentenceTransformersEmbedder:
 def make(options: TaskOptions) -> Opener:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES[:1], options.extra.get("file"))
-    half = choice(options, "half", HALVES)
+    half = options.choice("half", HALVES)
     examples = greetings(kept_half(read_dialogues(path), half))
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has an opener and a persona.")

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from memserver.errors import InvalidInput
 from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words
 from memserver_evals.task import Claim, Groups, Material, Played, Scores, System, ask
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskOptions
+from memserver_evals.tasks.registry import ReadTask
 
 WORDS_OPTION = {"answer_words": f"so many words of an answer count ({ANSWER_WORDS})"}
 STEP = timedelta(minutes=1)
@@ -22,31 +20,19 @@ STEP = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question after some history.
+    """A question after some history."""
 
-    Attributes:
-        id: unique in the task.
-        material: the history.
-        question: what is asked.
-        golds: any of them is right.
-        at: when it is asked.
-        kind: the judge's rule.
-        groups: where it belongs in tables.
-        evidence: ids of the utterances or documents with the answer.
-        extra_golds: other strings whose containment is as good: the rare word of the right answer, say.
-        abstain: saying that it can't be known is right.
-    """
-
-    id: str
-    material: Material
-    question: str
-    golds: tuple[str, ...]
-    at: datetime | None = None
-    kind: str = ""
-    groups: Groups = field(default_factory=dict)
-    evidence: frozenset[str] = frozenset()
+    id: str  # unique in the task
+    material: Material  # the history
+    question: str  # what is asked
+    golds: tuple[str, ...]  # any of them is right
+    at: datetime | None = None  # when it is asked
+    kind: str = ""  # the judge's rule
+    groups: Groups = field(default_factory=dict)  # where it belongs in tables
+    evidence: frozenset[str] = frozenset()  # ids of the utterances or documents with the answer
+    # other strings whose containment is as good: the rare word of the right answer, say
     extra_golds: tuple[str, ...] = ()
-    abstain: bool = False
+    abstain: bool = False  # saying that it can't be known is right
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -119,19 +105,3 @@ def data_hash(paths: Sequence[Path], *choices: object) -> str:
     for path in paths:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def number_of(options: TaskOptions, name: str, default: int) -> int:
-    """An option that is a number from 1. Raises InvalidInput."""
-    given = options.extra.get(name, str(default))
-    if not given.isdecimal() or int(given) < 1:
-        raise InvalidInput(f"{name} is a number from 1, not {given!r}.")
-    return int(given)
-
-
-def choice(options: TaskOptions, name: str, among: Sequence[str]) -> str:
-    """An option that is one of some words; left out, the first. Raises InvalidInput."""
-    given = options.extra.get(name, among[0])
-    if given not in among:
-        raise InvalidInput(f"{name} is {' or '.join(among)}, not {given!r}.")
-    return given

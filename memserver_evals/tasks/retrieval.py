@@ -29,8 +29,7 @@ from memserver_evals.task import (
 )
 from memserver_evals.tasks.msc import place, read_dialogues
 from memserver_evals.tasks.question import data_hash
-from memserver_evals.tasks.read_task import ReadTask
-from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
+from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "retrieval"
 AT = (1, 5, 10, 20)
@@ -127,7 +126,7 @@ DATA_SETS: Mapping[str, Callable[[Path], Iterator[Corpus]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class RetrievalQuery:
     id: str
     data_set: str
     library: Library
@@ -140,7 +139,7 @@ class Sought:
         return " | ".join(texts)
 
 
-class Retrieval(ReadTask[Sought]):
+class Retrieval(ReadTask[RetrievalQuery]):
     """The task. It is played by what searches, and what is said to it has no part in the scores."""
 
     name = NAME
@@ -149,7 +148,7 @@ class Retrieval(ReadTask[Sought]):
 
     def __init__(self, corpora: Mapping[str, Sequence[Corpus]], data_hash: str) -> None:
         examples = tuple(
-            Sought(f"{data_set}_{asked.id}", data_set, library, asked)
+            RetrievalQuery(f"{data_set}_{asked.id}", data_set, library, asked)
             for data_set, read in corpora.items()
             for corpus in read
             for library in [Library(f"{NAME}-{data_set}-{corpus.name}", corpus.documents)]
@@ -158,7 +157,7 @@ class Retrieval(ReadTask[Sought]):
         super().__init__(examples, data_hash)
 
     @override
-    def groups(self, example: Sought) -> Groups:
+    def groups(self, example: RetrievalQuery) -> Groups:
         name = example.data_set + (" (hard)" if example.asked.hard else "")
         return {
             "data": name,
@@ -166,12 +165,12 @@ class Retrieval(ReadTask[Sought]):
         }
 
     @override
-    async def play(self, example: Sought, system: System) -> Played:
+    async def play(self, example: RetrievalQuery, system: System) -> Played:
         material = Material(library=example.library, documents_shown=max(AT))
         return await ask(system, example.id, material, example.asked.text)
 
     @override
-    def score(self, example: Sought, played: Played) -> Scores:
+    def score(self, example: RetrievalQuery, played: Played) -> Scores:
         """`recall`: the share of the evidence among the first ten; `recall@k` among the first k."""
         found = [each.id for turn in played.turns for each in turn.reply.found]
         evidence = example.asked.evidence
@@ -179,12 +178,12 @@ class Retrieval(ReadTask[Sought]):
         return {"recall": at[10], **{f"recall@{k}": share for k, share in at.items()}}
 
     @override
-    def reward(self, example: Sought, played: Played) -> float:
+    def reward(self, example: RetrievalQuery, played: Played) -> float:
         reward = self.score(example, played)["recall"]
         return 0.0 if math.isnan(reward) else reward
 
     @override
-    def claim(self, example: Sought, played: Played) -> Claim | None:
+    def claim(self, example: RetrievalQuery, played: Played) -> Claim | None:
         return None
 
 

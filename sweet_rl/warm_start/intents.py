@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from memserver.agent.options import PromptOrder
+from memserver.wire.agents import PromptOrder
 from sweet_rl.warm_start.corpus import Question
 from sweet_rl.warm_start.facts import Fact, Split
 

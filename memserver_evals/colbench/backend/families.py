@@ -13,37 +13,24 @@ Slots = Mapping[str, SlotValue]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One hidden constant.
+    """One hidden constant."""
 
-    Attributes:
-        name: what people call it.
-        choices: the values that it can have.
-        also: other words for it that the simulated human knows.
-    """
-
-    name: str
-    choices: Sequence[SlotValue]
-    also: tuple[str, ...] = ()
+    name: str  # what people call it
+    choices: Sequence[SlotValue]  # the values that it can have
+    also: tuple[str, ...] = ()  # other words for it that the simulated human knows
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A shape of code.
+    """A shape of code."""
 
-    Attributes:
-        name: of the rule; the function's name begins with it.
-        asks: what the human says at first, with `{noun}`.
-        arguments: of the function, with `{noun}`.
-        slots: in the order in which the code has them.
-        body: its code, with `{noun}` and the slots' names with `_` for blanks; values as Python has them.
-        call: the arguments of one test, near where the slots make a difference.
-    """
-
-    name: str
-    asks: tuple[str, ...]
-    arguments: tuple[str, ...]
-    slots: tuple[Slot, ...]
+    name: str  # of the rule; the function's name begins with it
+    asks: tuple[str, ...]  # what the human says at first, with `{noun}`
+    arguments: tuple[str, ...]  # of the function, with `{noun}`
+    slots: tuple[Slot, ...]  # in the order in which the code has them
+    # its code, with `{noun}` and the slots' names with `_` for blanks; values as Python has them
     body: str
+    # the arguments of one test, near where the slots make a difference
     call: Callable[[Random, Slots], tuple[SlotValue, ...]]
 
     def signature(self, noun: str) -> str:
@@ -59,31 +46,9 @@ class Family:
 
 
 NOUNS = (
-    *(
-        "order",
-        "parcel",
-        "ticket",
-        "invoice",
-        "trip",
-        "battery",
-        "loan",
-        "ration",
-        "score",
-        "rental",
-    ),
-    *(
-        "meal",
-        "ferry",
-        "booking",
-        "shift",
-        "visit",
-        "repair",
-        "lesson",
-        "permit",
-        "harvest",
-        "print",
-    ),
-)
+    "order", "parcel", "ticket", "invoice", "trip", "battery", "loan", "ration", "score", "rental",
+    "meal", "ferry", "booking", "shift", "visit", "repair", "lesson", "permit", "harvest", "print",
+)  # fmt: skip
 _DAYS = ("mon", "tue", "wed", "thu", "fri")
 _LABELS = ("high", "gold", "urgent", "max", "vip", "peak")
 

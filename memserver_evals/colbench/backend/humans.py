@@ -1,4 +1,4 @@
-"""Who answers the agent: the one that knows the hidden reference, and tells only what is asked."""
+"""Who answers the agent: the one that knows the hidden reference, and says only what is asked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,25 +8,16 @@ from memserver.llm.control_tokens import escape_control_tokens
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.rules import as_dialogue
-from memserver_evals.colbench.chat import PartModel
-from memserver_evals.task import Exchange, Turn
+from memserver_evals.colbench.chat import PartModel, Said
+from memserver_evals.task import Turn
 
 _LONGEST = 400
 """Characters of one message of the simulated human, as published."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a simulated human says, and the exchange with the model behind it, if there is one."""
-
-    text: str
-    exchange: Exchange | None = None
-
-
 class Human(Protocol):
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
         """Answer the agent's newest message; the turns are all so far, never empty."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

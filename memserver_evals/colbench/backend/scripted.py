@@ -26,16 +26,11 @@ _IDLE = ("Can you tell me more?", "What is the type of the input?", "Should it p
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a scripted agent behaves; each is the chance of it at a turn.
+    """How a scripted agent behaves; each is the chance of it at a turn."""
 
-    Attributes:
-        early: answering though something is still unknown; 1 asks nothing.
-        idle: asking what the human can't answer.
-        miscopy: one of the values in the answer is another than was told (for the whole answer).
-    """
-
-    early: float = 0
-    idle: float = 0
+    early: float = 0  # answering though something is still unknown; 1 asks nothing
+    idle: float = 0  # asking what the human can't answer
+    # one of the values in the answer is not the one heard (for the whole answer)
     miscopy: float = 0
 
 
@@ -46,19 +41,12 @@ NOISY = Habits(early=0.08, idle=0.35, miscopy=0.2)
 
 @dataclass(frozen=True)
 class ScriptedAgent:
-    """A system that plays generated tasks.
+    """A system that plays generated tasks."""
 
-    Attributes:
-        tasks: by the ids of their examples.
-        habits: how it behaves.
-        max_turns: it answers with its last one, where an example says no other number.
-        seed: of its chances; with other seeds it plays the same task otherwise.
-    """
-
-    tasks: Mapping[str, SlotTask]
-    habits: Habits = ORACLE
-    max_turns: int = 10
-    seed: int = 0
+    tasks: Mapping[str, SlotTask]  # by the ids of their examples
+    habits: Habits = ORACLE  # how it behaves
+    max_turns: int = 10  # it answers with its last one, where an example says no other number
+    seed: int = 0  # of its chances; with other seeds it plays the same task otherwise
 
     @classmethod
     def of(cls, tasks: Sequence[SlotTask], habits: Habits = ORACLE, **rest: int) -> "ScriptedAgent":
@@ -70,7 +58,7 @@ class ScriptedAgent:
         return names.get(self.habits, "scripted")
 
     @asynccontextmanager
-    async def begin(  # the material tells it nothing new
+    async def begin(  # the material has nothing new
         self,
         example_id: str,
         material: Material,  # noqa: ARG002

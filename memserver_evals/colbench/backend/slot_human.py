@@ -8,7 +8,7 @@ from random import Random
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.families import Slot
 from memserver_evals.colbench.backend.generator import SlotTask
-from memserver_evals.colbench.backend.humans import Said
+from memserver_evals.colbench.chat import Said
 from memserver_evals.task import Turn
 
 _TELLS = (
@@ -29,7 +29,7 @@ _NO_WORD = re.compile(r"[^a-z0-9 ]+")
 
 @dataclass(frozen=True)
 class SlotHuman:
-    """Tells the one slot that the agent's message names first, and else that it doesn't know."""
+    """Says the one slot that the agent's message names first, and else that it doesn't know."""
 
     tasks: Mapping[str, SlotTask]
 
@@ -38,9 +38,9 @@ class SlotHuman:
         return cls({task.example.id: task for task in tasks})
 
     async def answer(self, example: BackendExample, turns: Sequence[Turn]) -> Said:
-        return Said(self.tell(example.id, turns[-1].reply.text, len(turns)))
+        return Said(self.reply(example.id, turns[-1].reply.text, len(turns)))
 
-    def tell(self, example_id: str, question: str, turn: int) -> str:
+    def reply(self, example_id: str, question: str, turn: int) -> str:
         """What it says to a question at a turn, from 1: the same each time."""
         task = self.tasks[example_id]
         chance = Random(f"{example_id} {turn}")

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from memserver.prompts import Prompts
-from memserver_evals.colbench.backend.examples import BackendExample, hash_of
+from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.grading import Grader
 from memserver_evals.colbench.backend.humans import Human
 from memserver_evals.colbench.backend.rules import MARKER, MAX_TURNS, answer_in, gives_answer
-from memserver_evals.colbench.closing import Closes
+from memserver_evals.colbench.chat import Closes
+from memserver_evals.colbench.records import hash_of
 from memserver_evals.task import (
     Claim,
     Conversation,
@@ -27,24 +28,16 @@ AGENT_PROMPT = "colbench/backend_agent.md"
 
 @dataclass(frozen=True, slots=True)
 class BackendTask:
-    """An agent asks a simulated human, and answers with code.
+    """An agent asks a simulated human, and answers with code."""
 
-    Attributes:
-        all_examples: the tasks to play.
-        grader: scores an answer.
-        human: answers; None for the single-turn row, in which the agent may ask nothing.
-        prompts: where the agent's instructions are.
-        max_turns: messages of the agent, where an example says no other number.
-        title: its name on the command line.
-        owns: what is closed with it, when it is used as an async context manager.
-    """
-
-    all_examples: tuple[BackendExample, ...]
-    grader: Grader
-    human: Human | None
-    prompts: Prompts
-    max_turns: int = MAX_TURNS
-    title: str = "colbench-backend"
+    main_score: ClassVar = "success"  # as in the published table
+    all_examples: tuple[BackendExample, ...]  # the tasks to play
+    grader: Grader  # scores an answer
+    human: Human | None  # answers; None for the single-turn row, in which the agent may ask nothing
+    prompts: Prompts  # where the agent's instructions are
+    max_turns: int = MAX_TURNS  # messages of the agent, where an example says no other number
+    title: str = "colbench-backend"  # its name on the command line
+    # what is closed with it, when it is used as an async context manager
     owns: tuple[Closes, ...] = ()
 
     async def __aenter__(self) -> Self:
@@ -57,10 +50,6 @@ class BackendTask:
     @property
     def name(self) -> str:
         return self.title if self.human else f"{self.title}-single"
-
-    @property
-    def main_score(self) -> str:
-        return "success"
 
     @property
     def group_keys(self) -> tuple[str, ...]:
@@ -100,7 +89,7 @@ class BackendTask:
             "answer": answer,
             "answered": gives_answer(last.text),
             "passed": list(grade.passed),
-            "got": [one.told for one in grade.got],
+            "got": [one.shown for one in grade.got],
             "error": last.error,
         }
         return Played(tuple(turns), outcome, tuple(exchanges))
@@ -118,9 +107,9 @@ class BackendTask:
                 break
             if reply.error or gives_answer(reply.text):
                 break
-            told = await self.human.answer(example, turns)
-            said = told.text
-            exchanges += [told.exchange] if told.exchange else []
+            answer = await self.human.answer(example, turns)
+            said = answer.text
+            exchanges += [answer.exchange] if answer.exchange else []
         return turns, exchanges
 
     def score(self, example: BackendExample, played: Played) -> Scores:

@@ -1,1 +1,1 @@
-"""Frontend collaboration: an agent writes a web page and mends it by what a human says of its picture."""
+"""Frontend collaboration: an agent writes a web page and fixes it by what a human says of its picture."""

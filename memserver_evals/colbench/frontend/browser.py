@@ -144,7 +144,7 @@ class Browser:
         return result
 
     def listen(self, session: str, listener: Listener | None) -> None:
-        """Have a page's events told; None ends that."""
+        """Call this with each event of a page; None ends that."""
         if listener is None:
             self._listeners.pop(session, None)
         else:

@@ -8,7 +8,7 @@ from typing import Protocol
 from memserver.llm.control_tokens import escape_control_tokens
 from memserver.messages import JsonObject
 from memserver.prompts import Prompts
-from memserver_evals.colbench.chat import PartModel
+from memserver_evals.colbench.chat import PartModel, Said
 from memserver_evals.colbench.frontend.examples import FrontendExample
 from memserver_evals.colbench.frontend.layouts import read_layout
 from memserver_evals.task import Exchange
@@ -18,40 +18,24 @@ _LONGEST = 1000
 NO_PAGE = "I see no page. Please write one, in an <html> element."
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a human says of a page.
-
-    Attributes:
-        text: what it says.
-        content: whether it has nothing left to say; that ends the collaboration.
-        exchange: with the model behind it, if there is one.
-    """
-
-    text: str
-    content: bool = False
-    exchange: Exchange | None = None
-
-
 class Viewer(Protocol):
-    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:
+    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Said:
         """Compare two pictures (PNG): the one in mind, and that of the agent's newest page."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutViewer:
     """A human without a model, for generated pages: names the difference that stands out most."""
 
-    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:  # noqa: ARG002
+    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Said:  # noqa: ARG002
         mine, its = read_layout(wanted), read_layout(made)
         for name in mine:
             if mine[name] != its[name]:
-                return Seen(_told(name, mine, its))
-        return Seen("That is just what I had in mind.", content=True)
+                return Said(_describe(name, mine, its))
+        return Said("That is just what I had in mind.", content=True)
 
 
-def _told(name: str, mine: Mapping[str, str | int], its: Mapping[str, str | int]) -> str:
+def _describe(name: str, mine: Mapping[str, str | int], its: Mapping[str, str | int]) -> str:
     want, have = mine[name], its[name]
     if name == "cards":
         return f"There should be {want} cards; I see {have}."
@@ -72,12 +56,12 @@ class ModelViewer:
     model: PartModel
     prompts: Prompts
 
-    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Seen:
+    async def look(self, example: FrontendExample, wanted: bytes, made: bytes) -> Said:
         prompt = self.prompts.render("colbench/frontend_human.md", description=example.description)
         content = [{"type": "text", "text": prompt}, as_part(wanted), as_part(made)]
         text, exchange = await self.model.ask([{"role": "user", "content": content}], "simulator")
         said = escape_control_tokens(text.strip())[:_LONGEST].strip()
-        return Seen(said or "I can't say.", exchange=without_pictures(exchange))
+        return Said(said or "I can't say.", exchange=without_pictures(exchange))
 
 
 def as_part(picture: bytes) -> JsonObject:

@@ -37,17 +37,8 @@ _BARS = ("black", "red", "orange", "green", "blue", "purple", "teal", "brown")
 _PAGES = ("white", "yellow", "gray", "pink")
 _CARDS = ("red", "orange", "green", "blue", "purple", "black")
 _NOUNS = (
-    "bakery",
-    "library",
-    "museum",
-    "garden",
-    "cinema",
-    "hotel",
-    "gym",
-    "school",
-    "clinic",
-    "farm",
-)
+    "bakery", "library", "museum", "garden", "cinema", "hotel", "gym", "school", "clinic", "farm",
+)  # fmt: skip
 _HEADER, _FOOTER, _SIDEBAR, _GAP = 80, 60, 120, 16
 
 
@@ -165,7 +156,7 @@ class LayoutTask:
 def generate_layouts(split: str, count: int, *, seed: int = 0) -> tuple[LayoutTask, ...]:
     """So many pages of a split; each depends on seed, split and number alone.
 
-    The description tells where things are and none of the attributes; some attribute always differs
+    The description says where things are and none of the attributes; some attribute always differs
     from the plain page that an agent would begin with.
     """
     return tuple(_layout_task(f"{split}_{seed}_{number:05d}") for number in range(count))

@@ -1,27 +1,23 @@
-"""Agents without a model, for generated pages: one that mends what it is told, and one that doesn't listen."""
+"""Agents without a model, for generated pages: one that fixes what it hears, and one that doesn't listen."""
 
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from memserver_evals.colbench.frontend.layouts import Layout, Sidebar
 from memserver_evals.task import Material, Reply
 
-_TOLD = re.compile(r"The (background of the page|header|footer|cards) should be (\w+);")
+_COLOUR = re.compile(r"The (background of the page|header|footer|cards) should be (\w+);")
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutAgent:
-    """A system that begins with the plain page.
+    """A system that begins with the plain page."""
 
-    Attributes:
-        listens: whether it mends what it is told.
-    """
-
-    listens: bool = True
+    listens: bool = True  # whether it fixes what it hears
 
     @property
     def name(self) -> str:
@@ -43,26 +39,17 @@ class LayoutTalk:
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
         if self.listens:
-            self._layout = mended(self._layout, text)
+            self._layout = fixed(self._layout, text)
         return Reply(f"OUTPUT:\n{self._layout.page_text()}")
 
 
-def mended(layout: Layout, said: str) -> Layout:
-    if told := _TOLD.search(said):
-        colour = told[2]
-        match told[1]:
-            case "header":
-                return replace(layout, header=colour)
-            case "footer":
-                return replace(layout, footer=colour)
-            case "cards":
-                return replace(layout, card=colour)
-            case _:
-                return replace(layout, page=colour)
-    if told := re.search(r"There should be (\d+) cards", said):
-        return replace(layout, cards=int(told[1]))
-    if told := re.search(r"a sidebar on the (left|right)", said):
-        return replace(layout, sidebar=cast("Sidebar", told[1]))
-    if "There should be no sidebar" in said:
-        return replace(layout, sidebar="none")
-    return layout
+def fixed(layout: Layout, said: str) -> Layout:
+    if found := _COLOUR.search(said):
+        part = {"background of the page": "page", "cards": "card"}.get(found[1], found[1])
+        changed: dict[str, Any] = {part: found[2]}
+        return replace(layout, **changed)
+    if found := re.search(r"There should be (\d+) cards", said):
+        return replace(layout, cards=int(found[1]))
+    if found := re.search(r"a sidebar on the (left|right)", said):
+        return replace(layout, sidebar=cast("Sidebar", found[1]))
+    return replace(layout, sidebar="none") if "There should be no sidebar" in said else layout

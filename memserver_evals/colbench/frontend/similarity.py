@@ -12,19 +12,13 @@ from memserver.errors import SetupError, install_extra
 
 
 class Similarity(Protocol):
-    """Compares two pictures.
+    """Compares two pictures."""
 
-    Attributes:
-        name: of the measure; it stands in every table.
-        is_published: whether figures by it may be set beside published ones.
-    """
-
-    name: str
-    is_published: bool
+    name: str  # of the measure; it stands in every table
+    is_published: bool  # whether figures by it may be set beside published ones
 
     async def compare(self, first: bytes, second: bytes) -> float:
         """How alike two pictures (PNG) are; 1 for the same."""
-        ...
 
 
 class ImageStatistics:

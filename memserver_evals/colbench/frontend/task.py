@@ -3,14 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from memserver.prompts import Prompts
-from memserver_evals.colbench.closing import Closes
-from memserver_evals.colbench.frontend.examples import FrontendExample, hash_of
+from memserver_evals.colbench.chat import Closes
+from memserver_evals.colbench.frontend.examples import FrontendExample
 from memserver_evals.colbench.frontend.humans import NO_PAGE, Viewer
 from memserver_evals.colbench.frontend.rendering import Renderer, RenderingFailed
 from memserver_evals.colbench.frontend.similarity import Similarity, black_picture
+from memserver_evals.colbench.records import hash_of
 from memserver_evals.task import (
     Claim,
     Conversation,
@@ -34,26 +35,18 @@ def page_in(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FrontendTask:
-    """An agent writes a page, hears how its picture differs, and writes it again.
+    """An agent writes a page, hears how its picture differs, and writes it again."""
 
-    Attributes:
-        all_examples: the tasks to play.
-        renderer: makes pictures of pages.
-        similarity: compares the last one with the page in mind.
-        viewer: says how they differ; None for the single-turn row.
-        prompts: where the agent's instructions are.
-        max_turns: messages of the agent.
-        title: its name on the command line.
-        owns: what is closed with it, when it is used as an async context manager.
-    """
-
-    all_examples: tuple[FrontendExample, ...]
-    renderer: Renderer
-    similarity: Similarity
-    viewer: Viewer | None
-    prompts: Prompts
-    max_turns: int = MAX_TURNS
-    title: str = "colbench-frontend"
+    main_score: ClassVar = "similarity"  # as in the published table
+    group_keys: ClassVar = ("measure",)  # figures of two measures never share a row
+    all_examples: tuple[FrontendExample, ...]  # the tasks to play
+    renderer: Renderer  # makes pictures of pages
+    similarity: Similarity  # compares the last one with the page in mind
+    viewer: Viewer | None  # says how they differ; None for the single-turn row
+    prompts: Prompts  # where the agent's instructions are
+    max_turns: int = MAX_TURNS  # messages of the agent
+    title: str = "colbench-frontend"  # its name on the command line
+    # what is closed with it, when it is used as an async context manager
     owns: tuple[Closes, ...] = ()
 
     async def __aenter__(self) -> Self:
@@ -66,15 +59,6 @@ class FrontendTask:
     @property
     def name(self) -> str:
         return self.title if self.viewer else f"{self.title}-single"
-
-    @property
-    def main_score(self) -> str:
-        return "similarity"
-
-    @property
-    def group_keys(self) -> tuple[str, ...]:
-        """By which measure it was compared: figures of two measures never share a row."""
-        return ("measure",)
 
     @property
     def data_hash(self) -> str:

@@ -1,7 +1,7 @@
 """Writes a value as JSON with its exact types, inside the sandboxed process.
 
 Only plain data is written: what a class of the code's own is, or what it says of itself, is not asked. Such
-a value is told by its type's name alone, and equals nothing. `values` reads the form and says what it is.
+a value is written as its type's name alone, and equals nothing. `values` reads the form and says what it is.
 """
 
 import json

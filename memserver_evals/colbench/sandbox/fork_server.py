@@ -35,7 +35,7 @@ from memserver_evals.colbench.sandbox.encoding import encode
 _HEAD = struct.Struct("=I")
 _RESULT = 3
 """Where a child writes, and the one thing that it has open beside /dev/null."""
-_FILES, _NOBODY = 64, 65534
+_FILES, _NOBODY, _MEGABYTE = 64, 65534, 2**20
 _CONFINED = b"confined\n"
 _OURS = ("memserver", "memserver_evals", "sweet_rl")
 """Packages of ours: from the generator of tasks an answer could make its reference again."""
@@ -44,53 +44,31 @@ _SYSTEM = (
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"),
 )
 _PRELOADED = (
-    *("bisect", "calendar", "collections", "copy", "csv", "datetime", "decimal", "fractions"),
-    *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics"),
-    *(
-        "string",
-        "textwrap",
-        "typing",
-        "uuid",
-        "xml.etree.ElementTree",
-        "urllib.parse",
-        "dataclasses",
-    ),
-)
+    "bisect", "calendar", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "fractions",
+    "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
+    "textwrap", "typing", "urllib.parse", "uuid", "xml.etree.ElementTree",
+)  # fmt: skip
 """What code often imports is there when its process begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one child may use.
+class SandboxLimits:
+    """What code may use."""
 
-    Attributes:
-        call_cpu: seconds of CPU for one call.
-        call_wall: seconds of wall clock for one call.
-        job_wall: seconds of wall clock for all calls of a job.
-        memory: bytes of address space.
-        file_size: bytes of one file; all its files together may have four times that.
-        output: bytes of all results.
-    """
-
-    call_cpu: float
-    call_wall: float
-    job_wall: float
-    memory: int
-    file_size: int
-    output: int
+    cpu_seconds: float = 1  # for one call
+    wall_seconds: float = 5  # for one call; what sleeps or waits uses no CPU
+    job_seconds: float = 30  # of wall clock for all calls of one job together
+    megabytes: int = 1024  # of memory
+    file_megabytes: int = 4  # of one file that it writes
+    output_megabytes: int = 4  # of all that its calls return
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the pool wants of a server.
+class ServerOptions:
+    """What the pool wants of a server."""
 
-    Attributes:
-        namespaces: to use them where the machine allows it.
-        disposable: to run code also where it could read and write all files of its user.
-    """
-
-    namespaces: bool = True
-    disposable: bool = False
+    namespaces: bool = True  # to use them where the machine allows it
+    disposable: bool = False  # to run code also where it could read and write all files of its user
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +79,14 @@ class _Host:
     folder: str
 
 
-def main(wishes: Wishes, folder: str) -> None:
+def main(options: ServerOptions, folder: str) -> None:
     """Confine what can be confined once, say how far that went, and serve until stdin ends.
 
     Jobs work in the folder, which is empty and stays so where there are namespaces.
     """
     os.umask(0o077)
     _leave_root(folder)
-    in_namespaces = wishes.namespaces and namespaces.enter_namespaces()
+    in_namespaces = options.namespaces and namespaces.enter_namespaces()
     namespaces.hide_memory()
     server = os.fork()  # the first process in the new space of process ids
     if server:
@@ -120,7 +98,7 @@ def main(wishes: Wishes, folder: str) -> None:
         __import__(name)
     namespaces.keep_from_new_capabilities()
     host = _host(in_namespaces, folder)
-    if refusal := reason_to_refuse(host.landlock, wishes):
+    if refusal := reason_to_refuse(host.landlock, options):
         sys.exit(refusal)
     gc.freeze()  # so that a child's collector leaves these pages shared
     _send({"namespaces": host.in_namespaces, "landlock": host.landlock, "user": os.getuid()})
@@ -141,9 +119,9 @@ def _host(in_namespaces: bool, folder: str) -> _Host:
     return _Host(in_namespaces, version, rules, own)
 
 
-def reason_to_refuse(landlock_version: int, wishes: Wishes) -> str:
+def reason_to_refuse(landlock_version: int, options: ServerOptions) -> str:
     """Why code can't be run safely here, or an empty string."""
-    if landlock_version or wishes.disposable:
+    if landlock_version or options.disposable:
         return ""
     return (
         "the kernel has no Landlock to keep code from this user's files; say that the machine is "
@@ -208,8 +186,8 @@ def _forked(host: _Host) -> int:
         namespaces.die_with_parent()
         job = _receive()
         try:
-            result = _kept(host, job["source"], job["calls"], Limits(**job["limits"]))
-        except Exception as error:  # noqa: BLE001 - the pool says it
+            result = _kept(host, job["source"], job["calls"], SandboxLimits(**job["limits"]))
+        except (OSError, RuntimeError) as error:
             result = {"failed": repr(error)[:500]}
         _send(result)
         os._exit(0)
@@ -217,10 +195,11 @@ def _forked(host: _Host) -> int:
         os._exit(1)
 
 
-def _kept(host: _Host, source: str, calls: list[str], limits: Limits) -> dict[str, Any]:
+def _kept(host: _Host, source: str, calls: list[str], limits: SandboxLimits) -> dict[str, Any]:
     if host.in_namespaces:
         namespaces.new_processes_and_mounts()
-        namespaces.mount_memory(host.folder, 4 * limits.file_size, 4 * _FILES)
+        folder_size = 4 * limits.file_megabytes * _MEGABYTE
+        namespaces.mount_memory(host.folder, folder_size, 4 * _FILES)
         if not host.landlock:  # other processes' environments could be read there
             namespaces.mount_memory("/proc", 4096, 2)
     reading, result = os.pipe()
@@ -255,13 +234,13 @@ def empty(folder: str) -> None:
 
 
 def _become_child(
-    host: _Host, limits: Limits, result: int, source: str, calls: list[str]
+    host: _Host, limits: SandboxLimits, result: int, source: str, calls: list[str]
 ) -> NoReturn:
-    """Confine this process, say so, run the calls, and end. What fails before is told instead."""
+    """Confine this process, say so, run the calls, and end. What fails before is written instead."""
     try:
         try:
             _confine(host, limits, result)
-        except BaseException as error:  # noqa: BLE001 - a forked process must not go on as its parent
+        except (OSError, ValueError) as error:
             os.write(result, repr(error).encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
             os._exit(1)
         os.write(_RESULT, _CONFINED)
@@ -279,26 +258,27 @@ def _wait_until_confined(reading: int) -> None:
         raise RuntimeError(f"the process can't be confined: {line.decode('utf-8', 'replace')}")
 
 
-def _output(child: int, reading: int, limits: Limits) -> tuple[bytearray, str]:
+def _output(child: int, reading: int, limits: SandboxLimits) -> tuple[bytearray, str]:
     """What the child writes until it ends or one of its limits does, and which."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     output = bytearray()
-    end = time.monotonic() + limits.job_wall
-    cpu, wall = limits.call_cpu, min(time.monotonic() + limits.call_wall, end)
-    while len(output) < limits.output:
+    end = time.monotonic() + limits.job_seconds
+    cpu, wall = limits.cpu_seconds, min(time.monotonic() + limits.wall_seconds, end)
+    most = limits.output_megabytes * _MEGABYTE
+    while len(output) < most:
         wait = min(wall - time.monotonic(), cpu - _cpu_seconds(child))
         if wait <= 0:
             return output, "time"
         if not poll.poll(wait * 1000 + 1):
             continue
-        piece = os.read(reading, min(limits.output - len(output), 65536))
+        piece = os.read(reading, min(most - len(output), 65536))
         if not piece:
             return output, "ended"
         output += piece
         if b"\n" in piece:
-            cpu = _cpu_seconds(child) + limits.call_cpu
-            wall = min(time.monotonic() + limits.call_wall, end)
+            cpu = _cpu_seconds(child) + limits.cpu_seconds
+            wall = min(time.monotonic() + limits.wall_seconds, end)
     return output, "output"
 
 
@@ -310,7 +290,7 @@ def _cpu_seconds(process: int) -> float:
         return 0
 
 
-def _confine(host: _Host, limits: Limits, result: int) -> None:
+def _confine(host: _Host, limits: SandboxLimits, result: int) -> None:
     """Give up, for good, all that the code doesn't need."""
     if not host.in_namespaces:
         namespaces.die_with_parent()
@@ -324,9 +304,9 @@ def _confine(host: _Host, limits: Limits, result: int) -> None:
     os.dup2(result, _RESULT)
     os.closerange(_RESULT + 1, 65536)
     bounds = {
-        resource.RLIMIT_CPU: math.ceil(limits.job_wall),
-        resource.RLIMIT_AS: limits.memory,
-        resource.RLIMIT_FSIZE: limits.file_size,
+        resource.RLIMIT_CPU: math.ceil(limits.job_seconds),
+        resource.RLIMIT_AS: limits.megabytes * _MEGABYTE,
+        resource.RLIMIT_FSIZE: limits.file_megabytes * _MEGABYTE,
         resource.RLIMIT_NOFILE: _FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
@@ -360,8 +340,8 @@ def _write(line: str) -> None:
         content = content[os.write(_RESULT, content) :]
 
 
-def start(wishes: str, folder: str, *paths: str) -> NoReturn:
+def start(options: str, folder: str, *paths: str) -> NoReturn:
     """Begin, with modules looked for in these folders only."""
     sys.path[:] = paths
-    main(Wishes(**json.loads(wishes)), folder)
+    main(ServerOptions(**json.loads(options)), folder)
     sys.exit()

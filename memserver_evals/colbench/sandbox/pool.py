@@ -21,16 +21,15 @@ from typing import Any, Self
 
 from memserver.errors import SetupError
 from memserver_evals.colbench.kinds import Kind
-from memserver_evals.colbench.sandbox.fork_server import Limits, Wishes, empty
+from memserver_evals.colbench.sandbox.fork_server import SandboxLimits, ServerOptions, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
 from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 
 _HEAD = struct.Struct("=I")
-_MEGABYTE = 2**20
 _PATIENCE = 10
 """Seconds beyond a job's own limit until its server is taken for broken."""
 _NEEDS = "It needs Linux with seccomp filters and Landlock; a container must not forbid them."
-_TRIAL = Limits(call_cpu=10, call_wall=60, job_wall=60, memory=2**30, file_size=2**20, output=2**20)
+_TRIAL = SandboxLimits(10, 60, 60, megabytes=1024, file_megabytes=1, output_megabytes=1)
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from memserver_evals.colbench.sandbox.fork_server import start; start(*sys.argv[2:])"
@@ -42,48 +41,14 @@ class Protection:
     """What keeps code in on this machine, as its kernel allows.
 
     System calls are filtered always; without that nothing is run.
-
-    Attributes:
-        namespaces: it has a network of its own with nothing in it, process ids of its own, and files
-            that live in memory and are bounded together.
-        landlock: the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none.
-        user: the id of the user that it runs as.
     """
 
+    # it has a network of its own with nothing in it, process ids of its own, and files that live
+    # in memory and are bounded together
     namespaces: bool
+    # the kernel's version of Landlock, which keeps it from all files but Python's; 0 for none
     landlock: int
-    user: int
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxLimits:
-    """What code may use.
-
-    Attributes:
-        cpu_seconds: for one call.
-        wall_seconds: for one call; what sleeps or waits uses no CPU.
-        job_seconds: of wall clock for all calls of one job together.
-        megabytes: of memory.
-        file_megabytes: of one file that it writes.
-        output_megabytes: of all that its calls return.
-    """
-
-    cpu_seconds: float = 1
-    wall_seconds: float = 5
-    job_seconds: float = 30
-    megabytes: int = 1024
-    file_megabytes: int = 4
-    output_megabytes: int = 4
-
-    def in_bytes(self) -> Limits:
-        return Limits(
-            call_cpu=self.cpu_seconds,
-            call_wall=self.wall_seconds,
-            job_wall=self.job_seconds,
-            memory=self.megabytes * _MEGABYTE,
-            file_size=self.file_megabytes * _MEGABYTE,
-            output=self.output_megabytes * _MEGABYTE,
-        )
+    user: int  # the id of the user that it runs as
 
 
 class Sandbox:
@@ -105,7 +70,7 @@ class Sandbox:
         self._workers = workers or os.cpu_count() or 1
         self._places: asyncio.LifoQueue[_Place] = asyncio.LifoQueue()
         for _ in range(self._workers):
-            server = partial(_ForkServer, Wishes(namespaces, disposable))
+            server = partial(_ForkServer, ServerOptions(namespaces, disposable))
             self._places.put_nowait({"answer": server(), "reference": server()})
 
     async def __aenter__(self) -> Self:
@@ -127,19 +92,18 @@ class Sandbox:
         How each call ended, in order. No code makes this raise. Raises SetupError: this machine can't run code
         safely.
         """
-        limits = self._limits.in_bytes()
+        limits = self._limits
         place = await self._places.get()
-        server = place[kind]
+        server, ended = place[kind], False
         try:
-            async with asyncio.timeout(limits.job_wall + _PATIENCE):
+            async with asyncio.timeout(limits.job_seconds + _PATIENCE):
                 lines = await server.run(_plain(source), [_plain(call) for call in calls], limits)
+            ended = True
         except TimeoutError:
-            server.kill()
             return (Outcome(stop="time"),) * len(calls)
-        except BaseException:
-            server.kill()
-            raise
         finally:
+            if not ended:
+                server.kill()
             self._places.put_nowait(place)
         return tuple(map(read_outcome, lines))
 
@@ -166,17 +130,17 @@ def _plain(text: str) -> str:
 class _ForkServer:
     """One fork server, started when it is first asked and again after it was killed."""
 
-    _wishes: Wishes
+    _options: ServerOptions
     _process: asyncio.subprocess.Process | None = None
     _protection: Protection | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _killed: list[asyncio.subprocess.Process] = field(default_factory=list)
 
-    async def run(self, source: str, calls: list[str], limits: Limits) -> list[str]:
+    async def run(self, source: str, calls: list[str], limits: SandboxLimits) -> list[str]:
         """A line for each call; one that was cut off has `["stop", why]`, and the next get a new process."""
         await self.started()
         lines: list[str] = []
-        end = time.monotonic() + limits.job_wall
+        end = time.monotonic() + limits.job_seconds
         why = ""
         while len(lines) < len(calls):
             left = end - time.monotonic()
@@ -184,13 +148,15 @@ class _ForkServer:
                 lines.append(json.dumps(["stop", "output" if why == "output" else "time"]))
                 continue
             rest = calls[len(lines) :]
-            got, why = await self._ask(source, rest, replace(limits, job_wall=left))
+            got, why = await self._ask(source, rest, replace(limits, job_seconds=left))
             lines += got
             if len(got) < len(rest):
                 lines.append(json.dumps(["stop", why]))
         return lines
 
-    async def _ask(self, source: str, calls: list[str], limits: Limits) -> tuple[list[str], str]:
+    async def _ask(
+        self, source: str, calls: list[str], limits: SandboxLimits
+    ) -> tuple[list[str], str]:
         job = {"source": source, "calls": calls, "limits": asdict(limits)}
         content = json.dumps(job).encode()
         process = self._running
@@ -211,9 +177,9 @@ class _ForkServer:
             try:
                 self._protection = await self._tried()
             except SetupError:
-                if not self._wishes.namespaces:
+                if not self._options.namespaces:
                     raise
-                self._wishes = replace(self._wishes, namespaces=False)
+                self._options = replace(self._options, namespaces=False)
                 self._protection = await self._tried()
         return self._protection
 
@@ -242,7 +208,7 @@ class _ForkServer:
         )
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-s", "-P", "-B", "-c", _START, home),
-            json.dumps(asdict(self._wishes)),
+            json.dumps(asdict(self._options)),
             self._folder.name,
             *dict.fromkeys(paths),
             stdin=asyncio.subprocess.PIPE,

@@ -9,7 +9,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(function: Any, *arguments: Any) -> int:  # noqa: ANN401 - ctypes has no types for these
-    """The result of a C function that tells a failure by a negative number. Raises OSError: it failed."""
+    """The result of a C function that reports a failure by a negative number. Raises OSError: it failed."""
     result = int(function(*arguments))
     if result < 0:
         number = ctypes.get_errno()

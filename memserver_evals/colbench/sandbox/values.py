@@ -15,19 +15,12 @@ Stop = Literal["time", "ended", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one call ended; exactly one of the first three is set.
+    """How one call ended; exactly one of the first three is set."""
 
-    Attributes:
-        value: what it returned, in a form that equal values share, or None.
-        error: the type and message of the exception that it raised, or an empty string.
-        stop: why it was cut off, or None.
-        comparable: False for a value that can equal no other one.
-    """
-
-    value: str | None = None
-    error: str = ""
-    stop: Stop | None = None
-    comparable: bool = True
+    value: str | None = None  # what it returned, in a form that equal values share, or None
+    error: str = ""  # the type and message of the exception that it raised, or an empty string
+    stop: Stop | None = None  # why it was cut off, or None
+    comparable: bool = True  # False for a value that can equal no other one
 
     def equals(self, other: "Outcome") -> bool:
         return (
@@ -38,7 +31,7 @@ class Outcome:
         )
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         return (self.value if self.value is not None else self.error or f"stopped: {self.stop}")[
             :300
         ]

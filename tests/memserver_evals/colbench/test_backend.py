@@ -275,7 +275,7 @@ async def test_the_programmed_human_tells_one_slot_and_only_what_is_asked() -> N
     human = SlotHuman.of([task])
 
     def tell(question: str) -> str:
-        return human.tell(task.example.id, question, 1)
+        return human.reply(task.example.id, question, 1)
 
     assert str(task.slots["cap"]) in tell("And what is the CAP?")
     assert str(task.slots["bonus day"]) in tell("On which day is that?")

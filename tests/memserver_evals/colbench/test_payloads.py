@@ -144,7 +144,7 @@ class Case:
         """What came of an expression, in words."""
         source = f"VICTIM = {str(self.victim)!r}\n{PRELUDE}"
         (outcome,) = await self.sandbox.run(source, [expression])
-        return outcome.told
+        return outcome.shown
 
 
 @pytest.fixture(scope="module")

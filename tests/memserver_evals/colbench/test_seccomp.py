@@ -6,7 +6,7 @@ import os
 import pytest
 
 from memserver_evals.colbench.sandbox import seccomp
-from memserver_evals.colbench.sandbox.fork_server import Wishes, reason_to_refuse
+from memserver_evals.colbench.sandbox.fork_server import ServerOptions, reason_to_refuse
 
 ALLOWED, DENIED, ABSENT, KILLED = (
     0x7FFF0000,
@@ -110,6 +110,6 @@ def test_another_architecture_s_calls_end_the_process() -> None:
 
 
 def test_no_code_is_run_without_landlock_but_on_a_disposable_machine() -> None:
-    assert reason_to_refuse(0, Wishes())
-    assert not reason_to_refuse(0, Wishes(disposable=True))
-    assert not reason_to_refuse(1, Wishes())
+    assert reason_to_refuse(0, ServerOptions())
+    assert not reason_to_refuse(0, ServerOptions(disposable=True))
+    assert not reason_to_refuse(1, ServerOptions())

@@ -138,7 +138,7 @@ async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an
             said = answer["messages"][-1]["text"]
             if gives_answer(said):
                 break
-            text = human.tell(task.example.id, said, turn)
+            text = human.reply(task.example.id, said, turn)
         assert share_right(task, answer_in(said)) == 1, said
         recalled = await server.get(f"{agent}/messages")
         roles = [message["role"] for message in recalled["items"]]
