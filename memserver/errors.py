@@ -55,21 +55,6 @@ MemserverError
 from memserver import __version__
 from memserver.messages import Usage
 
-IMPORT_ERRORS = (
-    ImportError,
-    SyntaxError,
-    NameError,
-    TypeError,
-    AttributeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    OSError,
-)
-"""What somebody else's module raises where it can't be imported."""
-
 
 class MemserverError(Exception):
     """Base of all errors that memserver raises on purpose.

@@ -20,7 +20,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from memserver.errors import IMPORT_ERRORS, SetupError
+from memserver.errors import SetupError
+from memserver.foreign_code import outcome_of_import
 
 GROUP = "memserver.commands"
 OTHERS = "From other packages"
@@ -96,9 +97,8 @@ def _plugins() -> dict[str, EntryPoint]:
 
 def _load(point: EntryPoint) -> Any:  # noqa: ANN401 - typer's command
     """The command that a package brings. Raises SetupError where it brings none."""
-    try:
-        found = point.load()
-    except IMPORT_ERRORS as error:
+    found, error = outcome_of_import(point.load)
+    if error is not None:
         why = f"{type(error).__name__}: {error}"
         raise SetupError(
             f"The command {point.name} of {point.value} can't be loaded: {why}",

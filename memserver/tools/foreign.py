@@ -1,7 +1,6 @@
 """Somebody else's code: whatever it does, the answer is a text or a ToolError, within its time.
 
-The one broad exception handler of the code base is here, where a tool's function runs in a thread. An
-async tool runs in a task of its own, whose exception is asked for.
+A tool's function runs in a thread; an async tool in a task of its own, whose exception is read.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from memserver.errors import MemserverError, ToolError, ToolProcessEnded
+from memserver.foreign_code import outcome_of
 from memserver.text import clean
 from memserver.watchdog import in_marked_turn
 
@@ -94,15 +94,13 @@ async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever 
             set_it(value)
 
     def run() -> None:
-        outcome: tuple[Callable[[Any], None], object]
-        try:
-            outcome = ended.set_result, work()
-        except BaseException as error:  # noqa: BLE001 - carried over to who waits for it
-            outcome = ended.set_exception, _make_portable(error)
-        finally:
-            _threads.release()
+        result, error = outcome_of(work)
+        _threads.release()
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, *outcome)
+            if error is None:
+                loop.call_soon_threadsafe(settle, ended.set_result, result)
+            else:
+                loop.call_soon_threadsafe(settle, ended.set_exception, _make_portable(error))
 
     threading.Thread(target=run, daemon=True, name="tool").start()
     return await ended

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from memserver.errors import IMPORT_ERRORS, SetupError
+from memserver.errors import SetupError
+from memserver.foreign_code import outcome_of_import
 from memserver.tools.function import MARK, FunctionTool
 from memserver.tools.registry import Tool
 
@@ -47,23 +48,26 @@ def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]
 
 
 def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except SetupError:
-        raise
-    except IMPORT_ERRORS as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{frame.filename}:{frame.lineno}"
-        if isinstance(error, SyntaxError):
-            place = f"{error.filename}:{error.lineno}"
-        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-            raise SetupError(
-                f"There is no module {name} to take tools from.",
-                hint="Install its package, or start in the folder that holds it.",
-            ) from error
+    module, error = outcome_of_import(lambda: importlib.import_module(name))
+    if module is not None:
+        return module
+    if isinstance(error, SetupError):
+        raise error
+    if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
         raise SetupError(
-            f"The tools of {name} can't be imported: {type(error).__name__}: {error} ({place})",
+            f"There is no module {name} to take tools from.",
+            hint="Install its package, or start in the folder that holds it.",
         ) from error
+    raise SetupError(
+        f"The tools of {name} can't be imported: {type(error).__name__}: {error} ({_place(error)})",
+    ) from error
+
+
+def _place(error: BaseException | None) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__ if error else None)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"
 
 
 def _tools_of(module: ModuleType) -> list[FunctionTool]:

@@ -89,6 +89,8 @@ def test_an_installed_package_adds_a_command_or_a_group(install: Install, run: R
         ("import no_such_thing", "broken:app", "ModuleNotFoundError: No module named"),
         ("1 / 0", "broken:app", "ZeroDivisionError: division by zero"),
         ("def f(:", "broken:app", "SyntaxError"),
+        ("class Odd(Exception): pass\nraise Odd('no licence')", "broken:app", "Odd: no licence"),
+        ("raise SystemExit(3)", "broken:app", "SystemExit: 3"),
         ("", "broken:app", "AttributeError"),
         ("app = 7", "broken:app", "no typer.Typer"),
     ],

@@ -81,6 +81,11 @@ def test_the_setting_names_modules(write: Write) -> None:
         ("x = 1\nx.y\n", "AttributeError: 'int' object has no attribute 'y' (HERE/wrong.py:2)"),
         ("def f(:\n", "SyntaxError"),
         (
+            "class Odd(Exception): ...\nraise Odd('no licence')\n",
+            "Odd: no licence (HERE/wrong.py:2)",
+        ),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        (
             GOOD.format(name="f").replace(": int)", ")"),
             "no type for its parameter x. (HERE/wrong.py:4)",
         ),
