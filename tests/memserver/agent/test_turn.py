@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from psycopg import AsyncCursor
 
-from memserver.storage.watched import WatchedConnection
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.server import OneDatabase, serving
 
@@ -15,16 +15,16 @@ async def test_a_plain_turn_is_seven_statements_in_three_transactions(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
-    execute = WatchedConnection.execute
+    execute = AsyncCursor.execute
 
-    async def logged(self: WatchedConnection, query: Any, *args: Any, **kwargs: Any) -> Any:
+    async def logged(self: AsyncCursor[Any], query: Any, *args: Any, **kwargs: Any) -> Any:
         sent.append(str(query))
         return await execute(self, query, *args, **kwargs)
 
     async with serving(database, ScriptedModel([say("one"), say("two")])) as server:
         agent = await server.create_agent()
         await server.say(agent, "first")
-        monkeypatch.setattr(WatchedConnection, "execute", logged)
+        monkeypatch.setattr(AsyncCursor, "execute", logged)
         assert (await server.say(agent, "second"))["text"] == "two"
     turn = [query for query in sent if not any(name in query for name in BACKGROUND)]
     begun = [query for query in turn if "set_config('memserver.tenant'" in query]
