@@ -39,5 +39,5 @@ async def test_what_tells_a_whole_service_to_end_is_no_end_of_a_functions_own() 
 def test_only_what_another_process_finds_by_its_name_runs_there() -> None:
     def inside() -> None: ...
 
-    assert own_process.named(deadly_tools.leave) == (deadly_tools.__name__, "leave")
-    assert own_process.named(inside) is None
+    assert own_process.importable_name(deadly_tools.leave) == (deadly_tools.__name__, "leave")
+    assert own_process.importable_name(inside) is None
