@@ -140,17 +140,9 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     if stage in _WITHOUT_RUNNING:
         _WITHOUT_RUNNING[stage](found, out, base, data)
         return
-    if jobs > 1 and gpus > 1:
-        raise InvalidInput(
-            "--jobs and --gpus can't both be more than 1.",
-            hint="Several units at once, or several GPUs for each training.",
-        )
-    wanted = _select(
-        stage,
-        begin,
-        found,
-        Selection((), None, tuple(seed or ()), tuple(part or ()), tuple(only or ())),
-    )
+    _check_gpus(jobs, gpus)
+    chosen = Selection((), None, tuple(seed or ()), tuple(part or ()), tuple(only or ()))
+    wanted = _select(stage, begin, found, chosen)
     folder, place = _base(base, found).resolve(), out.resolve()
     shared = visible_gpus() if jobs > 1 else ()
     environment = Environment(data, _human(human_url, human_key), disposable)
@@ -169,6 +161,14 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         _run(context, wanted, UnitLauncher(options, context, shared, jobs), redo=redo)
     if stage == "all" and not only:
         report(found, out)
+
+
+def _check_gpus(jobs: int, gpus: int) -> None:
+    if jobs > 1 and gpus > 1:
+        raise InvalidInput(
+            "--jobs and --gpus can't both be more than 1.",
+            hint="Several units at once, or several GPUs for each training.",
+        )
 
 
 def _run(context: RunContext, wanted: Selection, launcher: UnitLauncher, *, redo: bool) -> None:

@@ -123,11 +123,10 @@ async def import_agent(
             once = await _Once.begin(services, tenant, key, digest, stack)
             if isinstance(once, KeptAnswer):
                 return replay(once)
-            try:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(once.give_back)
                 await job.run(tenant, source, options, once.record)
-            except BaseException:
-                await once.give_back()
-                raise
+                undo.pop_all()
     return Response(once.body, 201, media_type="application/json")
 
 
