@@ -59,7 +59,7 @@ from memserver.wiring.providers import (
     make_embedder,
 )
 
-SHORTEST_IDLE = 5
+SHORTEST_IDLE = 10
 """Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
 
 

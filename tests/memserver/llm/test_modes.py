@@ -219,7 +219,7 @@ async def test_an_endpoint_that_refuses_everything_is_not_taken_for_one_of_text(
 
 async def test_a_probe_that_times_out_or_is_left_is_sent_again(made, stub: Stub):
     stub.to["tools"] = "never"
-    hasty = made(timeout=0.5)
+    hasty = made(timeout=2)
     with pytest.raises(ModelTimeout):
         await call(hasty)
     stub.to["tools"] = native("report_ready", '{"ready": true}')

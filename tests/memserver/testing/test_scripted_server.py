@@ -131,7 +131,7 @@ def process() -> Iterator[str]:
 
 
 async def test_it_runs_as_a_process_and_says_when_it_is_healthy(process: str):
-    healthy = httpx2.AsyncHTTPTransport(retries=6)
+    healthy = httpx2.AsyncHTTPTransport(retries=8)
     async with httpx2.AsyncClient(transport=healthy, base_url=process) as client:
         assert (await client.get("/health")).status_code == 200
         counted = (await client.post("/tokenize", json={"prompt": "one two"})).json()
