@@ -13,6 +13,7 @@ from sweet_rl.pairs import trajectory_pairs, with_hidden
 from sweet_rl.plans import Loss, PreferencePlan, Schedule
 from sweet_rl.trajectories import Messages, Pair
 from tests.support.lazy import lazy
+from tests.support.nightly import NIGHTLY
 from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
@@ -189,6 +190,7 @@ def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
 
 
 @pytest.mark.model
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes: make nightly")
 @pytest.mark.timeout(600)
 def test_the_real_model_learns_pairs_in_shared_rows_as_in_two_rows_each(tmp_path: Path) -> None:
     from memserver.local.engine.paths import BASE_NAME, EnginePaths

@@ -1,9 +1,13 @@
 """Models of every family behind vLLM's real parsers: whatever they write, a call or a violation.
 
-Needs the engine's environment, no model runs: `-m model`, half a minute.
+What the parsers make of the outputs is recorded, so that vLLM need not be loaded to test what we make of that. It is
+asked again by `make nightly`, and whenever memserver's request, the outputs, or vLLM's version are others; `RECORD=1`
+writes it down.
 """
 
 import asyncio
+import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -32,11 +36,14 @@ from tests.memserver.local.engine.model_outputs import (
 )
 from tests.support.http_app import serving
 from tests.support.model_contract import PROMPT
+from tests.support.nightly import NIGHTLY
 from tests.support.real_engine import engine_home
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 ANSWERS = Path(__file__).with_name("vllm_answers.py")
+RECORDED = Path(__file__).with_name("vllm_answers.json.gz")
+VERSIONS = Path(__file__).parents[4] / "constraints" / "engine.txt"
 Answer = dict[str, Any]
 
 
@@ -80,8 +87,6 @@ def answers(
     url: str, served: Served, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Any, Answer]:
     """What vLLM answers, for each family and case, to the request that memserver sends."""
-    folder = tmp_path_factory.mktemp("answers")
-    paths = EnginePaths(engine_home())
     keys = [(family, case) for family in FAMILIES for case in CASES]
     asked = {
         "body": _body(url, served),
@@ -91,6 +96,30 @@ def answers(
             for family, case in keys
         ],
     }
+    made = _recorded_or_made(asked, tmp_path_factory.mktemp("answers"))
+    return {
+        (family.name, case.name): answer for (family, case), answer in zip(keys, made, strict=True)
+    }
+
+
+def _recorded_or_made(asked: Answer, folder: Path) -> list[Answer]:
+    asked_for = json.dumps(asked, sort_keys=True).encode()
+    [version] = [line for line in VERSIONS.read_text().splitlines() if line.startswith("vllm")]
+    digest = hashlib.sha256(asked_for + ANSWERS.read_bytes() + version.encode()).hexdigest()
+    if RECORDED.is_file() and not NIGHTLY:
+        recorded = json.loads(gzip.decompress(RECORDED.read_bytes()))
+        if recorded["digest"] == digest:
+            answers: list[Answer] = recorded["answers"]
+            return answers
+    made = _made_by_vllm(asked, folder)
+    if os.environ.get("RECORD"):
+        text = json.dumps({"digest": digest, "answers": made})
+        RECORDED.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return made
+
+
+def _made_by_vllm(asked: Answer, folder: Path) -> list[Answer]:
+    paths = EnginePaths(engine_home())
     (folder / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
     command = [
         paths.python,
@@ -104,10 +133,8 @@ def answers(
         command, env=os.environ | offline, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
-    return {
-        (family.name, case.name): answer for (family, case), answer in zip(keys, made, strict=True)
-    }
+    made: list[Answer] = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    return made
 
 
 def _body(url: str, served: Served) -> Answer:
