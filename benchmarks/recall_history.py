@@ -180,9 +180,9 @@ INSERT INTO recall_blocks
     FROM (SELECT *, sum(octet_length(content) + 20) OVER (PARTITION BY agent_id ORDER BY position) / 6200 AS block
           FROM messages) m GROUP BY agent_id, block;
 INSERT INTO recall_index (agent_id, tenant, indexed_to, languages, messages)
-    SELECT agent_id, min(tenant), max(position) + 1, '{english}', count(*) FROM messages GROUP BY agent_id;
+    SELECT agent_id, min(tenant), max(position) + 1000, '{english}', count(*) FROM messages GROUP BY agent_id;
 SELECT count_common_words();
-UPDATE agent_state s SET done_turn = i.indexed_to / 1000, next_turn = i.indexed_to / 1000 + 1
+UPDATE agent_state s SET done_turn = i.indexed_to / 1000 - 1, next_turn = i.indexed_to / 1000
     FROM recall_index i WHERE i.agent_id = s.agent_id;
 UPDATE recall_index SET waiting = false;
 """

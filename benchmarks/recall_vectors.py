@@ -60,8 +60,8 @@ def add_vectors(
                    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)""",
                 [
                     *(agent, MODEL, DIMENSION, TENANT, row[0]),
-                    *(history.said[agent] * 1000 + 1, history.said[agent]),
-                    history.said[agent] * 1000 + 1 if history.said[agent] > LARGE else 0,
+                    *(history.said[agent] * 1000 + 1000, history.said[agent]),
+                    history.said[agent] * 1000 + 1000 if history.said[agent] > LARGE else 0,
                 ],
             )
             advance(history.said[agent])

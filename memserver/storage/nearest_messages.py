@@ -72,7 +72,7 @@ class _Search:
         few = SearchWindow(message_vectors.LARGE, count_to=message_vectors.LARGE)
         rows = await self._rows(
             _AMONG_FEW.format(matches=sql.SQL(MATCHES), compared=self._compared()),
-            search_parameters(self.state.agent_id, narrowing, few),
+            {**search_parameters(self.state.agent_id, narrowing, few), "candidates": self._most},
         )
         return self._best(rows) if rows[0]["exact"] else None
 
@@ -83,14 +83,23 @@ class _Search:
                 """SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
                           set_config('hnsw.ef_search', '400', true)"""
             )
-            found = await self._run(_BY_INDEX, narrowing)
-            if len(found) == self.limit:
-                return found
-        return await self._run(_BEST, narrowing)
+            # Few messages have several parts; where these crowd the first places, more are read.
+            for candidates in (self.limit + PARTS_SLACK, self._most):
+                found = await self._run(_BY_INDEX, narrowing, candidates)
+                if len(found) == self.limit:
+                    return found
+        return await self._run(_BEST, narrowing, self._most)
 
-    async def _run(self, query: sql.SQL, narrowing: RecallQuery | None) -> list[VectorHit]:
+    @property
+    def _most(self) -> int:
+        return 2 * self.limit + PARTS_SLACK
+
+    async def _run(
+        self, query: sql.SQL, narrowing: RecallQuery | None, candidates: int
+    ) -> list[VectorHit]:
         compared = self._compared(_NOTHING if narrowing is None else _NARROWING)
-        return self._best(await self._rows(query.format(compared=compared), _parameters(narrowing)))
+        parameters = {**_parameters(narrowing), "candidates": candidates}
+        return self._best(await self._rows(query.format(compared=compared), parameters))
 
     def _compared(self, narrowing: sql.SQL = _NOTHING) -> sql.Composed:
         return _COMPARED.format(table=sql.Identifier(self.state.table), narrowing=narrowing)
@@ -101,7 +110,6 @@ class _Search:
             {
                 "vector": HalfVector(list(self.vector)),
                 "agent_id": self.state.agent_id,
-                "candidates": 2 * self.limit + PARTS_SLACK,
                 **parameters,
             },
             prepare=False,  # a plan for any narrowing takes ten times as long as one for this narrowing
