@@ -16,7 +16,7 @@ _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at,
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
 
-MOST_CANDIDATES = 1_000  # messages whose words are compared; common words don't add to them
+MOST_CANDIDATES = 500  # messages whose words are compared; common words don't add to them
 
 
 @dataclass(frozen=True, slots=True)
