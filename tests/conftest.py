@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,19 +43,8 @@ if NIGHTLY:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each process begins with its share of the slow ones, which mostly wait: at the end nobody waits for them.
-
-    pytest-xdist gives each process a stretch of the list, and lets it take from others' when it is done.
-    """
+    """The longest one first: at the end one process would wait for the other with it."""
     items.sort(key=lambda item: item.path.name != LONGEST)
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    others = iter([item for item in items if not item.get_closest_marker("slow")])
-    ordered: list[pytest.Item] = []
-    for number in range(1, count + 1):
-        ordered += slow[len(slow) * (number - 1) // count : len(slow) * number // count]
-        ordered += islice(others, max(0, len(items) * number // count - len(ordered)))
-    items[:] = ordered
 
 
 def pytest_configure(config: pytest.Config) -> None:
