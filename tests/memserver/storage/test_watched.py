@@ -13,7 +13,7 @@ from tests.support.server import OneDatabase
 
 @pytest.fixture
 async def opened(database: OneDatabase, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
-    monkeypatch.setattr(watched, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(watched, "QUIET_SECONDS", 0.7)
     opened = Database(database.app, pool_size=2)
     await opened.open()
     yield opened
@@ -22,7 +22,7 @@ async def opened(database: OneDatabase, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
 async def sleep(database: Database) -> None:
     async with database.across_tenants() as tx:
-        await tx.execute("SELECT pg_sleep(0.5)")
+        await tx.execute("SELECT pg_sleep(1.6)")
 
 
 async def test_a_long_statement_of_a_server_that_answers_is_waited_for(opened: Database) -> None:
@@ -45,7 +45,7 @@ async def test_a_statement_is_given_up_when_the_server_answers_nobody(
 async def test_a_statement_has_a_longest_time_unless_it_takes_its_time(
     opened: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(watched, "LONGEST_SECONDS", 1.0)
     with pytest.raises(DatabaseError):
         await sleep(opened)
     with allow_long_statements():
