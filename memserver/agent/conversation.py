@@ -182,7 +182,7 @@ class Conversation:
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
     async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
-        """ClaimedTurn the turn, or wait for whoever does, to its end or until an answer is waited for.
+        """Work the turn, or wait for whoever does, to its end or until one of its calls waits for an answer.
 
         Args:
             tenant: whose turn it is.

@@ -1,6 +1,7 @@
 """Where policies are sampled from: given an adapter, a sampler of it."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,19 +24,19 @@ PATIENCE = 600
 """Seconds for an answer: a request waits for those before it."""
 
 
-class SamplingSource:
+class SamplingSource(ABC):
     """A base model, and samplers of it with and without adapters."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to begin
         """Begin what takes long, without waiting for it: samplers will be wanted."""
 
     def addresses(self) -> Sequence[str] | None:
         """Of the endpoints by which another process can sample: none where it needs none; None: not yet."""
         return ()
 
+    @abstractmethod
     def open(self, adapter: Path | None) -> AbstractAsyncContextManager[Sampler]:
         """A sampler of the base with the adapter of this folder, while a block runs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ class _Session:
                 raise
             self._left = stream
             self._aside(
-                f"Not waiting any longer. {self._chat.agent.name} goes on, and the answer is shown with "
+                f"Not waiting any longer. {self._chat.agent.name} continues, and the answer is shown with "
                 "the next one."
             )
             return None
