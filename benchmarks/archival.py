@@ -36,7 +36,7 @@ from benchmarks.gpu_report import wide_console
 from memserver.embeddings.base import Embedder, Vector
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
@@ -266,7 +266,7 @@ async def search(
         return [await collections.get(tx, each.collection)]
 
     async with LazyTransaction(on.database, TENANT) as transaction:
-        page = await archival.search(transaction, searched, query, Page())
+        page = await archival.search(transaction, searched, query, ResultPage())
     return {hit.passage.id for hit in page.found}
 
 

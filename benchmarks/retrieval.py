@@ -34,7 +34,7 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
 from memserver.storage.checks import APP_ROLE
@@ -190,7 +190,7 @@ async def recall(
 
     async with LazyTransaction(on.database, TENANT) as transaction:
         page = await on.archival.search(
-            transaction, searched, ArchivalQuery(question.text, mode=mode), Page(size=max(AT))
+            transaction, searched, ArchivalQuery(question.text, mode=mode), ResultPage(size=max(AT))
         )
     found = [ids[hit.passage.id] for hit in page.found]
     return [len(question.evidence & set(found[:k])) / len(question.evidence) for k in AT]

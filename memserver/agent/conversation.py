@@ -25,7 +25,7 @@ from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
-from memserver.storage.calls import WaitingCall
+from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
 from memserver.storage.rows import PageQuery
@@ -297,7 +297,7 @@ class Conversation:
         return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))
 
     async def _answered(
-        self, tx: Transaction, call: WaitingCall, given: JsonObject, key: str | None
+        self, tx: Transaction, call: OpenCall, given: JsonObject, key: str | None
     ) -> Turn:
         """Store an answer with its key, or find that it is stored."""
         stored = given if key is None else {**given, "key": key}

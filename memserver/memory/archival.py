@@ -11,13 +11,13 @@ from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.chunking import cut_long, embed_whole
 from memserver.memory.fusion import fuse
 from memserver.memory.language import detect_aside
-from memserver.memory.paging import Page, header
-from memserver.memory.results import Reader, describe, passage_label, passage_result
+from memserver.memory.paging import ResultPage, header
+from memserver.memory.results import ResultReader, describe, passage_label, passage_result
 from memserver.messages import FoundPassage, Passage, Retriever
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import Collection
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.passage_search import EVERYTHING, PassageFilter, Ranked
+from memserver.storage.passage_search import EVERYTHING, PassageConditions, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.text import Span
 from memserver.wire.archival import SearchMode
@@ -42,7 +42,7 @@ class ArchivalQuery:
     """What is looked for, and how; `mode` None is the server's."""
 
     text: str
-    wanted: PassageFilter = EVERYTHING
+    wanted: PassageConditions = EVERYTHING
     mode: SearchMode | None = None
 
 
@@ -52,7 +52,7 @@ class ArchivalPage:
     # The passages that can be found. A search by words alone finds those that hold one; any other finds all
     # that the filter lets through, of which MOST_COUNTED are counted.
     total: int
-    page: Page  # which page it is
+    page: ResultPage  # which page it is
     mode: SearchMode
     query: str  # what was looked for
 
@@ -60,7 +60,7 @@ class ArchivalPage:
     def reachable(self) -> int:
         return min(self.total, MOST_REACHABLE)
 
-    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+    async def describe(self, zone: tzinfo, reader: ResultReader) -> str:
         """The answer of a search tool, its times in this zone, for who reads it."""
         results = [passage_result(each.passage, each.label, zone) for each in self.found]
         head = header(len(results), self.page, self.total, reachable=self.reachable)
@@ -143,7 +143,11 @@ class ArchivalStorage:
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
 
     async def search(
-        self, transaction: LazyTransaction, searched: Searched, query: ArchivalQuery, page: Page
+        self,
+        transaction: LazyTransaction,
+        searched: Searched,
+        query: ArchivalQuery,
+        page: ResultPage,
     ) -> ArchivalPage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
@@ -231,7 +235,7 @@ async def _find(
     query: ArchivalQuery,
     mode: SearchMode,
     vectors: Mapping[str, Vector],
-    page: Page,
+    page: ResultPage,
 ) -> ArchivalPage:
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":

@@ -23,7 +23,7 @@ from memserver.errors import (
 )
 from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
-from memserver.memory.parsing.base import Kind, Section
+from memserver.memory.parsing.base import Kind, TextSection
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
@@ -50,7 +50,7 @@ class DocumentLimits:
     chunk_overlap: int  # tokens that a passage repeats of the one before, at most
 
 
-class Documents:
+class DocumentStore:
     def __init__(
         self,
         database: Database,
@@ -231,7 +231,7 @@ class _Source:
         self.total = len(read.chunks)
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
-        self._sections = [Section(**section) for section in read.sections]
+        self._sections = [TextSection(**section) for section in read.sections]
         self._starts = [section.start for section in self._sections]
 
     def texts(self, first: int) -> list[str]:
@@ -278,6 +278,6 @@ class _Source:
             if section.page is not None
         ]
 
-    def _section(self, at: int) -> Section:
+    def _section(self, at: int) -> TextSection:
         index = bisect_right(self._starts, at) - 1
-        return self._sections[index] if index >= 0 else Section(0)
+        return self._sections[index] if index >= 0 else TextSection(0)

@@ -15,7 +15,7 @@ from memserver.memory.results import (
     DENSEST,
     MOST_CHARACTERS,
     READ_TOOL,
-    Reader,
+    ResultReader,
     message_label,
     message_result,
     passage_label,
@@ -49,7 +49,7 @@ class LabelledItem:
         arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False)
         return f"{record.call.name} {arguments}\n{record.result or ''}".rstrip()
 
-    async def describe(self, start: int, zone: tzinfo, reader: Reader) -> str:
+    async def describe(self, start: int, zone: tzinfo, reader: ResultReader) -> str:
         """As much as a reader has room for, from a character on, and how to read on."""
         text = self.text
         if not 1 <= start <= max(1, len(text)):
@@ -67,7 +67,7 @@ class LabelledItem:
         end = cut_after(text, at, end)
         return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
 
-    def _head(self, at: int, zone: tzinfo, reader: Reader) -> str:
+    def _head(self, at: int, zone: tzinfo, reader: ResultReader) -> str:
         if isinstance(self.item, Passage):
             result = passage_result(self.item, self.label, zone)
             return result.head(result.origin.page_at(at), reader)

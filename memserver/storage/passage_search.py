@@ -29,7 +29,7 @@ _WIDEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class PassageFilter:
+class PassageConditions:
     """Which passages a search or a list may give; what is left empty lets all through."""
 
     any_tags: Sequence[str] = ()  # with one of these tags at least
@@ -54,7 +54,7 @@ class PassageFilter:
         return Jsonb(given)
 
 
-EVERYTHING = PassageFilter()
+EVERYTHING = PassageConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ async def nearest(
     tx: Transaction,
     searched: Sequence[Collection],
     embedding: Sequence[float],
-    wanted: PassageFilter,
+    wanted: PassageConditions,
     *,
     at_most: int,
 ) -> list[Ranked]:
@@ -109,7 +109,7 @@ async def by_text(
     tx: Transaction,
     searched: Sequence[Collection],
     query: str,
-    wanted: PassageFilter,
+    wanted: PassageConditions,
     *,
     at_most: int,
 ) -> list[Ranked]:
@@ -126,7 +126,7 @@ async def by_text(
 
 
 async def count(
-    tx: Transaction, searched: Sequence[Collection], wanted: PassageFilter, *, at_most: int
+    tx: Transaction, searched: Sequence[Collection], wanted: PassageConditions, *, at_most: int
 ) -> int:
     """How many passages can be found; under a filter counting ends at `at_most`."""
     if not wanted:
@@ -137,7 +137,7 @@ async def count(
 
 
 async def list_page(
-    tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageFilter = EVERYTHING
+    tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageConditions = EVERYTHING
 ) -> list[Passage]:
     return await fetch_all(
         tx,

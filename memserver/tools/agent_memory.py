@@ -11,7 +11,7 @@ from uuid import UUID
 
 from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.paging import PAGE_SIZE, ResultPage
 from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.messages import Passage, Section
@@ -79,7 +79,7 @@ class AgentMemory:
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
         async with LazyTransaction(self._database, self._tenant) as lazy:
-            return await self._recall.search(lazy, self.agent_id, query, Page(page, size))
+            return await self._recall.search(lazy, self.agent_id, query, ResultPage(page, size))
 
     async def search_archival(
         self, text: str, *, page: int = 1, size: int = PAGE_SIZE
@@ -93,7 +93,7 @@ class AgentMemory:
         searched = partial(collections.readable_by, agent_id=self.agent_id)
         async with LazyTransaction(self._database, self._tenant) as lazy:
             query = ArchivalQuery(clean(text))
-            return await self._archival.search(lazy, searched, query, Page(page, size))
+            return await self._archival.search(lazy, searched, query, ResultPage(page, size))
 
     async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.

@@ -28,7 +28,7 @@ from memserver.wire.sections import SectionVersion
 from memserver.wire.tools import AgentTool, McpServer, Tool, ToolRules
 
 
-def waiting_call(call: calls.WaitingCall, expires_at: datetime) -> WaitingCall:
+def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
     record = call.record
     return WaitingCall(
         agent_id=call.agent_id,
