@@ -38,7 +38,7 @@ from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
@@ -164,7 +164,7 @@ async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
         new = NewCollection(corpus.name, on.known.model, on.known.dimension)
         collection = (await collections.create(tx, TENANT, new)).id
 
-    async def place(tx: Transaction) -> Collection:
+    async def place(tx: Transaction) -> CollectionRow:
         return await collections.get(tx, collection)
 
     ids = {}
@@ -185,7 +185,7 @@ async def recall(
 ) -> list[float]:
     """The share of the evidence among the first results, for each of AT."""
 
-    async def searched(tx: Transaction) -> list[Collection]:
+    async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, collection)]
 
     async with LazyTransaction(on.database, TENANT) as transaction:

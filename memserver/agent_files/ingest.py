@@ -34,7 +34,7 @@ from memserver.memory.chunking import embed_whole
 from memserver.memory.language import with_languages
 from memserver.messages import JsonObject
 from memserver.storage import collections, passages
-from memserver.storage.agents import Agent
+from memserver.storage.agents import AgentRow
 from memserver.storage.agents import get as get_agent
 from memserver.storage.database import Database, Transaction
 from memserver.storage.ids import new_id
@@ -64,7 +64,7 @@ class ImportOptions:
 class Imported:
     """The new agent, how many records of each list it has, whether its passages were embedded, what was not carried."""
 
-    agent: Agent
+    agent: AgentRow
     counts: Mapping[str, int]
     embedded: bool
     notes: Sequence[Note]

@@ -102,7 +102,7 @@ SearchDep = Annotated[Search, Depends()]
 async def insert(
     services: Services,
     tenant: str,
-    place: Callable[[Transaction], Awaitable[collections.Collection]],
+    place: Callable[[Transaction], Awaitable[collections.CollectionRow]],
     new: PassagesIn,
 ) -> Passages:
     texts = [
@@ -119,5 +119,5 @@ async def insert(
     return Passages(items=[Passage.model_validate(passage) for passage in stored])
 
 
-def as_page(found: list[messages.Passage], listing: Listing) -> Page[Passage, UUID]:
+def as_page(found: list[messages.StoredPassage], listing: Listing) -> Page[Passage, UUID]:
     return listing.page(Page[Passage, UUID], found, lambda passage: UUID(passage.id))

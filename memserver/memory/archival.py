@@ -13,9 +13,9 @@ from memserver.memory.fusion import fuse
 from memserver.memory.language import detect_aside
 from memserver.memory.paging import ResultPage, header
 from memserver.memory.results import ResultReader, describe, passage_label, passage_result
-from memserver.messages import FoundPassage, Passage, Retriever
+from memserver.messages import PassageHit, Retriever, StoredPassage
 from memserver.storage import collections, passage_search, passages
-from memserver.storage.collections import Collection
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.passage_search import EVERYTHING, PassageConditions, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
@@ -26,7 +26,7 @@ MOST_REACHABLE = 200  # results of a search that can be paged; each retriever fi
 MOST_COUNTED = 10_000  # passages of a filter that are counted
 
 """What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""
-Searched = Callable[[Transaction], Awaitable[Sequence[Collection]]]
+Searched = Callable[[Transaction], Awaitable[Sequence[CollectionRow]]]
 
 
 class Embedders(Protocol):
@@ -48,7 +48,7 @@ class ArchivalQuery:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPage:
-    found: tuple[FoundPassage, ...]
+    found: tuple[PassageHit, ...]
     # The passages that can be found. A search by words alone finds those that hold one; any other finds all
     # that the filter lets through, of which MOST_COUNTED are counted.
     total: int
@@ -97,9 +97,9 @@ class ArchivalStorage:
     async def insert(
         self,
         transaction: LazyTransaction,
-        place: Callable[[Transaction], Awaitable[Collection]],
+        place: Callable[[Transaction], Awaitable[CollectionRow]],
         texts: Sequence[NewPassage],
-    ) -> list[Passage]:
+    ) -> list[StoredPassage]:
         """Store passages in a collection, all or none; a text that an embedder would not read to its end is cut.
 
         The transaction is given back while the texts are embedded, so nothing may be in it yet.
@@ -181,7 +181,7 @@ class ArchivalStorage:
         collection_id: UUID,
         passage_id: UUID,
         change: PassageChange,
-    ) -> Passage:
+    ) -> StoredPassage:
         """Change a passage, and its vector, which is made here, with its text.
 
         The transaction is given back while the text is embedded, so nothing may be in it yet. Raises as `insert`.
@@ -231,7 +231,7 @@ class ArchivalStorage:
 
 async def _find(
     tx: Transaction,
-    searched: Sequence[Collection],
+    searched: Sequence[CollectionRow],
     query: ArchivalQuery,
     mode: SearchMode,
     vectors: Mapping[str, Vector],
@@ -256,14 +256,14 @@ async def _find(
     shown = fused[page.offset : page.offset + page.size] if page.number >= 1 else []
     stored = await passage_search.fetch(tx, [hit.ranked for hit in shown])
     found = tuple(
-        FoundPassage(passage, hit.score, hit.sources, label_of(passage, searched))
+        PassageHit(passage, hit.score, hit.sources, label_of(passage, searched))
         for hit in shown
         if (passage := stored.get(hit.ranked.passage_id)) is not None
     )
     return ArchivalPage(found, total, page, mode, query.text)
 
 
-def label_of(passage: Passage, searched: Sequence[Collection]) -> str:
+def label_of(passage: StoredPassage, searched: Sequence[CollectionRow]) -> str:
     """What an agent calls a passage of one of these collections, of which its own is the first."""
     first, named = searched[0], {str(collection.id): collection.name for collection in searched}
     if first.own and str(first.id) == passage.collection_id:

@@ -29,7 +29,7 @@ from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import Document, Text, Upload
+from memserver.storage.documents import DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
@@ -66,7 +66,7 @@ class DocumentStore:
 
     async def add(
         self, tenant: str, collection_id: UUID, upload: Upload, *, unique: bool = False
-    ) -> tuple[Document, bool]:
+    ) -> tuple[DocumentRow, bool]:
         """Store a file and queue the rest; from the return on nothing can lose it.
 
         Returns the document, and whether it is a new one: with `unique` the collection's document of the same
@@ -122,7 +122,7 @@ class DocumentStore:
             document, read = await self._read(document)
         await self._fill(document, read)
 
-    async def _read(self, document: Document) -> tuple[Document, Text]:
+    async def _read(self, document: DocumentRow) -> tuple[DocumentRow, Text]:
         """Read the file, and settle where it is cut."""
         async with self._database.tenant(document.tenant) as tx:
             content = await documents.file(tx, document.id)
@@ -149,7 +149,7 @@ class DocumentStore:
             assert stored is not None
         return document, stored
 
-    async def _fill(self, document: Document, read: Text) -> None:
+    async def _fill(self, document: DocumentRow, read: Text) -> None:
         """Embed and store chunks until all are, or the time is over; the next batch is embedded meanwhile."""
         clock = asyncio.get_running_loop().time
         end = clock() + PIECE_SECONDS
@@ -217,7 +217,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
     return made
 
 
-async def queue(tx: Transaction, document: Document) -> None:
+async def queue(tx: Transaction, document: DocumentRow) -> None:
     """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
@@ -226,7 +226,7 @@ async def queue(tx: Transaction, document: Document) -> None:
 class _Source:
     """The passages that a document's chunks become."""
 
-    def __init__(self, document: Document, read: Text) -> None:
+    def __init__(self, document: DocumentRow, read: Text) -> None:
         self.document = document
         self.total = len(read.chunks)
         self._text = read.content

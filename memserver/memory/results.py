@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from memserver.memory.excerpt import Matched, Query, one_line
 from memserver.memory.paging import PAGE_SIZE, ResultPage
-from memserver.messages import Message, Passage
+from memserver.messages import Message, StoredPassage
 from memserver.text import snippet, stamp
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ def message_result(
     )
 
 
-def passage_result(passage: Passage, label: str, zone: tzinfo) -> Result:
+def passage_result(passage: StoredPassage, label: str, zone: tzinfo) -> Result:
     at = stamp(passage.created_at, zone)
     return Result(label, passage.text, at, origin=Origin.of(passage.metadata))
 

@@ -14,7 +14,7 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingRejected, NotFound
 from memserver.memory.chunking import embed_whole
 from memserver.storage import collections, jobs, passages, vector_builds
-from memserver.storage.collections import Collection, Outdated
+from memserver.storage.collections import CollectionRow, Outdated
 from memserver.storage.database import Database
 from memserver.storage.jobs import Handler, Job, JobRun
 from memserver.storage.languages import PendingPassage
@@ -141,7 +141,7 @@ class VectorUpkeep:
                     logger.info("Collection %s has its new vectors.", collection_id)
         return BuildProgress(build.stored, collection.passage_count, build.state)
 
-    async def _add(self, tenant: str, collection: Collection, build: Build) -> bool:
+    async def _add(self, tenant: str, collection: CollectionRow, build: Build) -> bool:
         """Store the next vectors; returns whether there may be as many more.
 
         A batch that is not full was the last one: waiting for an empty one would be waiting for the end

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from memserver.errors import Conflict, NotFound
 from memserver.messages import CallRecord, JsonObject, ToolCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, TurnRow, turn_from_row
 from memserver.storage.rows import PageQuery, fetch_one, paginate
 
 AUTOMATIC = "auto_"
@@ -120,7 +120,7 @@ async def lock_of_turn(
     )
 
 
-async def answer(tx: Transaction, call: OpenCall, given: JsonObject, worker: str) -> Turn:
+async def answer(tx: Transaction, call: OpenCall, given: JsonObject, worker: str) -> TurnRow:
     """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
 
     Returns:

@@ -14,7 +14,7 @@ from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStora
 from memserver.memory.paging import PAGE_SIZE, ResultPage
 from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
-from memserver.messages import Passage, Section
+from memserver.messages import MemorySection, StoredPassage
 from memserver.storage import agents, collections, sections
 from memserver.storage.database import Database, LazyTransaction
 from memserver.storage.passages import NewPassage
@@ -43,7 +43,7 @@ class AgentMemory:
         """Who edits: a tool of the agent's, in no call that the history knows."""
         return Editor("tool", self.agent_id)
 
-    async def sections(self) -> list[Section]:
+    async def sections(self) -> list[MemorySection]:
         """The sections of the working context, in their order."""
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
@@ -105,7 +105,7 @@ class AgentMemory:
             await agents.get(tx, self.agent_id)
             return await reading.find(tx, self.agent_id, clean(label), until=self._before)
 
-    async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> Passage:
+    async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> StoredPassage:
         """Keep a passage in the agent's own archival storage: the first of several, if the text is that long.
 
         Raises:

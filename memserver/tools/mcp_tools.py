@@ -18,7 +18,7 @@ from memserver.llm.bounded_schema import without_unusable_patterns
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage import tools
 from memserver.storage.database import Database
-from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.storage.tools import McpServerRow, NewDefinition, NewMcpServer
 from memserver.text import clean, clean_json
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import (
@@ -119,7 +119,7 @@ class McpConnections:
         shared = self._shared(server)
         return await shared.call(name, arguments)
 
-    async def list_tools(self, server: McpServer | NewMcpServer) -> ListedTools:
+    async def list_tools(self, server: McpServerRow | NewMcpServer) -> ListedTools:
         """Ask a tenant's server for its tools. Raises InvalidInput: it can't be asked."""
         try:
             connection = await connect(self._of(server))
@@ -133,10 +133,10 @@ class McpConnections:
             raise InvalidInput(error.message, hint="Is its URL that of an MCP endpoint?") from error
         return await asyncio.to_thread(listing, server.name, found, server.timeout)
 
-    def _of(self, server: McpServer | NewMcpServer) -> HttpServer:
+    def _of(self, server: McpServerRow | NewMcpServer) -> HttpServer:
         return HttpServer(server.url, server.headers, self._networks)
 
-    def _shared(self, server: McpServer) -> "_Shared":
+    def _shared(self, server: McpServerRow) -> "_Shared":
         key = (server.id, server.updated_at)
         if key not in self._connections:
             self._connections[key] = _Shared(self._of(server))

@@ -15,9 +15,9 @@ from memserver.errors import EmbeddingError
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
 from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
-from memserver.messages import FoundPassage
+from memserver.messages import PassageHit
 from memserver.storage import collections, passage_search, passages, vector_builds
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.passage_search import PassageConditions
 from memserver.storage.passages import NewPassage, PassageChange
@@ -48,7 +48,7 @@ class Archive:
         self.upkeep = VectorUpkeep(database, self.archival.embedder_of)
 
     async def insert(self, texts: Sequence[str], **fields: object) -> list[str]:
-        async def place(tx: Transaction) -> Collection:
+        async def place(tx: Transaction) -> CollectionRow:
             return await collections.get(tx, self.collection)
 
         new = [NewPassage(text, **fields) for text in texts]  # type: ignore[arg-type]
@@ -63,8 +63,8 @@ class Archive:
         mode: SearchMode = "vector",
         wanted: PassageConditions = passage_search.EVERYTHING,
         page: int = 1,
-    ) -> list[FoundPassage]:
-        async def searched(tx: Transaction) -> list[Collection]:
+    ) -> list[PassageHit]:
+        async def searched(tx: Transaction) -> list[CollectionRow]:
             return [await collections.get(tx, self.collection)]
 
         query = ArchivalQuery(text, wanted, mode)
@@ -81,7 +81,7 @@ class Archive:
         async with self.database.tenant(TENANT) as tx:
             await passages.delete(tx, self.collection, UUID(passage))
 
-    async def stored(self) -> Collection:
+    async def stored(self) -> CollectionRow:
         async with self.database.tenant(TENANT) as tx:
             return await collections.get(tx, self.collection)
 
