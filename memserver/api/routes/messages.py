@@ -187,7 +187,7 @@ async def get_turn_events(
 
 
 async def respond(
-    services: Services, tenant: str, turn: inbox.Turn, *, stream: bool, after: int = 0
+    services: Services, tenant: str, turn: inbox.TurnRow, *, stream: bool, after: int = 0
 ) -> Response:
     """What comes of a turn after a position, whole or as a stream."""
     if stream:
@@ -201,7 +201,7 @@ async def respond(
     return Response(shown.model_dump_json(), status, media_type="application/json")
 
 
-def _stream(services: Services, tenant: str, turn: inbox.Turn, *, after: int = 0) -> EventStream:
+def _stream(services: Services, tenant: str, turn: inbox.TurnRow, *, after: int = 0) -> EventStream:
     return EventStream(
         _events(services.conversation, tenant, turn, after),
         services.ping_seconds,
@@ -210,7 +210,7 @@ def _stream(services: Services, tenant: str, turn: inbox.Turn, *, after: int = 0
 
 
 async def _events(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, after: int
+    conversation: Conversation, tenant: str, turn: inbox.TurnRow, after: int
 ) -> AsyncIterator[str]:
     try:
         async for event in conversation.follow(tenant, turn, text=True, after=after):
