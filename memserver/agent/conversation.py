@@ -23,7 +23,7 @@ from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.messages import JsonObject, Message, WaitsFor
+from memserver.messages import Entry, JsonObject, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
@@ -46,7 +46,7 @@ class TurnResult:
     """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
 
     ended: End
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Conversation:
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
         """
-        messages: list[Message] = []
+        messages: list[Entry] = []
         try:
             async with aclosing(self.follow(tenant, turn, after=after)) as events:
                 async for event in events:

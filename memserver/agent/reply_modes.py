@@ -10,7 +10,7 @@ from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.tool_arguments import LONGEST_MESSAGE
-from memserver.messages import PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.wire.agents import ReplyMode
@@ -29,7 +29,7 @@ async def ask_for_step(
     if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
-    call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
+    call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
     return Reply(call, written.usage)
 
 
@@ -70,7 +70,7 @@ class InvalidReplies:
         may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
         if not (warned and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
-        call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
+        call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
 
     def add(self, error: ProtocolViolation, mode: ReplyMode) -> None:

@@ -16,7 +16,7 @@ from memserver.agent.events import (
 )
 from memserver.api.event_stream import event_data
 from memserver.api.schemas.answers import waiting_call
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.wire import messages as wire
 
 
@@ -53,7 +53,7 @@ def frame(kind: str, data: dict[str, Any], position: int | None = None) -> str:
     return f"{head}data: {event_data(data)}\n\n"
 
 
-def _message(message: Message) -> Iterator[str]:
+def _message(message: Entry) -> Iterator[str]:
     """A committed step: its thought, its call and the result, and what the agent said by it.
 
     The last of these events has the step's id: whoever has read it has read the step.
@@ -64,7 +64,7 @@ def _message(message: Message) -> Iterator[str]:
     yield frame(kind, data, message.position)
 
 
-def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(message: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
     whole = wire.Message.model_validate(message).model_dump(mode="json")
     place = {"position": message.position}
     if message.role == "system":

@@ -29,7 +29,7 @@ from memserver.api.openai.turns import (
     text_of,
     turn_id,
 )
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
@@ -91,7 +91,7 @@ class CompletionUsage(BaseModel):
     prompt_tokens_details: PromptDetails
 
     @classmethod
-    def of(cls, usage: Usage) -> "CompletionUsage":
+    def of(cls, usage: TokenUsage) -> "CompletionUsage":
         return cls(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,

@@ -31,7 +31,7 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 from memserver.storage import recall
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
@@ -84,7 +84,7 @@ class ResponseUsage(BaseModel):
     total_tokens: int = Field(examples=[1561])
 
     @classmethod
-    def of(cls, usage: Usage) -> "ResponseUsage":
+    def of(cls, usage: TokenUsage) -> "ResponseUsage":
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),

@@ -26,7 +26,7 @@ from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import NewMessage, TurnRow
@@ -123,7 +123,7 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
         ) from error
 
 
-def text_of(messages: Sequence[Message]) -> str:
+def text_of(messages: Sequence[Entry]) -> str:
     return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
