@@ -93,7 +93,7 @@ WITH held AS (
                      WHEN %(error)s::jsonb IS NULL THEN 'done' ELSE 'failed' END,
         stop_reason = %(stop_reason)s,
         error = %(error)s,
-        finished_at = CASE WHEN %(ended)s THEN now() END
+        finished_at = CASE WHEN %(ended)s THEN coalesce(turns.finished_at, now()) END
     FROM held WHERE turns.agent_id = held.agent_id AND turns.turn = %(turn)s
 )
 SELECT released,
