@@ -19,6 +19,7 @@ from memserver.agent.events import (
     TurnQueued,
     WakeUp,
 )
+from memserver.agent.chats import Chat
 from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
@@ -92,6 +93,7 @@ class Conversation:
         *,
         key: str | None = None,
         at: datetime | None = None,
+        chat: Chat | None = None,
     ) -> Turn:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
 
@@ -101,6 +103,7 @@ class Conversation:
             text: what is said.
             key: under which the same message may come again.
             at: when it is said, if the agent's clock is that of its messages; else it is now.
+            chat: in which of the client's chats.
 
         Raises:
             InvalidInput: the text is empty, or a time is given to an agent with the server's clock.
@@ -108,6 +111,8 @@ class Conversation:
             Conflict: the idempotency key was used with another text or time.
         """
         message = NewMessage(clean(text), 0, created_at=at)
+        if chat is not None:
+            message = replace(message, chat=chat.id, chat_note=chat.note)
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
@@ -356,7 +361,7 @@ class Conversation:
         """Tokens of each message as a prompt will show it, as the agent's model counts."""
         model = self._models.get(model_name)
         shown = [
-            user_text(message.text, message.created_at or self._clock())
+            user_text(message.text, message.created_at or self._clock()) + (message.chat_note or "")
             if message.role == "user"
             else message.text
             for message in messages
