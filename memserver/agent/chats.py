@@ -21,9 +21,7 @@ NEW = "[event] chat: this message begins another chat, apart from the messages a
 OTHER = "[event] chat: this message belongs to another chat than the messages above."
 BACK = "[event] chat: this message continues an earlier chat, which ended with:"
 AGAIN = "[event] chat: another answer to this message is wanted instead of the one above."
-EDITED = (
-    "[event] chat: the user went back in this chat; this message replaces what followed there."
-)
+EDITED = "[event] chat: the user went back in this chat; this message replaces what followed there."
 
 
 @dataclass(frozen=True, slots=True)

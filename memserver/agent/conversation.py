@@ -9,6 +9,7 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from memserver.agent.chats import Chat
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
@@ -19,7 +20,6 @@ from memserver.agent.events import (
     TurnQueued,
     WakeUp,
 )
-from memserver.agent.chats import Chat
 from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker

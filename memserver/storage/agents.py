@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memserver.errors import NotFound
+from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, Section
 from memserver.storage import agent_sections, collections
 from memserver.storage.collections import AUTO
@@ -131,6 +131,12 @@ _TABLE = Table(Agent, "agents", _COLUMNS, no_agent)
 get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
+async def templates_page(tx: Transaction, page: PageQuery) -> list[Agent]:
+    """A page of the agents that were not made for a user of another's, oldest first."""
+    query = f"SELECT {_COLUMNS} FROM agents WHERE template_id IS NULL"
+    return await paginate(tx, Agent, page, query, {}, by="id")
+
+
 async def find(tx: Transaction, named: str) -> Agent:
     """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
@@ -157,6 +163,8 @@ async def make_for_user(
         Conflict: the name is taken, or the template has so many agents already.
         NotFound: the template was deleted.
     """
+    for lock in _LOCKS:
+        await tx.execute(lock, [template.id])
     await _TABLE.lock(tx, template.id)  # two requests of one user make one agent
     if (made := await of_user(tx, template.id, user)) is not None:
         return made
@@ -196,6 +204,12 @@ async def make_for_user(
     return agent
 
 
+_LOCKS = (
+    b"""SELECT 1 FROM agent_sections l JOIN sections x ON x.id = l.section_id
+       WHERE l.agent_id = %s AND l.read_only ORDER BY x.id FOR KEY SHARE OF x""",
+    b"""SELECT 1 FROM agent_collections l JOIN collections c ON c.id = l.collection_id
+       WHERE l.agent_id = %s ORDER BY c.id FOR KEY SHARE OF c""",
+)
 _SHARED = (
     b"UPDATE agents SET template_id = %(template)s, template_user = %(user)s WHERE id = %(made)s",
     # Their places stay between those of the copies.
