@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     are answered by the model alone and not remembered. Off: they are messages to the agent."""
     agents_per_template: int = Field(default=1000, ge=0)
     """Agents that are made of one, for users of OpenAI's API, by a model's name that ends in @user."""
+    stream_ping_seconds: float = Field(default=15, gt=0)
+    """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
     as its agent."""

@@ -10,10 +10,9 @@ from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.tool_arguments import LONGEST_MESSAGE
-from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Toolset
 from memserver.wire.agents import ReplyMode
 
 
@@ -30,23 +29,8 @@ async def ask_for_step(
     if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
-    call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
+    call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
     return Reply(call, written.usage)
-
-
-def tool_specs(
-    toolset: Toolset, sections: Sequence[Section], mode: ReplyMode
-) -> tuple[ToolSpec, ...]:
-    """The tools that are described to the model.
-
-    Args:
-        toolset: what the agent has.
-        sections: of its working context, which memory tools name.
-        mode: in plain chat there are none.
-    """
-    if mode == "chat":
-        return ()
-    return toolset.specs({"section": [section.name for section in sections]})
 
 
 def prompt_file(name: str, mode: ReplyMode) -> str:
@@ -86,7 +70,7 @@ class InvalidReplies:
         may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
         if not (warned and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
-        call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
+        call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
 
     def add(self, error: ProtocolViolation, mode: ReplyMode) -> None:

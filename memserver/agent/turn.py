@@ -16,7 +16,7 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import TextDelta, TurnStarted
 from memserver.agent.pressure import MemoryPressure
 from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint
-from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnRecord
+from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     ContextOverflow,
@@ -26,7 +26,7 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.base import Reply
-from memserver.messages import Message, ToolSpec
+from memserver.messages import Entry, ToolSpec
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
 
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 
 
 class TurnRun:
-    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message]) -> None:
+    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Entry]) -> None:
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         self._imports = claimed.turn.kind == "import"
         deadline = Deadline(None if self._imports else deps.limits.turn_timeout)
         self._state = TurnState(deps, claimed, queue, deadline)
-        self._record = TurnRecord(self._state)
+        self._record = TurnWriter(self._state)
         self._pressure = MemoryPressure(self._state)
         self._calls = CallRun(self._state, self._record, self._pressure)
         self._invalid = InvalidReplies()
@@ -91,7 +91,7 @@ class TurnRun:
         state = self._state
         async with state.deadline.cutting():
             await state.tools.wait()
-        state.view = state.view.renewed(state.view.snapshot, state.tools.toolset)
+        state.view = state.view.renewed(state.view.snapshot, state.tools)
         await state.tools.recount(state.deps.database, state.lease, state.evictable, state.first)
 
     async def _step(self) -> Outcome:
@@ -149,7 +149,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Message(state.next_position, "system", text, state.now(), 0)
+        note = Entry(state.next_position, "system", text, state.now(), 0)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Section
+from memserver.messages import JsonObject, MemorySection
 from memserver.storage import agent_sections, collections
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
@@ -30,7 +30,7 @@ from memserver.storage.watched import allow_long_statements
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentRow:
     """An agent as it is stored; `options` are its own settings, checked where they are used.
 
     `language` is its own collection's, `message_count` what recall storage holds of it; a turn, which doesn't
@@ -54,7 +54,7 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class NewAgent:
     name: str
-    sections: Sequence[Section]
+    sections: Sequence[MemorySection]
     embedding_model: str
     dimension: int
     model: str | None = None
@@ -99,7 +99,7 @@ SELECT * FROM agent
 """
 
 
-async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
+async def create(tx: Transaction, tenant: str, new: NewAgent) -> AgentRow:
     """Create an agent with its own collection and sections. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await collections.check_language(tx, new.language)
@@ -123,37 +123,37 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
         "descriptions": [section.description for section in sections],
     }
     with refuse_taken_name("an agent", new.name):
-        agent = await fetch_one(tx, Agent, _CREATE, parameters)
+        agent = await fetch_one(tx, AgentRow, _CREATE, parameters)
     return replace(agent, language=new.language)
 
 
-_TABLE = Table(Agent, "agents", _COLUMNS, no_agent)
+_TABLE = Table(AgentRow, "agents", _COLUMNS, no_agent)
 get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
-async def templates_page(tx: Transaction, page: PageQuery) -> list[Agent]:
+async def templates_page(tx: Transaction, page: PageQuery) -> list[AgentRow]:
     """A page of the agents that were not made for a user of another's, oldest first."""
     query = f"SELECT {_COLUMNS} FROM agents WHERE template_id IS NULL"
-    return await paginate(tx, Agent, page, query, {}, by="id")
+    return await paginate(tx, AgentRow, page, query, {}, by="id")
 
 
-async def find(tx: Transaction, named: str) -> Agent:
+async def find(tx: Transaction, named: str) -> AgentRow:
     """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
     query = f"SELECT {_COLUMNS} FROM agents WHERE name = %s"
-    return await fetch_one(tx, Agent, query, [named], no_agent(named))
+    return await fetch_one(tx, AgentRow, query, [named], no_agent(named))
 
 
-async def of_user(tx: Transaction, template_id: UUID, user: str) -> Agent | None:
+async def of_user(tx: Transaction, template_id: UUID, user: str) -> AgentRow | None:
     """The agent that was made of a template for one of its users."""
     query = f"SELECT {_COLUMNS} FROM agents WHERE template_id = %s AND template_user = %s"
-    return await fetch_optional(tx, Agent, query, [template_id, user])
+    return await fetch_optional(tx, AgentRow, query, [template_id, user])
 
 
 async def make_for_user(
-    tx: Transaction, template: Agent, user: str, name: str, *, at_most: int
-) -> Agent:
+    tx: Transaction, template: AgentRow, user: str, name: str, *, at_most: int
+) -> AgentRow:
     """Make an agent of a template: with its settings, tools and collections, and sections as the template's are now.
 
     Read-only sections are shared with the template, of the others the new agent has its own. Messages and the
@@ -177,7 +177,7 @@ async def make_for_user(
     own = await collections.own_of(tx, template.id)
     sections = await fetch_all(
         tx,
-        Section,
+        MemorySection,
         """SELECT l.name, x.content AS text, x.character_limit AS limit, x.description, l.read_only
            FROM agent_sections l JOIN sections x ON x.id = l.section_id
            WHERE l.agent_id = %s AND NOT l.read_only ORDER BY l.place""",
@@ -227,7 +227,7 @@ _SHARED = (
 )
 
 
-async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
+async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> AgentRow:
     """Change name, model, system_prompt, options or metadata; absent keys stay."""
     with refuse_taken_name("an agent", changes.get("name")):
         return await _TABLE.update(tx, agent_id, changes)

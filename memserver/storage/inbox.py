@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Role, Usage
+from memserver.messages import JsonObject, Role, TokenUsage
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
 
@@ -25,7 +25,7 @@ IMPORT_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRow:
     """One entry of the inbox and what became of it; `attempts`: how often it was taken up."""
 
     agent_id: UUID
@@ -36,7 +36,7 @@ class Turn:
     attempts: int
     stop_reason: str | None
     error: JsonObject | None
-    usage: Usage
+    usage: TokenUsage
     posted_by: str
     created_at: datetime
     finished_at: datetime | None
@@ -70,7 +70,7 @@ class NewMessage:
 class Posted(NamedTuple):
     """What posting a message gave: its turn, and the model that the agent names."""
 
-    turn: Turn
+    turn: TurnRow
     model: str | None
 
 
@@ -82,7 +82,7 @@ class Envelope(NamedTuple):
     fingerprint: str | None = None
 
 
-_TURN_FIELDS = [name for name in Turn.__dataclass_fields__ if name != "usage"]
+_TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
 
@@ -160,7 +160,7 @@ async def post(
     return Posted(turn_from_row(row), row["model"])
 
 
-async def recount(tx: Transaction, turn: Turn, tokens: int) -> None:
+async def recount(tx: Transaction, turn: TurnRow, tokens: int) -> None:
     """Correct the tokens of the message that began a turn."""
     await tx.execute(
         "UPDATE messages SET tokens = %s WHERE agent_id = %s AND position = %s",
@@ -174,7 +174,7 @@ async def post_import(
     agent_id: UUID,
     messages: Sequence[NewMessage],
     envelope: Envelope,
-) -> Turn:
+) -> TurnRow:
     """Store past messages, in order, as turns of their own that ask the model for no reply.
 
     Returns:
@@ -202,7 +202,7 @@ async def post_import(
     return turn_from_row(rows[-1])
 
 
-async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> Turn:
+async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> TurnRow:
     """Fetch one turn. Raises NotFound."""
     cursor = await tx.execute(
         f"SELECT {TURN_COLUMNS} FROM turns t WHERE agent_id = %s AND turn = %s", [agent_id, turn]
@@ -222,13 +222,13 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
     return [(row["agent_id"], row["tenant"]) for row in await cursor.fetchall()]
 
 
-def turn_from_row(row: dict[str, Any]) -> Turn:
-    usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
-    return Turn(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
+def turn_from_row(row: dict[str, Any]) -> TurnRow:
+    usage = TokenUsage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
+    return TurnRow(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 
 async def _insert_messages(
-    tx: Transaction, turns: Sequence[Turn], tenant: str, messages: Sequence[NewMessage]
+    tx: Transaction, turns: Sequence[TurnRow], tenant: str, messages: Sequence[NewMessage]
 ) -> None:
     # COPY would be quicker, but Postgres refuses it under row-level security.
     places = [

@@ -10,7 +10,7 @@ from memserver.agent.chats import ChatHint
 from memserver.api.openai.errors import no_model
 from memserver.errors import InvalidInput, NotFound
 from memserver.storage import agents
-from memserver.storage.agents import Agent
+from memserver.storage.agents import AgentRow
 from memserver.text import clean
 from memserver.wiring.services import Services
 
@@ -83,11 +83,11 @@ HeadersDep = Annotated[Headers, Depends(_headers)]
 class Addressed:
     """The agent that a request is for, and whether it is to remember it; None where the model's name leaves that open."""
 
-    agent: Agent
+    agent: AgentRow
     remember: bool | None = None
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> Agent:
+async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
     async with services.database.tenant(tenant) as tx:
@@ -141,7 +141,7 @@ def _user(fields: Mapping[str, Any], headers: Headers) -> str:
     return user
 
 
-async def _of_user(services: Services, tenant: str, template_name: str, user: str) -> Agent:
+async def _of_user(services: Services, tenant: str, template_name: str, user: str) -> AgentRow:
     template = await find_agent(services, tenant, template_name)
     async with services.database.tenant(tenant) as tx:
         found = await agents.of_user(tx, template.id, user)

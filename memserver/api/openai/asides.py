@@ -14,9 +14,9 @@ from memserver.agent.events import End, TurnEnded
 from memserver.agent.options import Limits
 from memserver.api.openai.addressing import Addressed, Headers
 from memserver.errors import InvalidInput
-from memserver.messages import PromptMessage, Usage
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import Turn
+from memserver.messages import PromptMessage, TokenUsage
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import TurnRow
 from memserver.wire.agents import AgentOptions
 from memserver.wiring.services import Services
 
@@ -39,7 +39,7 @@ class Aside:
     """An answer that is not remembered; `turn` stands for a turn, of which there is none."""
 
     text: str
-    turn: Turn
+    turn: TurnRow
     ended: TurnEnded
 
     async def pieces(self) -> AsyncIterator[str | End]:
@@ -65,7 +65,7 @@ def is_own_request(prompt: Sequence[PromptMessage]) -> bool:
 
 
 async def answer_aside(
-    services: Services, agent: Agent, prompt: Sequence[PromptMessage], max_tokens: object = None
+    services: Services, agent: AgentRow, prompt: Sequence[PromptMessage], max_tokens: object = None
 ) -> Aside:
     """Let the agent's model answer.
 
@@ -90,14 +90,14 @@ async def answer_aside(
     )
 
 
-def _most_tokens(limits: Limits, agent: Agent) -> int:
+def _most_tokens(limits: Limits, agent: AgentRow) -> int:
     options = AgentOptions.model_validate(agent.options)
     return options.max_output_tokens or limits.max_output_tokens
 
 
-def _no_turn(usage: Usage) -> Turn:
+def _no_turn(usage: TokenUsage) -> TurnRow:
     now = datetime.now(UTC)
-    return Turn(
+    return TurnRow(
         agent_id=uuid4(),  # so that no other answer has its id
         turn=0,
         kind="message",

@@ -1,15 +1,14 @@
 """Chat completions: one answer of an agent, whole or as chunks."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from memserver.agent.events import End, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import HeadersDep, find_addressed
 from memserver.api.openai.asides import Aside, answer_aside, is_remembered
@@ -33,14 +32,13 @@ from memserver.api.openai.turns import (
     text_of,
     turn_id,
 )
-from memserver.messages import JsonObject, Usage
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import Turn
+from memserver.messages import JsonObject, TokenUsage
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
-STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class Extra(BaseModel):
@@ -59,12 +57,12 @@ class Extra(BaseModel):
     call_id: str | None = Field(default=None, description="Of the call that waits.")
 
     @classmethod
-    def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
+    def of(cls, turn: TurnRow, unused: list[str], *, instructions: bool) -> "Extra":
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
     @classmethod
-    def of_aside(cls, agent: Agent, unused: list[str]) -> "Extra":
+    def of_aside(cls, agent: AgentRow, unused: list[str]) -> "Extra":
         return cls(agent_id=str(agent.id), turn=None, unused=unused)
 
     def at(self, end: End) -> "Extra":
@@ -105,7 +103,7 @@ class CompletionUsage(BaseModel):
     prompt_tokens_details: PromptDetails
 
     @classmethod
-    def of(cls, usage: Usage) -> "CompletionUsage":
+    def of(cls, usage: TokenUsage) -> "CompletionUsage":
         return cls(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -126,7 +124,7 @@ class Completion(BaseModel):
     memserver: Extra
 
     @classmethod
-    def of(cls, turn: Turn, model: str, text: str, ended: End, extra: Extra) -> "Completion":
+    def of(cls, turn: TurnRow, model: str, text: str, ended: End, extra: Extra) -> "Completion":
         message = CompletionMessage(content=text)
         return cls(
             id=turn_id("chatcmpl-", turn),
@@ -164,7 +162,7 @@ async def create_completion(
     if not is_remembered(services, addressed, headers, prompt):
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
         aside = await answer_aside(services, addressed.agent, prompt, most)
-        return _answer_aside(request, addressed.agent, aside)
+        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
     posting = Posting(key, repetitions > 0, headers.chat)
     turn = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
@@ -174,30 +172,28 @@ async def create_completion(
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(turn, request.model, extra, counted=counted)
-        return StreamingResponse(
-            chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(chunks.of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
     text = text_of(result.messages)
     completion = Completion.of(turn, request.model, text, result.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
-def _answer_aside(request: ChatRequest, agent: Agent, aside: Aside) -> Response:
+def _answer_aside(
+    request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
     extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
     if request.stream:
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(aside.turn, request.model, extra, counted=counted)
-        return StreamingResponse(
-            chunks.of(aside.pieces()), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(chunks.of(aside.pieces()), ping_seconds)
     completion = Completion.of(aside.turn, request.model, aside.text, aside.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
 class _Chunks:
-    def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
+    def __init__(self, turn: TurnRow, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
         self._extra = extra
         self._head: JsonObject = {
@@ -237,4 +233,4 @@ class _Chunks:
 
 def frame(data: JsonObject) -> str:
     """One event without a name."""
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"data: {event_data(data)}\n\n"

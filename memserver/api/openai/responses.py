@@ -1,16 +1,15 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from memserver.agent.events import End, TurnEnded, TurnPaused
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import (
     Addressed,
@@ -19,7 +18,7 @@ from memserver.api.openai.addressing import (
     find_addressed,
 )
 from memserver.api.openai.asides import Aside, answer_aside, is_remembered
-from memserver.api.openai.chat import STREAM_HEADERS, Extra
+from memserver.api.openai.chat import Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
@@ -41,10 +40,10 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 from memserver.storage import recall
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import PLACES_PER_TURN, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
 from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
@@ -94,7 +93,7 @@ class ResponseUsage(BaseModel):
     total_tokens: int = Field(examples=[1561])
 
     @classmethod
-    def of(cls, usage: Usage) -> "ResponseUsage":
+    def of(cls, usage: TokenUsage) -> "ResponseUsage":
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
@@ -162,7 +161,8 @@ async def create_response(
     agent, prompt = addressed.agent, response_prompt(request)
     if not is_remembered(services, addressed, headers, prompt):
         most = (request.model_extra or {}).get("max_output_tokens")
-        return _answer_aside(request, agent, await answer_aside(services, agent, prompt, most))
+        aside = await answer_aside(services, agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, agent, aside)
     chat = headers.chat if after is None else replace(headers.chat, after=after)
     posting = Posting(key, repetitions > 0, chat)
     turn = await begin(services, tenant, agent, transcript, posting)
@@ -170,9 +170,7 @@ async def create_response(
     answer.previous = request.previous_response_id
     if request.stream:
         pieces = await start_turn(services, tenant, turn)
-        return StreamingResponse(
-            _Writer(answer).of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
@@ -199,15 +197,13 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-def _answer_aside(request: ResponseRequest, agent: Agent, aside: Aside) -> Response:
+def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
     extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
     answer = _Answer(request.model or agent.name, aside.turn, extra)
     if request.stream:
-        return StreamingResponse(
-            _Writer(answer).of(aside.pieces()),
-            media_type="text/event-stream",
-            headers=STREAM_HEADERS,
-        )
+        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
     whole = answer.ended(aside.text, aside.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 
@@ -235,14 +231,14 @@ async def _addressed(
     return addressed, after
 
 
-def _extra(turn: Turn, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
     return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
 
 
 class _Answer:
-    def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
+    def __init__(self, model: str, turn: TurnRow, extra: Extra) -> None:
         self._model = model
         self._turn = turn
         self._extra = extra
@@ -342,4 +338,4 @@ class _Writer:
     def _event(self, kind: str, **data: Any) -> str:  # noqa: ANN401 - JSON
         self._number += 1
         whole = {"type": kind, "sequence_number": self._number, **data}
-        return f"event: {kind}\ndata: {json.dumps(whole, ensure_ascii=False)}\n\n"
+        return f"event: {kind}\ndata: {event_data(whole)}\n\n"

@@ -599,6 +599,6 @@ async def test_the_reply_mode_of_a_version_2_file_is_read_by_its_old_name(
         stored = server.rows("SELECT options ->> 'protocol' FROM agents")
     assert imported["options"]["reply_mode"] == "chat"
     assert stored == [("chat",)]
-    assert again["manifest.json"]["version"] == 3
+    assert again["manifest.json"]["version"] == 4
     options = again["agent.json"]["options"]
     assert (options["reply_mode"], "protocol" in options) == ("chat", False)

@@ -144,7 +144,7 @@ async def test_a_response_continues_the_chat_of_the_one_before(database: OneData
         assert chats[0] == chats[2] != chats[1]
 
 
-async def test_a_chat_that_continues_costs_nine_statements_with_the_agents_and_the_historys(
+async def test_a_chat_that_continues_costs_two_statements_beside_its_turn(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ):
     sent: list[str] = []
@@ -165,16 +165,19 @@ async def test_a_chat_that_continues_costs_nine_statements_with_the_agents_and_t
 
 async def test_each_user_has_an_agent_of_its_own_made_of_the_named_one(database: OneDatabase):
     async with front_end(database) as (server, sdk):
-        section = {"name": "rules", "text": "Be brief.", "limit": 100}
-        await server.http.post("/v1/agents/sam/sections", json=section)
-        ids = []
-        for user in ("ada", "bob@example.com", "ada"):
-            ids.append(
-                (await ask(sdk, [], f"I am {user}", model="sam@user", user=user))["agent_id"]
-            )
+        rules = {"name": "rules", "text": "Be brief.", "limit": 100, "read_only": True}
+        added = await server.http.post("/v1/agents/sam/sections", json=rules)
+        assert added.status_code == 201, added.text
+        ids = [
+            (await ask(sdk, [], f"I am {user}", model="sam@user", user=user))["agent_id"]
+            for user in ("ada", "bob@example.com", "ada")
+        ]
         assert ids[0] == ids[2] != ids[1]
-        agent = await server.get("sam@ada")
-        assert agent["id"] == ids[0]
+        assert (await server.get("sam@ada"))["id"] == ids[0]
+        shared = await server.get("sam@ada/sections/rules")
+        assert shared["section_id"] == added.json()["section_id"]
+        own = await server.get("sam@ada/sections/human")
+        assert own["section_id"] != (await server.get("sam/sections/human"))["section_id"]
         said = [each["text"] for each in (await server.get(f"{ids[1]}/messages"))["items"]]
         assert "I am bob@example.com" in said
         assert "I am ada" not in said
