@@ -25,12 +25,16 @@ def is_automatic(record: CallRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
-    """A call that waits, and whose it is; `position` is its place in the agent's history."""
+    """A call that waits, and whose it is; `position` is its place in the agent's history.
+
+    `of_request`: its tool is one that the client's request brought to this turn alone.
+    """
 
     agent_id: UUID
     position: int
     record: CallRecord
     created_at: datetime
+    of_request: bool
 
     @property
     def turn(self) -> int:
@@ -38,8 +42,9 @@ class WaitingCall:
         return self.position // PLACES_PER_TURN
 
 
-_COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c.waits_for, c.answer,
-    c.created_at"""
+_COLUMNS = f"""c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c.waits_for, c.answer,
+    c.created_at, coalesce((SELECT t.request->'names' ? c.name FROM turns t WHERE t.agent_id = c.agent_id
+                            AND t.turn = c.position / {PLACES_PER_TURN}), false) AS of_request"""
 
 
 async def list_waiting(
@@ -120,8 +125,16 @@ async def lock_of_turn(
     )
 
 
-async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: str) -> Turn:
+async def answer(
+    tx: Transaction,
+    call: WaitingCall,
+    given: JsonObject,
+    worker: str,
+    request: JsonObject | None = None,
+) -> Turn:
     """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
+
+    From now on a request that brings the answer is the turn's; without one a tool need not be called any more.
 
     Returns:
         The turn, which is resumed by the worker that takes the agent's lease.
@@ -133,9 +146,20 @@ async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: 
     await tx.execute("UPDATE agent_state SET paused = false WHERE agent_id = %s", [call.agent_id])
     # It was no crash that it has to be taken up again.
     cursor = await tx.execute(
-        f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %s
-            WHERE t.agent_id = %s AND t.turn = %s RETURNING {TURN_COLUMNS}""",
-        [worker, call.agent_id, call.turn],
+        f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %(worker)s,
+                request = CASE WHEN %(request)s::jsonb IS NULL THEN t.request - 'choice'
+                    ELSE %(request)s::jsonb || jsonb_build_object('names',
+                        coalesce(t.request->'names', '[]') || (%(request)s::jsonb->'names'))
+                    END || jsonb_build_object('since', jsonb_build_object('steps', t.steps,
+                        'prompt_tokens', t.prompt_tokens, 'completion_tokens', t.completion_tokens,
+                        'cached_tokens', t.cached_tokens))
+            WHERE t.agent_id = %(agent_id)s AND t.turn = %(turn)s RETURNING {TURN_COLUMNS}""",
+        {
+            "worker": worker,
+            "agent_id": call.agent_id,
+            "turn": call.turn,
+            "request": None if request is None else Jsonb(request),
+        },
     )
     row = await cursor.fetchone()
     assert row is not None
@@ -159,4 +183,6 @@ async def made_in(
 def _waiting(**row: Any) -> WaitingCall:  # noqa: ANN401
     call = ToolCall(row["call_id"], row["name"], row["arguments"])
     record = CallRecord(call, row["state"], waits_for=row["waits_for"], answer=row["answer"])
-    return WaitingCall(row["agent_id"], row["position"], record, row["created_at"])
+    return WaitingCall(
+        row["agent_id"], row["position"], record, row["created_at"], row["of_request"]
+    )
