@@ -48,13 +48,13 @@ class AgentView:
     def of(cls, snapshot: AgentSnapshot, toolset: Toolset, limits: Limits) -> "AgentView":
         """The view that an agent's own options, before the server's limits, give."""
         options = AgentOptions.model_validate(snapshot.agent.options)
-        tools = tool_specs(toolset, snapshot.sections, options.protocol)
+        tools = tool_specs(toolset, snapshot.sections, options.reply_mode)
         zone = ZoneInfo(options.timezone)
         return cls(snapshot, options, tools, limits.form(options), zone)
 
     def renewed(self, snapshot: AgentSnapshot, toolset: Toolset) -> "AgentView":
         """The same agent by what was read of it later; options hold for the whole turn."""
-        tools = tool_specs(toolset, snapshot.sections, self.options.protocol)
+        tools = tool_specs(toolset, snapshot.sections, self.options.reply_mode)
         return replace(self, snapshot=snapshot, tools=tools)
 
     def edited_at(self, at: datetime) -> "AgentView":
@@ -124,7 +124,7 @@ async def build_prompt(
 
 
 def _texts(view: AgentView, model: ChatModel, prompts: Prompts) -> dict[str, str]:
-    snapshot, mode = view.snapshot, view.options.protocol
+    snapshot, mode = view.snapshot, view.options.reply_mode
     state = snapshot.state
     instructions = snapshot.agent.system_prompt or prompts.render(
         prompt_file("system.md", mode), brief=is_brief(view.tools)

@@ -131,7 +131,7 @@ async def attach_tool(
 ) -> AgentTool:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
-    It counts from the agent's next step on. An agent whose protocol is chat is refused: its model calls none.
+    It counts from the agent's next step on. An agent whose reply_mode is chat is refused: its model calls none.
     """
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
@@ -214,9 +214,9 @@ async def _check(
     options = AgentOptions.model_validate(agent.options)
     name = tool.spec.name
     attached = any(grant.name == name and grant.attached for grant in grants)
-    if options.protocol == "chat" and attached and name != SEND_MESSAGE:
+    if options.reply_mode == "chat" and attached and name != SEND_MESSAGE:
         raise InvalidInput(
-            f"The agent would never call {name}: its protocol is chat.",
-            hint='Give it the option protocol: "tools" first.',
+            f"The agent would never call {name}: its reply_mode is chat.",
+            hint='Give it the option reply_mode: "tools" first.',
         )
     check_rules(grants, tool, options.max_steps or services.deps.limits.max_steps)
