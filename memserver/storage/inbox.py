@@ -4,6 +4,8 @@ A posted message is one row of `turns` and its row of `messages`, written togeth
 the recall row, and from its commit on nothing can lose it.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,6 +82,17 @@ class Envelope(NamedTuple):
     worker: str
     key: str | None = None
     fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, worker: str, key: str | None, messages: Sequence[NewMessage]) -> "Envelope":
+        if key is None:
+            return cls(worker)
+        digest = hashlib.sha256()
+        for message in messages:
+            digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
+            if message.request is not None:
+                digest.update(json.dumps(message.request, sort_keys=True).encode())
+        return cls(worker, key, digest.hexdigest())
 
 
 _TURN_FIELDS = [name for name in Turn.__dataclass_fields__ if name != "usage"]

@@ -141,6 +141,12 @@ class Toolset:
         """A tool by its name; None if the agent doesn't have it now."""
         return self._tools.get(name)
 
+    def extended(self, more: Mapping[str, Tool]) -> "Toolset":
+        """With further tools, and others instead of those of the same names; no rules hold for a client's."""
+        clients = {name for name, tool in more.items() if tool.kind == "client"}
+        rules = {name: rule for name, rule in self._rules.items() if name not in clients}
+        return Toolset({**self._tools, **more}.values(), rules)
+
     def rule(self, name: str) -> Rule:
         return self._rules.get(name, FREE)
 

@@ -12,6 +12,7 @@ from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.webhooks import Delivery, WebhookSender
 from memserver.tools.registry import (
     Rule,
+    SpecStyle,
     Tool,
     ToolContext,
     ToolRegistry,
@@ -30,6 +31,10 @@ class Toolbox:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._registry.specs()
+
+    @property
+    def style(self) -> SpecStyle:
+        return self._registry.style
 
     async def ready(self, grants: Sequence[Grant]) -> None:
         """Wait, not long, for what an agent has of tools that are listed only after the start."""
