@@ -96,7 +96,7 @@ class TurnRun:
         state = self._state
         async with state.deadline.cutting():
             await state.tools.wait()
-        state.view = state.view.renewed(state.view.snapshot, state.tools.toolset)
+        state.view = state.view.renewed(state.view.snapshot, state.tools)
         await state.tools.recount(state.deps.database, state.lease, state.evictable, state.first)
 
     async def _step(self) -> Outcome:

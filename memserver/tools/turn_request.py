@@ -18,7 +18,7 @@ from memserver.messages import JsonObject, JsonValue, ToolSpec, Usage
 from memserver.text import is_within
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.parameters import check_parameters
-from memserver.tools.registry import SpecStyle, Tool, ToolContext, Toolset, call_schema
+from memserver.tools.tool import RunnableTool, SpecStyle, ToolContext, call_schema
 
 MOST_TOOLS = 128
 MOST_BYTES = 128_000
@@ -54,7 +54,7 @@ class TurnRequest:
 
     def stored(self) -> JsonObject | None:
         """As the turn has it; None if there is nothing to have."""
-        if not self.tools and self.form is None:
+        if not self.is_new:
             return None
         tools = [
             {"name": each.name, "description": each.description, "parameters": each.parameters}
@@ -79,25 +79,34 @@ class TurnRequest:
     def usage_before(self) -> Usage:
         return Usage(**{name: value for name, value in self.since.items() if name != "steps"})
 
-    def add_to(self, toolset: Toolset, style: SpecStyle) -> Toolset:
-        """The agent's tools with those of the request, which come before others of the same name."""
-        if not self.tools and self.form is None:
-            return toolset
-        more = {each.name: style.of(_client_tool(each)) for each in self.tools}
-        if self.form is not None:
-            send = toolset.get(SEND_MESSAGE)
-            assert send is not None, "every agent can answer"
-            more[SEND_MESSAGE] = replace(send, spec=_in_form(send.spec, self.form))
-        return toolset.extended(more)
+    @property
+    def is_new(self) -> bool:
+        """Whether the turn's tools are others than the agent's."""
+        return bool(self.tools) or self.form is not None
 
-    def offered(self, names: Collection[str], *, last: bool) -> frozenset[str]:
+    def add_to(
+        self, tools: Mapping[str, RunnableTool], style: SpecStyle
+    ) -> Mapping[str, RunnableTool]:
+        """The agent's tools with those of the request, which come before others of the same name."""
+        if not self.is_new:
+            return tools
+        more = {each.name: style.apply(_client_tool(each)) for each in self.tools}
+        if self.form is not None:
+            send = tools[SEND_MESSAGE]
+            more[SEND_MESSAGE] = replace(send, spec=_in_form(send.spec, self.form))
+        return {**tools, **more}
+
+    def offered(self, names: Collection[str], *, last: bool) -> set[str]:
         """Which of the tools that may be called are offered where one of the request's has to be called.
 
         The agent's own are there beside it, but for the one that answers, until the last step.
         """
         wanted = {each.name for each in self.tools if self.choice in ("required", each.name)}
         others = {SEND_MESSAGE, *self.names} - wanted
-        return frozenset(wanted if last else set(names) - others)
+        return wanted if last else set(names) - others
+
+
+NO_REQUEST = TurnRequest()
 
 
 def check_tools(request: TurnRequest, taken: Collection[str]) -> None:
@@ -171,13 +180,13 @@ def _check_form(form: JsonObject) -> None:
     check_schema(arguments)
 
 
-def _client_tool(spec: ToolSpec) -> Tool:
+def _client_tool(spec: ToolSpec) -> RunnableTool:
     async def run(context: ToolContext, /, **_: object) -> object:  # noqa: ARG001 - every tool takes it
         raise ToolError("This tool is run by the caller.")
 
     # What follows a result is the client's to have: no heartbeat has to ask for it.
     called = replace(spec, parameters=call_schema(spec.parameters, heartbeat=False))
-    return Tool(called, run, kind="client", attached=False)
+    return RunnableTool(called, run, kind="client", attached=False)
 
 
 def _in_form(send: ToolSpec, form: JsonObject) -> ToolSpec:
