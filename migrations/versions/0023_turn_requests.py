@@ -21,4 +21,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     ORDER BY c.created_at
     LIMIT at_most
 $$;
+DO $$ BEGIN
+    EXECUTE format('ALTER FUNCTION calls_overdue SET search_path = %s, pg_temp', (
+        SELECT string_agg(quote_ident(name), ', ' ORDER BY place)
+        FROM unnest(current_schemas(false)) WITH ORDINALITY AS s (name, place) WHERE name !~ '^pg_temp'));
+END $$;
 """)
