@@ -9,7 +9,7 @@ from memserver.errors import Conflict
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import calls
 from memserver.storage.database import Database
-from memserver.storage.inbox import Turn
+from memserver.storage.inbox import TurnRow
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
 
@@ -34,7 +34,7 @@ class CallAnswer:
         return {"state": "done" if self.granted else "failed", "result": clean(self.text)}
 
 
-def is_of_request(message: Message, turn: Turn) -> bool:
+def is_of_request(message: Message, turn: TurnRow) -> bool:
     """Whether an entry is a call of a tool that a client's request has brought to this turn."""
     names = (turn.request or {}).get("names", ())
     return message.call is not None and message.call.call.name in names

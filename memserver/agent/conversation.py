@@ -25,9 +25,9 @@ from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.messages import JsonObject, Message
 from memserver.storage import agents, calls, inbox, recall
-from memserver.storage.calls import WaitingCall
+from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Posted, Turn
+from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Posted, TurnRow
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
 from memserver.tools.turn_request import TurnRequest
@@ -74,7 +74,7 @@ class Conversation:
         key: str | None = None,
         at: datetime | None = None,
         request: TurnRequest | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
 
         A call of an earlier request's tool is waited for no more: its turn ends, with the result if that comes too.
@@ -112,7 +112,7 @@ class Conversation:
         *,
         key: str | None = None,
         request: TurnRequest | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store durably that something happened, as the agent's next turn, which need not answer.
 
         Args:
@@ -159,7 +159,7 @@ class Conversation:
         messages: Sequence[NewMessage],
         *,
         key: str | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store past messages in order; returns the turn whose end is the import's end.
 
         Raises:
@@ -183,7 +183,7 @@ class Conversation:
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
     async def result(
-        self, tenant: str, turn: Turn, *, after: int = 0, by_request: bool = False
+        self, tenant: str, turn: TurnRow, *, after: int = 0, by_request: bool = False
     ) -> TurnResult:
         """Work the turn, or wait for whoever does, to its end or until one of its calls waits for an answer.
 
@@ -217,7 +217,7 @@ class Conversation:
     async def follow(
         self,
         tenant: str,
-        turn: Turn,
+        turn: TurnRow,
         *,
         text: bool = False,
         after: int = 0,
@@ -264,7 +264,7 @@ class Conversation:
         *,
         key: str | None = None,
         request: TurnRequest | None = None,
-    ) -> tuple[Turn, int]:
+    ) -> tuple[TurnRow, int]:
         """Store what was answered to a call that waits; its turn resumes with `follow`.
 
         With a key the same answer may come again: it finds the turn as the first one left it.
@@ -291,7 +291,7 @@ class Conversation:
 
     async def cancel(
         self, tenant: str, agent_id: UUID, turn: int, *, key: str | None = None
-    ) -> Turn:
+    ) -> TurnRow:
         """End a turn that waits for an answer, without one; it ends with `follow`.
 
         Raises:
@@ -303,7 +303,7 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> TurnQueued | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
@@ -317,11 +317,11 @@ class Conversation:
     async def _answered(
         self,
         tx: Transaction,
-        call: WaitingCall,
+        call: OpenCall,
         given: JsonObject,
         key: str | None,
         request: JsonObject | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store an answer with its key, or find that it is stored."""
         stored = given if key is None else {**given, "key": key}
         if call.record.answer is None:
@@ -342,7 +342,7 @@ class Conversation:
                 hint='Leave `at` out, or give the agent the option clock: "messages".',
             )
 
-    async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
+    async def _next(self, queue: asyncio.Queue[Event], turn: TurnRow) -> Event:
         while True:
             try:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
@@ -350,7 +350,7 @@ class Conversation:
                 if not self._worker.serves(turn.agent_id):
                     return WakeUp()
 
-    async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
+    async def _look(self, tenant: str, turn: TurnRow, seen: int) -> list[Event]:
         """What the database says has happened in the turn after position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)

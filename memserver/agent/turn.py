@@ -21,7 +21,7 @@ from memserver.agent.reply_modes import (
     complaint,
     with_json_message,
 )
-from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnRecord
+from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     ContextOverflow,
@@ -44,7 +44,7 @@ class TurnRun:
         self._imports = claimed.turn.kind == "import"
         deadline = Deadline(None if self._imports else deps.limits.turn_timeout)
         self._state = TurnState(deps, claimed, queue, deadline)
-        self._record = TurnRecord(self._state)
+        self._record = TurnWriter(self._state)
         self._pressure = MemoryPressure(self._state)
         self._calls = CallRun(self._state, self._record, self._pressure)
         self._invalid = InvalidReplies(in_form=self._state.request.form is not None)
