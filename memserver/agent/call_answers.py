@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from memserver.errors import Conflict
-from memserver.messages import JsonObject, Message, WaitsFor
+from memserver.messages import Entry, JsonObject, WaitsFor
 from memserver.storage import calls
 from memserver.storage.database import Database
 from memserver.storage.inbox import TurnRow
@@ -34,7 +34,7 @@ class CallAnswer:
         return {"state": "done" if self.granted else "failed", "result": clean(self.text)}
 
 
-def is_of_request(message: Message, turn: TurnRow) -> bool:
+def is_of_request(message: Entry, turn: TurnRow) -> bool:
     """Whether an entry is a call of a tool that a client's request has brought to this turn."""
     names = (turn.request or {}).get("names", ())
     return message.call is not None and message.call.call.name in names

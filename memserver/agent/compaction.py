@@ -16,7 +16,7 @@ from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Lease
@@ -34,7 +34,7 @@ LEAST_ROOM = 128
 async def evict(
     deps: TurnDependencies,
     view: AgentView,
-    queue: Sequence[Message],
+    queue: Sequence[Entry],
     budget: Budget,
     deadline: Deadline,
     lease: Lease | None = None,
@@ -114,7 +114,7 @@ def summary_limit(budget: Budget) -> int:
     return max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
 
 
-def overflow_at(queue: Sequence[Message], budget: Budget) -> int:
+def overflow_at(queue: Sequence[Entry], budget: Budget) -> int:
     """How many entries had come when the queue first was too long; all, if it never was."""
     used = budget.fixed
     for index, message in enumerate(queue, start=1):

@@ -23,7 +23,7 @@ from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.messages import JsonObject, Message
+from memserver.messages import Entry, JsonObject
 from memserver.storage import agents, calls, inbox, recall
 from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
@@ -47,7 +47,7 @@ class TurnResult:
     """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
 
     ended: End
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
 
 
 class Conversation:
@@ -196,7 +196,7 @@ class Conversation:
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
         """
-        messages: list[Message] = []
+        messages: list[Entry] = []
         try:
             following = self.follow(tenant, turn, after=after, by_request=by_request)
             async with aclosing(following) as events:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from memserver.messages import JsonObject, Message, Usage
+from memserver.messages import Entry, JsonObject, TokenUsage
 from memserver.storage.calls import OpenCall
 
 
@@ -30,7 +30,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class StepCommitted:
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TurnEnded:
     turn: int
     steps: int
     stop_reason: str
-    usage: Usage
+    usage: TokenUsage
     error: JsonObject | None = None
 
 
@@ -59,8 +59,8 @@ class TurnPaused:
 
     turn: int
     steps: int
-    usage: Usage
-    message: Message
+    usage: TokenUsage
+    message: Entry
     stop_reason: str = "requires_action"
     error: JsonObject | None = None
 
@@ -76,7 +76,7 @@ class TurnQueued:
     blocked_by: OpenCall
     expires_at: datetime
     steps: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     stop_reason: str = "queued"
     error: JsonObject | None = None
 

@@ -14,7 +14,7 @@ from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.coercion import read_json
 from memserver.llm.tool_arguments import LONGEST_MESSAGE, check_arguments
-from memserver.messages import PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.text import checked_json
 from memserver.tools.memory_tools import SEND_MESSAGE
@@ -34,7 +34,7 @@ async def ask_for_step(
     if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
-    call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
+    call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
     return Reply(call, written.usage)
 
 
@@ -89,7 +89,7 @@ class InvalidReplies:
         may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
         if not (warned and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
-        call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
+        call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
 
     def add(self, error: ProtocolViolation, mode: ReplyMode) -> None:
@@ -123,7 +123,7 @@ def _json_answer(error: ProtocolViolation, tools: Sequence[ToolSpec]) -> Reply:
         arguments = check_arguments(speaks, {"message": written})
     except (ValueError, ProtocolViolation):
         raise error from None
-    return Reply(ToolCall(new_call_id(), SEND_MESSAGE, arguments), error.usage, error.thought)
+    return Reply(FunctionCall(new_call_id(), SEND_MESSAGE, arguments), error.usage, error.thought)
 
 
 def with_json_message(reply: Reply) -> Reply:

@@ -31,7 +31,7 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.base import Reply
-from memserver.messages import Message, ToolSpec
+from memserver.messages import Entry, ToolSpec
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class TurnRun:
-    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message]) -> None:
+    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Entry]) -> None:
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         self._imports = claimed.turn.kind == "import"
         deadline = Deadline(None if self._imports else deps.limits.turn_timeout)
@@ -161,7 +161,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Message(state.next_position, "system", text, state.now(), 0)
+        note = Entry(state.next_position, "system", text, state.now(), 0)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from memserver.messages import MemorySection, Message, ToolSpec
+from memserver.messages import Entry, MemorySection, ToolSpec
 from memserver.storage import calls
 from memserver.storage.database import Database
 from memserver.storage.leases import Lease
@@ -68,7 +68,7 @@ class TurnTools:
         return self._specs[names]
 
     async def recount(
-        self, database: Database, lease: Lease, queue: Sequence[Message], first: int
+        self, database: Database, lease: Lease, queue: Sequence[Entry], first: int
     ) -> None:
         """Count the calls that the turn has made already, where rules count them.
 

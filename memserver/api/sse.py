@@ -1,6 +1,5 @@
 """A turn's events as server-sent events: `event:` is the type, `data:` one JSON object."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,9 @@ from memserver.agent.events import (
     TurnStarted,
     WakeUp,
 )
+from memserver.api.event_stream import event_data
 from memserver.api.schemas.answers import waiting_call
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.wire import messages as wire
 
 
@@ -45,15 +45,15 @@ def encode(event: Event) -> Iterator[str]:
 
 
 def frame(kind: str, data: dict[str, Any], position: int | None = None) -> str:
-    """One event on the wire. JSON escapes line breaks, so that the data is one line.
+    """One event on the wire.
 
     With a position it has an id, by which a client that lost the connection reads on.
     """
     head = f"event: {kind}\n" if position is None else f"id: {position}\nevent: {kind}\n"
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"{head}data: {event_data(data)}\n\n"
 
 
-def _message(message: Message) -> Iterator[str]:
+def _message(message: Entry) -> Iterator[str]:
     """A committed step: its thought, its call and the result, and what the agent said by it.
 
     The last of these events has the step's id: whoever has read it has read the step.
@@ -64,7 +64,7 @@ def _message(message: Message) -> Iterator[str]:
     yield frame(kind, data, message.position)
 
 
-def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(message: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
     whole = wire.Message.model_validate(message).model_dump(mode="json")
     place = {"position": message.position}
     if message.role == "system":

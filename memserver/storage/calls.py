@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import CallRecord, JsonObject, ToolCall
+from memserver.messages import CallRecord, FunctionCall, JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, TurnRow, turn_from_row
 from memserver.storage.rows import PageQuery, fetch_one, paginate
@@ -186,6 +186,6 @@ async def made_in(
 
 
 def _waiting(**row: Any) -> OpenCall:  # noqa: ANN401
-    call = ToolCall(row["call_id"], row["name"], row["arguments"])
+    call = FunctionCall(row["call_id"], row["name"], row["arguments"])
     record = CallRecord(call, row["state"], waits_for=row["waits_for"], answer=row["answer"])
     return OpenCall(row["agent_id"], row["position"], record, row["created_at"], row["of_request"])

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Role, Usage
+from memserver.messages import JsonObject, Role, TokenUsage
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
 
@@ -39,7 +39,7 @@ class TurnRow:
     attempts: int
     stop_reason: str | None
     error: JsonObject | None
-    usage: Usage
+    usage: TokenUsage
     posted_by: str
     created_at: datetime
     finished_at: datetime | None
@@ -238,7 +238,7 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
 
 
 def turn_from_row(row: dict[str, Any]) -> TurnRow:
-    usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
+    usage = TokenUsage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
     return TurnRow(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memserver.messages import JsonObject, Message, Usage
+from memserver.messages import Entry, JsonObject, TokenUsage
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
@@ -26,9 +26,9 @@ class StepCommit:
 
     turn: TurnRow
     model: str | None
-    messages: Sequence[Message]
+    messages: Sequence[Entry]
     steps: int
-    usage: Usage
+    usage: TokenUsage
     queue_start: int
     pressure_warned: bool
     token_scale: float | None
@@ -137,7 +137,7 @@ async def commit_step(tx: Transaction, lease: Lease, change: StepCommit) -> bool
     return bool(row["released"])
 
 
-async def close_call(tx: Transaction, lease: Lease, message: Message) -> None:
+async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
     """Store the state and the result that a call written earlier has now.
 
     Raises:
@@ -241,7 +241,7 @@ def _parameters(lease: Lease, change: StepCommit) -> dict[str, Any]:
     }
 
 
-def _message_row(message: Message) -> JsonObject:
+def _message_row(message: Entry) -> JsonObject:
     return {
         "position": message.position,
         "role": message.role,
@@ -253,7 +253,7 @@ def _message_row(message: Message) -> JsonObject:
     }
 
 
-def _call_row(message: Message) -> JsonObject:
+def _call_row(message: Entry) -> JsonObject:
     record = message.call
     assert record is not None
     return {

@@ -14,7 +14,7 @@ from typing import Any
 from memserver.errors import InvalidInput, ToolError
 from memserver.llm.bounded_schema import check_bounds
 from memserver.llm.tool_arguments import check_schema
-from memserver.messages import JsonObject, JsonValue, ToolSpec, Usage
+from memserver.messages import JsonObject, JsonValue, TokenUsage, ToolSpec
 from memserver.text import is_within
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.parameters import check_parameters
@@ -76,8 +76,8 @@ class TurnRequest:
         )
 
     @property
-    def usage_before(self) -> Usage:
-        return Usage(**{name: value for name, value in self.since.items() if name != "steps"})
+    def usage_before(self) -> TokenUsage:
+        return TokenUsage(**{name: value for name, value in self.since.items() if name != "steps"})
 
     @property
     def is_new(self) -> bool:

@@ -53,7 +53,7 @@ async def decide_call(
     """
     answer = CallAnswer("approval", said.approve, said.reason)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
+    return await respond(services, tenant, turn, stream=said.stream, after=after)
 
 
 @router.post("/agents/{agent}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
@@ -69,7 +69,7 @@ async def give_result(
     text = cut(given.text(), services.deps.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
+    return await respond(services, tenant, turn, stream=given.stream, after=after)
 
 
 @router.post("/agents/{agent}/turns/{turn}/cancel")

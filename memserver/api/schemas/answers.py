@@ -10,8 +10,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalPage
 from memserver.memory.recall import RecallHit, RecallPage
 from memserver.memory.results import Excerpt, message_label
-from memserver.messages import RESERVED
-from memserver.messages import Message as StoredMessage
+from memserver.messages import RESERVED, Entry
 from memserver.storage import calls, inbox, sections, tools
 from memserver.tools.tool import RunnableTool
 from memserver.wire.archival import ArchivalResults, FoundPassage, Passage
@@ -55,7 +54,7 @@ def turn_status(turn: inbox.TurnRow, queued: TurnQueued | None = None) -> Turn:
     return Turn.model_validate(turn).model_copy(update=changed)
 
 
-def answer(ended: End, messages: Sequence[StoredMessage]) -> Answer:
+def answer(ended: End, messages: Sequence[Entry]) -> Answer:
     """What came of a turn that has ended, or waits."""
     said = [message.text for message in messages if message.role == "assistant" and message.text]
     return Answer(
