@@ -91,9 +91,8 @@ async def begin(
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    return await services.conversation.post(
-        tenant, agent.id, new.text, key=posting.key, chat=new.chat
-    )
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    return await services.conversation.post(tenant, agent.id, message, key=posting.key)
 
 
 def turn_id(kind: str, turn: TurnRow) -> str:

@@ -5,8 +5,8 @@
 
 from alembic import op
 
-revision = "0023"
-down_revision = "0022"
+revision = "0024"
+down_revision = "0023"
 
 ADD = """
 ALTER TABLE messages ADD COLUMN chat text, ADD COLUMN chat_note text;
