@@ -165,19 +165,20 @@ async def test_a_chat_that_continues_costs_two_statements_beside_its_turn(
 
 async def test_each_user_has_an_agent_of_its_own_made_of_the_named_one(database: OneDatabase):
     async with front_end(database) as (server, sdk):
-        rules = {"name": "rules", "text": "Be brief.", "limit": 100, "read_only": True}
-        added = await server.http.post("/v1/agents/sam/sections", json=rules)
-        assert added.status_code == 201, added.text
+        rules = {"name": "rules", "text": "Be brief.", "limit": 100}
+        await server.http.post("/v1/agents/sam/working-context", json=rules)
+        await server.http.patch("/v1/agents/sam/working-context/rules", json={"read_only": True})
         ids = [
             (await ask(sdk, [], f"I am {user}", model="sam@user", user=user))["agent_id"]
             for user in ("ada", "bob@example.com", "ada")
         ]
         assert ids[0] == ids[2] != ids[1]
         assert (await server.get("sam@ada"))["id"] == ids[0]
-        shared = await server.get("sam@ada/sections/rules")
-        assert shared["section_id"] == added.json()["section_id"]
-        own = await server.get("sam@ada/sections/human")
-        assert own["section_id"] != (await server.get("sam/sections/human"))["section_id"]
+        for section, is_shared in (("rules", True), ("human", False)):
+            of_sam, of_ada = [
+                await server.get(f"{name}/working-context/{section}") for name in ("sam", "sam@ada")
+            ]
+            assert (of_sam["section_id"] == of_ada["section_id"]) == is_shared
         said = [each["text"] for each in (await server.get(f"{ids[1]}/messages"))["items"]]
         assert "I am bob@example.com" in said
         assert "I am ada" not in said
