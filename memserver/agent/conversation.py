@@ -12,11 +12,11 @@ from weakref import WeakValueDictionary
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
     WakeUp,
 )
 from memserver.agent.options import EntryForm
@@ -198,9 +198,9 @@ class Conversation:
                 async for event in events:
                     if isinstance(event, StepCommitted):
                         messages.extend(event.messages)
-                    elif isinstance(event, TurnPaused):
+                    elif isinstance(event, PausedTurn):
                         return TurnResult(event, (*messages, event.message))
-                    elif isinstance(event, TurnEnded | TurnQueued):
+                    elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
             raise ServerStopping(
@@ -287,14 +287,14 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> QueuedTurn | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
         found = await calls.list_waiting(tx, PageQuery(1), agent_id=turn.agent_id)
         if not found or found[0].turn >= turn.turn:
             return None
-        return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))
+        return QueuedTurn(turn.turn, found[0], self._limits.expiry(found[0].created_at))
 
     async def _answered(
         self, tx: Transaction, call: OpenCall, given: JsonObject, key: str | None
@@ -344,10 +344,10 @@ class Conversation:
         if queued is not None:
             found.append(queued)
         if now.state == "requires_action" and last is not None and last.state == "waiting":
-            found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
+            found.append(PausedTurn(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
-            found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
+            found.append(EndedTurn(now.turn, now.steps, stop, now.usage, now.error))
         return found
 
     async def _count(
