@@ -212,7 +212,7 @@ class Conversation:
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
+        raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
         self,
@@ -250,7 +250,7 @@ class Conversation:
                             continue
                         seen = item.messages[-1].position
                         if by_request and is_of_request(item.messages[-1], turn):
-                            item = TurnPaused(turn.turn, turn.steps, turn.usage, item.messages[-1])
+                            item = PausedTurn(turn.turn, turn.steps, turn.usage, item.messages[-1])
                     yield item
                     if isinstance(item, End):
                         return
