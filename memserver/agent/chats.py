@@ -13,7 +13,7 @@ from uuid import UUID
 
 from memserver.storage import transcripts
 from memserver.storage.database import Transaction
-from memserver.storage.transcripts import Entry
+from memserver.storage.transcripts import TranscriptEntry
 
 EXCERPT = 1200
 """Characters that are quoted of the end of a chat to which the user returns."""
@@ -53,7 +53,7 @@ class Read:
         text: what the user says now.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[TranscriptEntry]
     known: Sequence[tuple[str, str]]
     place: int
     answers: bool
@@ -86,13 +86,15 @@ async def find_chat(tx: Transaction, agent_id: UUID, read: Read, hint: ChatHint)
     return Chat(found, NEW if len(of_last) > 1 or hint.named is not None else None)
 
 
-async def _at(tx: Transaction, agent_id: UUID, place: int, last: Entry | None) -> str | None:
+async def _at(
+    tx: Transaction, agent_id: UUID, place: int, last: TranscriptEntry | None
+) -> str | None:
     if last is not None and last.position <= place:
         return last.chat
     return await transcripts.chat_at(tx, agent_id, place)
 
 
-def _gone_back(asked: Sequence[Entry], read: Read) -> str | None:
+def _gone_back(asked: Sequence[TranscriptEntry], read: Read) -> str | None:
     """What to say where the chat goes on from before its end."""
     if read.place < 0:
         return None
@@ -117,5 +119,5 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"…{text[-most:]}"
 
 
-def _texts(entries: Sequence[Entry]) -> list[str]:
+def _texts(entries: Sequence[TranscriptEntry]) -> list[str]:
     return [entry.text for entry in entries]

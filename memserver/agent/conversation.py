@@ -12,11 +12,11 @@ from memserver.agent.call_answers import CallAnswer, is_of_request, supersede
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
     WakeUp,
 )
 from memserver.agent.options import EntryForm
@@ -204,16 +204,16 @@ class Conversation:
                 async for event in events:
                     if isinstance(event, StepCommitted):
                         messages.extend(event.messages)
-                    elif isinstance(event, TurnPaused):
+                    elif isinstance(event, PausedTurn):
                         return TurnResult(event, (*messages, event.message))
-                    elif isinstance(event, TurnEnded | TurnQueued):
+                    elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
             raise ServerStopping(
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
+        raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
         self,
@@ -251,7 +251,7 @@ class Conversation:
                             continue
                         seen = item.messages[-1].position
                         if by_request and is_of_request(item.messages[-1], turn):
-                            item = TurnPaused(turn.turn, turn.steps, turn.usage, item.messages[-1])
+                            item = PausedTurn(turn.turn, turn.steps, turn.usage, item.messages[-1])
                     yield item
                     if isinstance(item, End):
                         return
@@ -304,7 +304,7 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> QueuedTurn | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
@@ -313,7 +313,7 @@ class Conversation:
             return None
         [call] = found
         expires_at = self._limits.expiry(call.created_at, of_request=call.of_request)
-        return TurnQueued(turn.turn, call, expires_at)
+        return QueuedTurn(turn.turn, call, expires_at)
 
     async def _answered(
         self,
@@ -368,10 +368,10 @@ class Conversation:
         if queued is not None:
             found.append(queued)
         if now.state == "requires_action" and last is not None and last.state == "waiting":
-            found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
+            found.append(PausedTurn(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
-            found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
+            found.append(EndedTurn(now.turn, now.steps, stop, now.usage, now.error))
         return found
 
     async def _count(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnPaused
+from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
@@ -66,7 +66,7 @@ class Extra(BaseModel):
         return cls(agent_id=str(agent.id), turn=None, unused=unused)
 
     def at(self, end: End) -> "Extra":
-        call = end.message.call if isinstance(end, TurnPaused) else None
+        call = end.message.call if isinstance(end, PausedTurn) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnEnded, TurnPaused
+from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
@@ -188,12 +188,12 @@ async def get_response(
             tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
         )
     if turn.state == "requires_action" and messages:
-        paused = TurnPaused(turn.turn, turn.steps, turn.usage, messages[-1])
+        paused = PausedTurn(turn.turn, turn.steps, turn.usage, messages[-1])
         return answer.ended(text_of(messages), paused)
     if not turn.ended:
         return answer.begun()
     stop = turn.stop_reason or ""
-    ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, turn.error)
+    ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, turn.error)
     return answer.ended(text_of(messages), ended)
 
 

@@ -16,12 +16,11 @@ from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TextDelta,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
 )
 from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
@@ -31,6 +30,7 @@ from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import NewMessage, TurnRow
+from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
 FIRST_SECONDS = 1.0
@@ -135,7 +135,7 @@ async def finish_turn(services: Services, tenant: str, turn: TurnRow) -> TurnRes
 def _check(end: End) -> None:
     if end.error is not None:
         raise turn_failed(end.error)
-    if isinstance(end, TurnQueued):
+    if isinstance(end, QueuedTurn):
         raise queued(end)
 
 
@@ -160,7 +160,7 @@ async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIte
                     yield piece
             except MemserverError as error:
                 log_if_database(f"The stream of turn {turn.turn}", error)
-                yield TurnEnded(turn.turn, turn.steps, "error", turn.usage, as_json(error))
+                yield EndedTurn(turn.turn, turn.steps, "error", turn.usage, as_json(error))
 
     return all_of_it()
 
@@ -171,7 +171,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
         async for event in events:
             piece = ""
             match event:
-                case TextDelta(step, text):
+                case MessageDelta(step=step, text=text):
                     piece = spoken.hear(step, text)
                 case StepCommitted(messages):
                     piece = "".join(
@@ -179,9 +179,9 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnQueued(turn):
-                    yield TurnEnded(turn, event.steps, "error", event.usage, queued(event).error)
-                case TurnEnded() | TurnPaused():
+                case QueuedTurn(turn):
+                    yield EndedTurn(turn, event.steps, "error", event.usage, queued(event).error)
+                case EndedTurn() | PausedTurn():
                     yield event
                 case _:
                     pass

@@ -178,7 +178,7 @@ async def test_each_user_has_an_agent_of_its_own_made_of_the_named_one(database:
             of_sam, of_ada = [
                 await server.get(f"{name}/working-context/{section}") for name in ("sam", "sam@ada")
             ]
-            assert (of_sam["section_id"] == of_ada["section_id"]) == is_shared
+            assert (of_sam["id"] == of_ada["id"]) == is_shared
         said = [each["text"] for each in (await server.get(f"{ids[1]}/messages"))["items"]]
         assert "I am bob@example.com" in said
         assert "I am ada" not in said
