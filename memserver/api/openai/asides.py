@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from memserver.agent.events import End, TurnEnded
+from memserver.agent.events import End, EndedTurn
 from memserver.agent.options import Limits
 from memserver.api.openai.addressing import Addressed, Headers
 from memserver.errors import InvalidInput
@@ -40,7 +40,7 @@ class Aside:
 
     text: str
     turn: TurnRow
-    ended: TurnEnded
+    ended: EndedTurn
 
     async def pieces(self) -> AsyncIterator[str | End]:
         """As a stream has them."""
@@ -86,7 +86,7 @@ async def answer_aside(
     model = services.deps.models.get(agent.model, agent.tenant)
     written = await model.write(prompt, max_tokens=min(wanted, most))
     return Aside(
-        written.text, _no_turn(written.usage), TurnEnded(0, 1, "message_sent", written.usage, None)
+        written.text, _no_turn(written.usage), EndedTurn(0, 1, "message_sent", written.usage, None)
     )
 
 
