@@ -94,6 +94,10 @@ class CallRun:
         if answer.get("cancelled"):
             ended = await state.close(message, "interrupted", CANCELLED)
             return await self._record.commit(ended, "cancelled", stored=True)
+        given_up = "superseded" if answer.get("superseded") else "expired"
+        if answer.get(given_up) and self._is_of_request(message):
+            ended = await state.close(message, *closed_by(message.call))
+            return await self._record.commit(ended, given_up, stored=True)
         if not answer.get("approved"):
             return await self._end(await state.close(message, *closed_by(message.call)))
         tool = state.tools.get(message.call.call.name)
@@ -211,7 +215,7 @@ class CallRun:
         state.replied = state.replied or sent
         if state.is_saving:
             return self._pressure.stop_after_saving(ended)
-        wants_more = call.arguments.get("request_heartbeat") is True
+        wants_more = call.arguments.get("request_heartbeat") is True or self._is_of_request(ended)
         if sent and (last or not wants_more):
             return "message_sent"
         if done and state.tools.is_terminal(call.name) and not missing:
@@ -221,6 +225,9 @@ class CallRun:
         if missing or not done or wants_more or state.must_still_reply:
             return None
         return "message_sent" if state.replied else "no_heartbeat"
+
+    def _is_of_request(self, message: Entry) -> bool:
+        return message.call is not None and message.call.call.name in self._state.request.names
 
     def _tool(self, name: str) -> RunnableTool | None:
         state = self._state

@@ -94,7 +94,7 @@ class MemoryPressure:
         tools = self._state.tools
         writing = tuple(
             spec
-            for spec in tools.callable(self._state.view.tools)
+            for spec in tools.callable(self._state.view.tools, last=False)
             if spec.name in WRITING and not tools.needs_approval(spec.name)
         )
         return (*writing, NOTHING_TO_SAVE.spec) if writing else ()

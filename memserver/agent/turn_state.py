@@ -15,11 +15,15 @@ from memserver.errors import LeaseLost
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
 from memserver.messages import CallState, Entry
+from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import ClaimedTurn
 from memserver.storage.snapshots import read_snapshot
+from memserver.tools.turn_request import TurnRequest
 
 MOST_ALERT_STEPS = 5
 """Steps that one alert leads to."""
+MOST_TURN_STEPS = PLACES_PER_TURN * 4 // 5
+"""Of one turn, however often a client continues it: an alert takes a place of the turn, too."""
 
 
 class TurnState:
@@ -44,7 +48,8 @@ class TurnState:
         self.alert: Entry | None = None
         self.budget: Budget | None = None
         self.first = turn.first_position
-        self.tools = TurnTools(deps.tools, snapshot.grants)
+        self.request = TurnRequest.of(turn.request)
+        self.tools = TurnTools(deps.tools, snapshot.grants, self.request)
         self.view = AgentView.of(snapshot, self.tools, deps.limits)
         self.model_name = snapshot.agent.model
         self.model = deps.models.get(self.model_name, claimed.lease.tenant)
@@ -57,7 +62,10 @@ class TurnState:
         self.replied = any(map(is_sent, ours))
         began = ours[0] if ours else None
         self.of_event = (
-            began is not None and began.position == self.first and began.role == "system"
+            began is not None
+            and began.position == self.first
+            and began.role == "system"
+            and turn.request is None
         )
         """It began with something that happened; nobody waits for an answer."""
         self._alert_at = turn.steps
@@ -87,7 +95,8 @@ class TurnState:
         """Whether the step that comes, or is being made, is the last one that may be made."""
         most = self.view.options.max_steps or self.deps.limits.max_steps
         saved_enough = self.is_saving and self.steps + 1 - self._alert_at >= MOST_ALERT_STEPS
-        return self.steps + 1 >= most or saved_enough
+        made = self.steps - self.request.since.get("steps", 0)
+        return made + 1 >= most or saved_enough or self.steps + 1 >= MOST_TURN_STEPS
 
     @property
     def must_still_reply(self) -> bool:

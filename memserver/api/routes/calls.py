@@ -4,7 +4,7 @@ from uuid import UUID
 
 from fastapi import Response
 
-from memserver.agent.conversation import CallAnswer
+from memserver.agent.call_answers import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond, streamed
@@ -31,7 +31,10 @@ async def list_waiting_calls(
         found = await calls.list_waiting(tx, listing.query, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
     limits = services.deps.limits
-    shown = [waiting_call(call, limits.expiry(call.created_at)) for call in items]
+    shown = [
+        waiting_call(call, limits.expiry(call.created_at, of_request=call.of_request))
+        for call in items
+    ]
     return Page[WaitingCall, UUID](items=shown, next=more)
 
 
