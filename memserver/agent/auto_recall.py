@@ -38,7 +38,7 @@ async def recall_first(state: TurnState, record: TurnRecord, pressure: MemoryPre
     if floor is None or asked is None or asked.position != state.first or asked.role != "user":
         return
     prompt = await pressure.make_room()
-    if not state.queue_start or state.tools.toolset.get(SEARCH) is None:
+    if not state.queue_start or state.tools.get(SEARCH) is None:
         return
     text = asked.text.strip()[:QUERY_CHARACTERS]
     made = CallRecord(ToolCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running")

@@ -36,7 +36,7 @@ from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Message, ToolCall, WaitsFor
 from memserver.storage.database import LazyTransaction
 from memserver.tools.foreign import cut, run_contained
-from memserver.tools.registry import Tool, ToolContext, idle_tool
+from memserver.tools.tool import RunnableTool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class CallRun:
         )
         if tool.kind == "client":
             return await self._wait(message, "client")
-        if state.tools.toolset.rule(name).approval:
+        if state.tools.needs_approval(name):
             return await self._wait(message, "approval")
         if tool.transactional:
             return await self._run_inside(tool, message)
@@ -96,7 +96,7 @@ class CallRun:
             return await self._record.commit(ended, "cancelled", stored=True)
         if not answer.get("approved"):
             return await self._end(await state.close(message, *closed_by(message.call)))
-        tool = state.tools.toolset.get(message.call.call.name)
+        tool = state.tools.get(message.call.call.name)
         if tool is None or tool.kind == "client":
             return await self._end(await state.close(message, "failed", GONE))
         if tool.transactional:
@@ -122,12 +122,12 @@ class CallRun:
             closed = await state.close(message, "interrupted", why)
             await self._record.close_call(closed)
             state.queue[index] = closed
-            tool = state.tools.toolset.get(message.call.call.name)
+            tool = state.tools.get(message.call.call.name)
             if state.was_killed and tool is not None and tool.kind == "python":
                 state.deps.deadly.add(tool.spec.name)
 
     async def _run_inside(
-        self, tool: Tool, message: Message, *, stored: bool = False
+        self, tool: RunnableTool, message: Message, *, stored: bool = False
     ) -> Continue | Ended:
         """Run a tool whose effect is our own: call, effect and result are one transaction."""
         async with LazyTransaction(self._state.deps.database, self._state.lease.tenant) as lazy:
@@ -137,7 +137,7 @@ class CallRun:
         self._record.report(ended, outcome)
         return outcome
 
-    async def _run_outside(self, tool: Tool, running: Message) -> Continue | Ended:
+    async def _run_outside(self, tool: RunnableTool, running: Message) -> Continue | Ended:
         """Run a tool whose effect is not ours, which is stored as running, and commit its end."""
         state = self._state
         try:
@@ -171,7 +171,9 @@ class CallRun:
         ended = await self._state.close(message, "interrupted", why)
         await self._record.commit(ended, None, stored=True)
 
-    async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
+    async def _run_tool(
+        self, tool: RunnableTool, message: Message, lazy: LazyTransaction
+    ) -> Message:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
         state, deps, call = self._state, self._state.deps, message.call.call
@@ -214,7 +216,7 @@ class CallRun:
         wants_more = call.arguments.get("request_heartbeat") is True
         if sent and (last or not wants_more):
             return "message_sent"
-        if done and state.tools.toolset.rule(call.name).terminal and not missing:
+        if done and state.tools.is_terminal(call.name) and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
@@ -222,14 +224,14 @@ class CallRun:
             return None
         return "message_sent" if state.replied else "no_heartbeat"
 
-    def _tool(self, name: str) -> Tool | None:
+    def _tool(self, name: str) -> RunnableTool | None:
         state = self._state
         idle = NOTHING_TO_SAVE if state.is_saving else NOTHING_TO_DO if state.of_event else None
-        return idle if idle and name == idle.spec.name else state.tools.toolset.get(name)
+        return idle if idle and name == idle.spec.name else state.tools.get(name)
 
 
 async def _run(
-    tool: Tool, call: ToolCall, context: ToolContext, limits: CallLimits
+    tool: RunnableTool, call: ToolCall, context: ToolContext, limits: CallLimits
 ) -> tuple[Literal["done", "failed"], str]:
     """Run a call; a refused one of a transactional tool leaves no trace in the database.
 

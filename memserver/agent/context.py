@@ -15,7 +15,8 @@ from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.options import EntryForm, Limits
 from memserver.agent.rendering import RENDERERS, prompt_messages
-from memserver.agent.reply_modes import prompt_file, tool_specs
+from memserver.agent.reply_modes import prompt_file
+from memserver.agent.turn_tools import TurnTools
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
@@ -24,7 +25,6 @@ from memserver.messages import Message, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.snapshots import AgentSnapshot
 from memserver.text import stamp
-from memserver.tools.registry import Toolset
 from memserver.wire.agents import AgentOptions, PromptOrder
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
@@ -45,17 +45,17 @@ class AgentView:
     zone: tzinfo
 
     @classmethod
-    def of(cls, snapshot: AgentSnapshot, toolset: Toolset, limits: Limits) -> "AgentView":
+    def of(cls, snapshot: AgentSnapshot, tools: TurnTools, limits: Limits) -> "AgentView":
         """The view that an agent's own options, before the server's limits, give."""
         options = AgentOptions.model_validate(snapshot.agent.options)
-        tools = tool_specs(toolset, snapshot.sections, options.protocol)
         zone = ZoneInfo(options.timezone)
-        return cls(snapshot, options, tools, limits.form(options), zone)
+        view = cls(snapshot, options, (), limits.form(options), zone)
+        return view.renewed(snapshot, tools)
 
-    def renewed(self, snapshot: AgentSnapshot, toolset: Toolset) -> "AgentView":
+    def renewed(self, snapshot: AgentSnapshot, tools: TurnTools) -> "AgentView":
         """The same agent by what was read of it later; options hold for the whole turn."""
-        tools = tool_specs(toolset, snapshot.sections, self.options.protocol)
-        return replace(self, snapshot=snapshot, tools=tools)
+        described = () if self.options.reply_mode == "chat" else tools.describe(snapshot.sections)
+        return replace(self, snapshot=snapshot, tools=described)
 
     def edited_at(self, at: datetime) -> "AgentView":
         """The same agent with another time at which its memory was edited: in its own time it sees no date of ours."""
@@ -124,7 +124,7 @@ async def build_prompt(
 
 
 def _texts(view: AgentView, model: ChatModel, prompts: Prompts) -> dict[str, str]:
-    snapshot, mode = view.snapshot, view.options.protocol
+    snapshot, mode = view.snapshot, view.options.reply_mode
     state = snapshot.state
     instructions = snapshot.agent.system_prompt or prompts.render(
         prompt_file("system.md", mode), brief=is_brief(view.tools)

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt, render_queue
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.turn_tools import TurnTools
 from memserver.llm.base import ChatModel
 from memserver.messages import Message, PromptMessage
 from memserver.storage import recall
@@ -47,7 +48,7 @@ async def inspect_context(
             raise no_agent(agent_id)
         snapshot, end = found
         queue = await recall.queue(tx, agent_id, snapshot.state.queue_start, end)
-    view = AgentView.of(snapshot, deps.tools.toolset(snapshot.grants), deps.limits)
+    view = AgentView.of(snapshot, TurnTools(deps.tools, snapshot.grants), deps.limits)
     model = deps.models.get(snapshot.agent.model)
     prompt = await build_prompt(view, model, deps, snapshot.state.token_scale)
     closed = [each for each in queue if each.call is None or not each.call.is_open]

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from memserver.messages import JsonObject
 from memserver.wire.agents import AgentOptions, HistoryForm, PromptOrder
 
 EntryForm = HistoryForm | Literal["chat"]
@@ -25,6 +26,17 @@ class AgentOptionsIn(AgentOptions):
     max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
     max_steps: int | None = Field(default=None, ge=1, le=100)
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_old_names(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the request has
+        if isinstance(given, dict) and "protocol" in given:
+            raise ValueError("the option `protocol` is called `reply_mode` now")
+        return given
+
+    def as_stored(self) -> JsonObject:
+        options = self.model_dump(exclude_none=True, exclude_unset=True)
+        return {"protocol" if name == "reply_mode" else name: options[name] for name in options}
 
     @field_validator("timezone")
     @classmethod
@@ -90,11 +102,11 @@ class Limits:
         if options.context_window is not None:
             window = min(window, options.context_window)
         reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
-        order = self.prompt_order if options.protocol == "tools" else "working_context_first"
+        order = self.prompt_order if options.reply_mode == "tools" else "working_context_first"
         return Layout(window, reserved, options.prompt_order or order)
 
     def form(self, options: AgentOptions) -> EntryForm:
-        return "chat" if options.protocol == "chat" else options.history or self.history
+        return "chat" if options.reply_mode == "chat" else options.history or self.history
 
     def recall_floor(self, options: AgentOptions) -> float | None:
         """The similarity from which on automatic recall shows a message; None: the agent has no such recall."""

@@ -10,7 +10,7 @@ from memserver.agent.context import PromptParts
 from memserver.agent.turn_state import TurnState
 from memserver.errors import ContextOverflow
 from memserver.messages import Message, ToolSpec
-from memserver.tools.registry import idle_tool
+from memserver.tools.tool import idle_tool
 
 MOST_SHRUNK = 3
 """Prompts refused as too long after which the turn fails."""
@@ -95,7 +95,7 @@ class MemoryPressure:
         writing = tuple(
             spec
             for spec in tools.callable(self._state.view.tools)
-            if spec.name in WRITING and not tools.toolset.rule(spec.name).approval
+            if spec.name in WRITING and not tools.needs_approval(spec.name)
         )
         return (*writing, NOTHING_TO_SAVE.spec) if writing else ()
 

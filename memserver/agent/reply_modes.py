@@ -10,10 +10,9 @@ from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
 from memserver.llm.tool_arguments import LONGEST_MESSAGE
-from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
+from memserver.messages import PromptMessage, ToolCall, ToolSpec
 from memserver.prompts import Prompts
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Toolset
 from memserver.wire.agents import ReplyMode
 
 
@@ -32,21 +31,6 @@ async def ask_for_step(
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
     call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
     return Reply(call, written.usage)
-
-
-def tool_specs(
-    toolset: Toolset, sections: Sequence[Section], mode: ReplyMode
-) -> tuple[ToolSpec, ...]:
-    """The tools that are described to the model.
-
-    Args:
-        toolset: what the agent has.
-        sections: of its working context, which memory tools name.
-        mode: in plain chat there are none.
-    """
-    if mode == "chat":
-        return ()
-    return toolset.specs({"section": [section.name for section in sections]})
 
 
 def prompt_file(name: str, mode: ReplyMode) -> str:

@@ -91,7 +91,7 @@ class TurnRun:
         state = self._state
         async with state.deadline.cutting():
             await state.tools.wait()
-        state.view = state.view.renewed(state.view.snapshot, state.tools.toolset)
+        state.view = state.view.renewed(state.view.snapshot, state.tools)
         await state.tools.recount(state.deps.database, state.lease, state.evictable, state.first)
 
     async def _step(self) -> Outcome:
@@ -118,7 +118,7 @@ class TurnRun:
             try:
                 reply = await ask_for_step(
                     state.model,
-                    state.view.options.protocol,
+                    state.view.options.reply_mode,
                     (prompt.messages(queue), tools),
                     max_tokens=budget.reserved,
                     on_text=(lambda text: state.publish(TextDelta(step, text)))
@@ -144,7 +144,7 @@ class TurnRun:
 
     async def _note_violation(self, error: ProtocolViolation) -> Outcome:
         """Feed an invalid reply back to the model; after too many of them the turn fails."""
-        state, mode = self._state, self._state.view.options.protocol
+        state, mode = self._state, self._state.view.options.reply_mode
         state.usage += error.usage
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)

@@ -45,7 +45,7 @@ class TurnState:
         self.budget: Budget | None = None
         self.first = turn.first_position
         self.tools = TurnTools(deps.tools, snapshot.grants)
-        self.view = AgentView.of(snapshot, self.tools.toolset, deps.limits)
+        self.view = AgentView.of(snapshot, self.tools, deps.limits)
         self.model_name = snapshot.agent.model
         self.model = deps.models.get(self.model_name, claimed.lease.tenant)
         self.counting = Counting(self.model, self.view.form, snapshot.state.token_scale)
@@ -97,7 +97,7 @@ class TurnState:
     @property
     def can_read_on(self) -> bool:
         """Whether the agent can read what is shown shortened."""
-        return self.tools.toolset.get(READ_TOOL) is not None
+        return self.tools.get(READ_TOOL) is not None
 
     @property
     def was_killed(self) -> bool:
@@ -156,4 +156,4 @@ class TurnState:
                 each for each in self.queue if each.position >= start or each.position == self.first
             ]
         self.tools.renew(snapshot.grants)
-        self.view = self.view.renewed(snapshot, self.tools.toolset)
+        self.view = self.view.renewed(snapshot, self.tools)

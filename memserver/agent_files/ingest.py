@@ -32,6 +32,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
 from memserver.memory.language import with_languages
+from memserver.messages import JsonObject
 from memserver.storage import collections, passages
 from memserver.storage.agents import Agent
 from memserver.storage.agents import get as get_agent
@@ -91,7 +92,7 @@ class AgentImporter:
             Conflict: there is an agent of its name, or of its id.
             EmbeddingError: the embedder failed.
         """
-        _check_options(source.agent.options)
+        stored_options = _read_options(source.agent.options).as_stored()
         dimension = await self._archival.dimension()
         model = self._archival.embedder.model
         theirs = source.vectors
@@ -102,7 +103,7 @@ class AgentImporter:
             async with self._database.tenant(tenant) as tx:
                 with statements.refusals():
                     writing = _Writing(tx, tenant, source, options)
-                    await writing.agent(model, dimension)
+                    await writing.agent(model, dimension, stored_options)
                     await writing.working_context()
                     notes = await self._tool_grants.grant(
                         tx, tenant, writing.agent_id, _tools(source)
@@ -161,7 +162,7 @@ class _Writing:
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
-    async def agent(self, model: str, dimension: int) -> None:
+    async def agent(self, model: str, dimension: int, stored_options: JsonObject) -> None:
         record = self.source.agent
         if self.options.keep_ids and record.id is not None:
             self.agent_id = record.id
@@ -179,6 +180,7 @@ class _Writing:
                 **record.model_dump(),
                 "id": self.agent_id,
                 "name": self.options.name or record.name,
+                "options": stored_options,
                 "language": language,
                 "collection_id": self.collection_id,
                 "embedding_model": model,
@@ -311,9 +313,9 @@ def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:
             )
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def _read_options(options: Mapping[str, Any]) -> AgentOptionsIn:
     try:
-        AgentOptionsIn.model_validate(options)
+        return AgentOptionsIn.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
         field_ = ".".join(map(str, first["loc"]))

@@ -19,7 +19,7 @@ from memserver.storage.tools import DefinitionKind
 from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 END = "end.json"
 
@@ -83,8 +83,8 @@ class State(Record):
     stats_edited_at: Time | None = None
 
 
-RETIRED_OPTIONS = frozenset({"embed_recall"})
-"""That older files may have and agents no more."""
+RENAMED_OPTIONS = {"protocol": "reply_mode", "embed_recall": None}
+"""That the database and older files may have, with their names now; None: agents have it no more."""
 
 
 class AgentRecord(Record):
@@ -106,8 +106,9 @@ class AgentRecord(Record):
 
     @field_validator("options")
     @classmethod
-    def _without_retired(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in options.items() if name not in RETIRED_OPTIONS}
+    def _as_named_now(cls, options: dict[str, Any]) -> dict[str, Any]:
+        named = {RENAMED_OPTIONS.get(name, name): value for name, value in options.items()}
+        return {name: value for name, value in named.items() if name is not None}
 
 
 class SectionRecord(Record):

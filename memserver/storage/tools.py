@@ -70,6 +70,17 @@ class Grant:
     max_calls: int | None = None
     definition: Definition | None = None
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether what was called matters for what may be called, or how."""
+        return (
+            self.approval
+            or self.first
+            or self.terminal
+            or self.required
+            or self.max_calls is not None
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NewMcpServer:

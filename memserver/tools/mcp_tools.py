@@ -30,8 +30,8 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.parameters import check_parameters
-from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import TOOL_NAME
+from memserver.tools.tool import RunnableTool, ToolContext, call_schema
 
 if TYPE_CHECKING:
     from memserver.tools.outbound.mcp_client import SdkConnection
@@ -89,7 +89,7 @@ class McpServers:
         return frozenset(self._kept)
 
     @property
-    def configured(self) -> Mapping[str, Tool]:
+    def configured(self) -> Mapping[str, RunnableTool]:
         """The tools of those of the settings that could be listed until now."""
         return {name: tool for kept in self._kept.values() for name, tool in kept.tools.items()}
 
@@ -192,7 +192,7 @@ class _Kept:
     """A server of the settings: connected from the start, and again whenever it dies."""
 
     def __init__(self, name: str, server: StdioServer | HttpServer) -> None:
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, RunnableTool] = {}
         self.listed = asyncio.Event()
         self._name = name
         command = server.command if isinstance(server, StdioServer) else ""
@@ -232,10 +232,10 @@ class _Kept:
         self.tools = {new.name: self._tool(new) for new in listed.tools}
         self.listed.set()
 
-    def _tool(self, new: NewDefinition) -> Tool:
+    def _tool(self, new: NewDefinition) -> RunnableTool:
         spec = ToolSpec(new.name, new.description, call_schema(new.parameters))
         assert new.remote_name is not None
-        return Tool(spec, partial(self._call, new.remote_name), kind="mcp", attached=False)
+        return RunnableTool(spec, partial(self._call, new.remote_name), kind="mcp", attached=False)
 
     async def _call(
         self,

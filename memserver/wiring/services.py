@@ -46,9 +46,9 @@ from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
-from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
+from memserver.tools.registry import ToolRegistry
 from memserver.tools.schedule import schedule_tool
-from memserver.tools.toolbox import Toolbox
+from memserver.tools.tool import RunnableTool, SpecStyle
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import (
@@ -194,7 +194,7 @@ async def assemble(
     models: ModelSource,
     embedder: Embedder,
     settings: Settings,
-    tools: Sequence[Tool] = (),
+    tools: Sequence[RunnableTool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
@@ -208,7 +208,7 @@ async def assemble(
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=Toolbox(_registry(settings, tools), webhooks, mcp),
+        tools=_registry(settings, tools, webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=_limits(settings),
@@ -277,11 +277,13 @@ async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
         await database.close()
 
 
-def _registry(settings: Settings, tools: Sequence[Tool]) -> ToolRegistry:
+def _registry(
+    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpServers
+) -> ToolRegistry:
     # Too small to think is too small for more after an answer.
     ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
     style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
-    return ToolRegistry([*ours, *tools], style)
+    return ToolRegistry([*ours, *tools], style, webhooks, mcp)
 
 
 def _limits(settings: Settings) -> Limits:
@@ -303,7 +305,7 @@ def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -
     return VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
 
 
-def python_tools(settings: Settings) -> list[Tool]:
+def python_tools(settings: Settings) -> list[RunnableTool]:
     """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
     ours = [*memory_tools(), schedule_tool()]
     return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])

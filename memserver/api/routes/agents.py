@@ -41,7 +41,7 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
                 dimension=dimension,
                 model=new.model,
                 system_prompt=new.system_prompt or None,
-                options=new.options.model_dump(exclude_none=True),
+                options=new.options.as_stored(),
                 metadata=new.metadata,
                 language=new.language,
             ),
@@ -76,7 +76,7 @@ async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) 
     """
     values = change.values()
     if change.options is not None:
-        values["options"] = change.options.model_dump(exclude_none=True)
+        values["options"] = change.options.as_stored()
     language = values.pop("language", None)
     async with begin() as tx:
         if language is not None:

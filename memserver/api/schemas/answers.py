@@ -13,7 +13,7 @@ from memserver.memory.results import Excerpt, message_label
 from memserver.messages import RESERVED
 from memserver.messages import Message as StoredMessage
 from memserver.storage import calls, inbox, sections, tools
-from memserver.tools import registry
+from memserver.tools.tool import RunnableTool
 from memserver.wire.archival import ArchivalResults, FoundPassage, Passage
 from memserver.wire.messages import (
     Answer,
@@ -155,7 +155,7 @@ def registered_tool(definition: tools.Definition, *, secret: str | None = None) 
     )
 
 
-def server_tool(tool: registry.Tool) -> Tool:
+def server_tool(tool: RunnableTool) -> Tool:
     """One of the server's own; its schema without what every tool has."""
     parameters: dict[str, Any] = tool.spec.parameters
     properties = {
@@ -172,7 +172,7 @@ def server_tool(tool: registry.Tool) -> Tool:
     )
 
 
-def agent_tool(name: str, tool: registry.Tool | None, grant: tools.Grant | None) -> AgentTool:
+def agent_tool(name: str, tool: RunnableTool | None, grant: tools.Grant | None) -> AgentTool:
     """From the tool, if it is there, and what the agent says of it, if anything."""
     rules = ToolRules.model_validate(grant) if grant else ToolRules()
     return AgentTool(
