@@ -79,14 +79,14 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
 async def _from_form(request: Request) -> Uploaded:
     try:
         async with request.form(max_files=2, max_fields=10) as form:
+            files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
+            if len(files) != 1:
+                raise InvalidInput("file: the form must have one file of this name.")
             if unknown := [name for name in form if name != "file"]:
                 raise InvalidInput(
                     f"{unknown[0][:100]}: the form has a field beside the file.",
                     hint="Names, tags and metadata are parameters of the address: ?name=…&tags=…",
                 )
-            files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
-            if len(files) != 1:
-                raise InvalidInput("file: the form must have one file of this name.")
             content = await files[0].read()
             return Uploaded(content, clean(files[0].filename or ""), files[0].content_type or "")
     except HTTPException as error:
