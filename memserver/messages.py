@@ -136,7 +136,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class StoredPassage:
     """One passage of archival storage; `number` counts those of its collection in the order of their insertion."""
 
     id: str
@@ -153,7 +153,7 @@ Retriever = Literal["vector", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PassageSource:
     """Which retriever found a passage: at which place, from 1, and with what score of its own.
 
     A score of the retriever "vector" is the cosine similarity, -1 to 1; one of "text" has no upper bound.
@@ -165,20 +165,20 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPassage:
+class PassageHit:
     """A passage that a search found; `score` orders the results, the sources say where it comes from.
 
     `label` is what an agent calls it: p17, or p17@handbook in a shared collection.
     """
 
-    passage: Passage
+    passage: StoredPassage
     score: float
-    sources: tuple[Source, ...]
+    sources: tuple[PassageSource, ...]
     label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MemorySection:
     """One named section of the working context; `limit` is in characters, that is code points.
 
     `read_only`: the agent's tools can't edit it.

@@ -22,7 +22,7 @@ from memserver.agent.options import CallLimits
 from memserver.agent.pressure import NOTHING_TO_SAVE, MemoryPressure
 from memserver.agent.rendering import is_sent
 from memserver.agent.reply_modes import said
-from memserver.agent.turn_record import Continue, Ended, Outcome, TurnRecord
+from memserver.agent.turn_record import Continue, Ended, Outcome, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     EmbeddingError,
@@ -49,7 +49,7 @@ REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
 
 
 class CallRun:
-    def __init__(self, state: TurnState, record: TurnRecord, pressure: MemoryPressure) -> None:
+    def __init__(self, state: TurnState, record: TurnWriter, pressure: MemoryPressure) -> None:
         self._state = state
         self._record = record
         self._pressure = pressure

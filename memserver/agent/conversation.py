@@ -25,9 +25,9 @@ from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
 from memserver.messages import JsonObject, Message, WaitsFor
 from memserver.storage import agents, calls, inbox, recall
-from memserver.storage.calls import WaitingCall
+from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
+from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, TurnRow
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
 from memserver.wire.agents import AgentOptions
@@ -92,7 +92,7 @@ class Conversation:
         *,
         key: str | None = None,
         at: datetime | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
 
         Args:
@@ -115,7 +115,7 @@ class Conversation:
 
     async def post_event(
         self, tenant: str, agent_id: UUID, kind: str, text: str = "", *, key: str | None = None
-    ) -> Turn:
+    ) -> TurnRow:
         """Store durably that something happened, as the agent's next turn, which need not answer.
 
         Args:
@@ -134,7 +134,7 @@ class Conversation:
 
     async def _post(
         self, tenant: str, agent_id: UUID, message: NewMessage, key: str | None
-    ) -> Turn:
+    ) -> TurnRow:
         envelope = self._envelope(key, [message])  # of what came: not of the time at which it came
         message = replace(message, created_at=message.created_at or self._clock())
         model = self._model_names.get(agent_id)
@@ -158,7 +158,7 @@ class Conversation:
         messages: Sequence[NewMessage],
         *,
         key: str | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store past messages in order; returns the turn whose end is the import's end.
 
         Raises:
@@ -181,7 +181,7 @@ class Conversation:
         envelope = self._envelope(key, cleaned)
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
-    async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
+    async def result(self, tenant: str, turn: TurnRow, *, after: int = 0) -> TurnResult:
         """Work the turn, or wait for whoever does, to its end or until one of its calls waits for an answer.
 
         Args:
@@ -210,7 +210,7 @@ class Conversation:
         raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
 
     async def follow(
-        self, tenant: str, turn: Turn, *, text: bool = False, after: int = 0
+        self, tenant: str, turn: TurnRow, *, text: bool = False, after: int = 0
     ) -> AsyncGenerator[Event]:
         """The turn's events until it ends or an answer is waited for, each committed step once.
 
@@ -249,7 +249,7 @@ class Conversation:
         answer: CallAnswer,
         *,
         key: str | None = None,
-    ) -> tuple[Turn, int]:
+    ) -> tuple[TurnRow, int]:
         """Store what was answered to a call that waits; its turn resumes with `follow`.
 
         With a key the same answer may come again: it finds the turn as the first one left it.
@@ -275,7 +275,7 @@ class Conversation:
 
     async def cancel(
         self, tenant: str, agent_id: UUID, turn: int, *, key: str | None = None
-    ) -> Turn:
+    ) -> TurnRow:
         """End a turn that waits for an answer, without one; it ends with `follow`.
 
         Raises:
@@ -287,7 +287,7 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> TurnQueued | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
@@ -297,8 +297,8 @@ class Conversation:
         return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))
 
     async def _answered(
-        self, tx: Transaction, call: WaitingCall, given: JsonObject, key: str | None
-    ) -> Turn:
+        self, tx: Transaction, call: OpenCall, given: JsonObject, key: str | None
+    ) -> TurnRow:
         """Store an answer with its key, or find that it is stored."""
         stored = given if key is None else {**given, "key": key}
         if call.record.answer is None:
@@ -319,7 +319,7 @@ class Conversation:
                 hint='Leave `at` out, or give the agent the option clock: "messages".',
             )
 
-    async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
+    async def _next(self, queue: asyncio.Queue[Event], turn: TurnRow) -> Event:
         while True:
             try:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
@@ -327,7 +327,7 @@ class Conversation:
                 if not self._worker.serves(turn.agent_id):
                     return WakeUp()
 
-    async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
+    async def _look(self, tenant: str, turn: TurnRow, seen: int) -> list[Event]:
         """What the database says has happened in the turn after position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)

@@ -10,7 +10,7 @@ from memserver.agent.rendering import prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
 from memserver.memory.queue import Budget, scale_up
-from memserver.memory.results import Reader
+from memserver.memory.results import ResultReader
 from memserver.messages import Message, PromptMessage, ToolSpec, Usage
 
 SHORT_TEXT = 16
@@ -65,14 +65,14 @@ class Counting:
         counted = await self._count_prompt(prompt, queue, tools)
         self.scale = scale.after_overflow(prompt.budget.scale, counted, prompt.budget.capacity)
 
-    def reader(self, message: Message, budget: Budget, *, can_read_on: bool) -> Reader:
+    def reader(self, message: Message, budget: Budget, *, can_read_on: bool) -> ResultReader:
         """The model, as the reader of the result of this entry's call."""
 
         async def room() -> int:
             call = await self.entry(message)
             return budget.largest_counted - call.tokens - SHORT_TEXT
 
-        return Reader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)
+        return ResultReader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)
 
     async def _count_prompt(
         self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]

@@ -12,7 +12,7 @@ from datetime import datetime
 from uuid import UUID
 
 from memserver.messages import JsonObject, Message, Usage
-from memserver.storage.calls import WaitingCall
+from memserver.storage.calls import OpenCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class TurnQueued:
     """
 
     turn: int
-    blocked_by: WaitingCall
+    blocked_by: OpenCall
     expires_at: datetime
     steps: int = 0
     usage: Usage = field(default_factory=Usage)

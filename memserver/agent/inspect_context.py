@@ -14,7 +14,7 @@ from memserver.storage.snapshots import read_snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class ContextView:
+class InspectedContext:
     """What a prompt would hold now."""
 
     agent: AgentView
@@ -29,7 +29,7 @@ class ContextView:
 
 async def inspect_context(
     deps: TurnDependencies, tenant: str, agent_id: UUID, *, done_only: bool = False
-) -> ContextView:
+) -> InspectedContext:
     """Put the prompt together as the next step would find it.
 
     Args:
@@ -52,4 +52,6 @@ async def inspect_context(
     model = deps.models.get(snapshot.agent.model)
     prompt = await build_prompt(view, model, deps, snapshot.state.token_scale)
     closed = [each for each in queue if each.call is None or not each.call.is_open]
-    return ContextView(replace(view, tools=prompt.tools), prompt, as_sent(closed, model), model)
+    return InspectedContext(
+        replace(view, tools=prompt.tools), prompt, as_sent(closed, model), model
+    )

@@ -16,7 +16,7 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import TextDelta, TurnStarted
 from memserver.agent.pressure import MemoryPressure
 from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint
-from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnRecord
+from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     ContextOverflow,
@@ -39,7 +39,7 @@ class TurnRun:
         self._imports = claimed.turn.kind == "import"
         deadline = Deadline(None if self._imports else deps.limits.turn_timeout)
         self._state = TurnState(deps, claimed, queue, deadline)
-        self._record = TurnRecord(self._state)
+        self._record = TurnWriter(self._state)
         self._pressure = MemoryPressure(self._state)
         self._calls = CallRun(self._state, self._record, self._pressure)
         self._invalid = InvalidReplies()

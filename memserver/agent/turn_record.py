@@ -37,7 +37,7 @@ class Ended:
 Outcome = Continue | Paused | Ended
 
 
-class TurnRecord:
+class TurnWriter:
     def __init__(self, state: TurnState) -> None:
         self._state = state
 

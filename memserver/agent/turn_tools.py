@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from memserver.messages import Message, Section, ToolSpec
+from memserver.messages import MemorySection, Message, ToolSpec
 from memserver.storage import calls
 from memserver.storage.database import Database
 from memserver.storage.leases import Lease
@@ -55,7 +55,7 @@ class TurnTools:
     def is_terminal(self, name: str) -> bool:
         return name in self._rules and self._rules[name].terminal
 
-    def describe(self, sections: Sequence[Section]) -> tuple[ToolSpec, ...]:
+    def describe(self, sections: Sequence[MemorySection]) -> tuple[ToolSpec, ...]:
         """What the model is shown, for a working context of these sections."""
         names = tuple(section.name for section in sections)
         if not self._grants:

@@ -16,9 +16,9 @@ from memserver.agent_files.records import (
     LISTS,
     AgentRecord,
     EditRecord,
+    FileRecord,
     MessageRecord,
     PassageRecord,
-    Record,
     SectionRecord,
     ToolRecord,
 )
@@ -48,7 +48,7 @@ class LettaFile:
         """Read it. Raises AgentFileCorrupt: it is no such file."""
         self.notes: list[Note] = []
         agent = self._pick(file)
-        self._records: dict[str, list[Record]] = {name: [] for name in LISTS}
+        self._records: dict[str, list[FileRecord]] = {name: [] for name in LISTS}
         self._read_blocks(_blocks(agent, file))
         history = read_history(agent)
         self.notes += history.notes

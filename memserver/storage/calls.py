@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from memserver.errors import Conflict, NotFound
 from memserver.messages import CallRecord, JsonObject, ToolCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, TurnRow, turn_from_row
 from memserver.storage.rows import PageQuery, fetch_one, paginate
 
 AUTOMATIC = "auto_"
@@ -24,7 +24,7 @@ def is_automatic(record: CallRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingCall:
+class OpenCall:
     """A call that waits, and whose it is; `position` is its place in the agent's history."""
 
     agent_id: UUID
@@ -44,7 +44,7 @@ _COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c
 
 async def list_waiting(
     tx: Transaction, page: PageQuery, *, agent_id: UUID | None = None
-) -> list[WaitingCall]:
+) -> list[OpenCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
     query = f"""SELECT {_COLUMNS} FROM tool_calls c
                 WHERE c.state = 'waiting' AND c.answer IS NULL
@@ -60,7 +60,7 @@ async def overdue(tx: Transaction, seconds: float, at_most: int) -> list[tuple[U
 
 async def lock(
     tx: Transaction, agent_id: UUID, call_id: str, *, key: str | None = None
-) -> WaitingCall:
+) -> OpenCall:
     """A call that waits for an answer; until the transaction ends nobody else answers it.
 
     With a key it may also be one that was answered under that key.
@@ -96,7 +96,7 @@ async def lock(
 
 async def lock_of_turn(
     tx: Transaction, agent_id: UUID, turn: int, *, key: str | None = None
-) -> WaitingCall:
+) -> OpenCall:
     """The call with which a turn waits; until the transaction ends nobody else answers it.
 
     With a key it may also be the call of the turn that was answered under that key.
@@ -120,7 +120,7 @@ async def lock_of_turn(
     )
 
 
-async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: str) -> Turn:
+async def answer(tx: Transaction, call: OpenCall, given: JsonObject, worker: str) -> TurnRow:
     """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
 
     Returns:
@@ -156,7 +156,7 @@ async def made_in(
     return [(row["name"], row["done"]) for row in await cursor.fetchall()]
 
 
-def _waiting(**row: Any) -> WaitingCall:  # noqa: ANN401
+def _waiting(**row: Any) -> OpenCall:  # noqa: ANN401
     call = ToolCall(row["call_id"], row["name"], row["arguments"])
     record = CallRecord(call, row["state"], waits_for=row["waits_for"], answer=row["answer"])
-    return WaitingCall(row["agent_id"], row["position"], record, row["created_at"])
+    return OpenCall(row["agent_id"], row["position"], record, row["created_at"])

@@ -25,7 +25,7 @@ IMPORT_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRow:
     """One entry of the inbox and what became of it; `attempts`: how often it was taken up."""
 
     agent_id: UUID
@@ -65,7 +65,7 @@ class NewMessage:
 class Posted(NamedTuple):
     """What posting a message gave: its turn, and the model that the agent names."""
 
-    turn: Turn
+    turn: TurnRow
     model: str | None
 
 
@@ -77,7 +77,7 @@ class Envelope(NamedTuple):
     fingerprint: str | None = None
 
 
-_TURN_FIELDS = [name for name in Turn.__dataclass_fields__ if name != "usage"]
+_TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
 
@@ -153,7 +153,7 @@ async def post(
     return Posted(turn_from_row(row), row["model"])
 
 
-async def recount(tx: Transaction, turn: Turn, tokens: int) -> None:
+async def recount(tx: Transaction, turn: TurnRow, tokens: int) -> None:
     """Correct the tokens of the message that began a turn."""
     await tx.execute(
         "UPDATE messages SET tokens = %s WHERE agent_id = %s AND position = %s",
@@ -167,7 +167,7 @@ async def post_import(
     agent_id: UUID,
     messages: Sequence[NewMessage],
     envelope: Envelope,
-) -> Turn:
+) -> TurnRow:
     """Store past messages, in order, as turns of their own that ask the model for no reply.
 
     Returns:
@@ -195,7 +195,7 @@ async def post_import(
     return turn_from_row(rows[-1])
 
 
-async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> Turn:
+async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> TurnRow:
     """Fetch one turn. Raises NotFound."""
     cursor = await tx.execute(
         f"SELECT {TURN_COLUMNS} FROM turns t WHERE agent_id = %s AND turn = %s", [agent_id, turn]
@@ -215,13 +215,13 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
     return [(row["agent_id"], row["tenant"]) for row in await cursor.fetchall()]
 
 
-def turn_from_row(row: dict[str, Any]) -> Turn:
+def turn_from_row(row: dict[str, Any]) -> TurnRow:
     usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
-    return Turn(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
+    return TurnRow(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 
 async def _insert_messages(
-    tx: Transaction, turns: Sequence[Turn], tenant: str, messages: Sequence[NewMessage]
+    tx: Transaction, turns: Sequence[TurnRow], tenant: str, messages: Sequence[NewMessage]
 ) -> None:
     # COPY would be quicker, but Postgres refuses it under row-level security.
     places = [

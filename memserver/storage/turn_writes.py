@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.messages import JsonObject, Message, Usage
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import Turn
+from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
 
 
@@ -24,7 +24,7 @@ class StepCommit:
     `paused`: its last call waits for somebody's answer; the lease is released until that comes.
     """
 
-    turn: Turn
+    turn: TurnRow
     model: str | None
     messages: Sequence[Message]
     steps: int

@@ -8,7 +8,7 @@ from typing import Any
 from memserver.errors import InvalidInput, ToolError
 from memserver.messages import ToolSpec
 from memserver.storage.tools import Definition, Grant
-from memserver.tools.mcp_tools import McpServers
+from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.webhooks import Delivery, WebhookSender
 from memserver.tools.tool import RunnableTool, SpecStyle, ToolContext, call_schema, describe
@@ -25,7 +25,7 @@ class ToolRegistry:
         tools: Iterable[RunnableTool],
         style: SpecStyle,
         webhooks: WebhookSender,
-        mcp: McpServers,
+        mcp: McpConnections,
     ) -> None:
         self._style = style
         self._tools = {tool.spec.name: style.apply(tool) for tool in tools}
@@ -122,7 +122,9 @@ def _check_rule(grant: Grant, tool: RunnableTool) -> None:
         raise InvalidInput("approval: the caller runs this tool, and can ask for approval itself.")
 
 
-def _remote_tool(definition: Definition, webhooks: WebhookSender, mcp: McpServers) -> RunnableTool:
+def _remote_tool(
+    definition: Definition, webhooks: WebhookSender, mcp: McpConnections
+) -> RunnableTool:
     """The tool that a tenant has registered."""
 
     async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON

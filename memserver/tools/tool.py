@@ -7,7 +7,7 @@ from uuid import UUID
 
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
-from memserver.memory.results import Reader
+from memserver.memory.results import ResultReader
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage.database import Database, LazyTransaction
 from memserver.tools.signature import read_signature
@@ -61,7 +61,7 @@ class ToolContext:
     position: int
     now: datetime
     zone: tzinfo
-    reader: Reader
+    reader: ResultReader
     alone: bool = False
 
 

@@ -24,7 +24,7 @@ from memserver.errors import MemserverError, SetupError
 from memserver.llm.profile import profile_of
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.documents import DocumentLimits, DocumentStore
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall import RecallStorage
@@ -33,7 +33,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import languages, message_index
-from memserver.storage.connecting import Limits as TransactionLimits
+from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
@@ -41,7 +41,7 @@ from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.watched import allow_long_statements
 from memserver.tools.loading import load_tools
-from memserver.tools.mcp_tools import McpServers
+from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import HttpServer, StdioServer
@@ -78,11 +78,11 @@ class Services:
     conversation: Conversation
     archival: ArchivalStorage
     upkeep: VectorUpkeep
-    documents: Documents
+    documents: DocumentStore
     jobs: JobRunner
     keys: KeyRing
     idempotency: IdempotencyKeys
-    mcp: McpServers
+    mcp: McpConnections
     networks: Networks
     """Private networks that webhooks and MCP servers may be in."""
     import_max_bytes: int
@@ -202,7 +202,7 @@ async def assemble(
     database = _database(app_url, settings)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
-    mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
+    mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
         database=database,
         models=models,
@@ -222,14 +222,14 @@ async def assemble(
 
 @asynccontextmanager
 async def _running(
-    settings: Settings, deps: TurnDependencies, mcp: McpServers
+    settings: Settings, deps: TurnDependencies, mcp: McpConnections
 ) -> AsyncIterator[Services]:
     database, lease_seconds = deps.database, settings.lease_seconds
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
     worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=lease_seconds)
     conversation = Conversation(deps, worker)
     upkeep = _upkeep(settings, database, deps.archival)
-    ingesting = Documents(
+    ingesting = DocumentStore(
         database,
         deps.archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
@@ -278,7 +278,7 @@ async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
 
 
 def _registry(
-    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpServers
+    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpConnections
 ) -> ToolRegistry:
     # Too small to think is too small for more after an answer.
     ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
@@ -322,7 +322,7 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: DocumentStore, settings: Settings
 ) -> dict[str, Handler]:
     indexing = MessageIndexing(
         deps.database,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from memserver.llm.wire import RESULT_MARK, call_as_json
-from memserver.memory.paging import Page, header
+from memserver.memory.paging import ResultPage, header
 from memserver.memory.working_context import default_sections
 from memserver.messages import ToolCall
 from memserver.prompts import Prompts, shipped_prompts
@@ -184,7 +184,7 @@ def _page(
         f"{f'{line.speaker}: ' if line.speaker else ''}{line.text}"
         for line in lines
     ]
-    result = "\n".join([header(len(lines), Page(1, max(1, len(lines))), total), *rows])
+    result = "\n".join([header(len(lines), ResultPage(1, max(1, len(lines))), total), *rows])
     tool = "archival_memory_search" if archival else "recall_memory_search"
     call = ToolCall("", tool, {"query": question.text[:LONGEST_QUERY], "request_heartbeat": True})
     return _chain(

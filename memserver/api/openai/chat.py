@@ -31,7 +31,7 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.messages import JsonObject, Usage
-from memserver.storage.inbox import Turn
+from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
@@ -52,7 +52,7 @@ class Extra(BaseModel):
     call_id: str | None = Field(default=None, description="Of the call that waits.")
 
     @classmethod
-    def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
+    def of(cls, turn: TurnRow, unused: list[str], *, instructions: bool) -> "Extra":
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
@@ -160,7 +160,7 @@ async def create_completion(
 
 
 class _Chunks:
-    def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
+    def __init__(self, turn: TurnRow, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
         self._extra = extra
         self._head: JsonObject = {

@@ -34,8 +34,8 @@ from memserver.api.openai.turns import (
 from memserver.errors import InvalidInput, NotFound
 from memserver.messages import JsonObject, Usage
 from memserver.storage import recall
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import PLACES_PER_TURN, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
 from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
@@ -183,7 +183,7 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> Agent:
+async def _agent(services: Services, tenant: str, request: ResponseRequest) -> AgentRow:
     previous = None
     if request.previous_response_id is not None:
         try:
@@ -201,14 +201,14 @@ async def _agent(services: Services, tenant: str, request: ResponseRequest) -> A
     return agent
 
 
-def _extra(turn: Turn, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
     return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
 
 
 class _Answer:
-    def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
+    def __init__(self, model: str, turn: TurnRow, extra: Extra) -> None:
         self._model = model
         self._turn = turn
         self._extra = extra

@@ -27,8 +27,8 @@ from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Message
 from memserver.storage import agents, inbox
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import NewMessage, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import NewMessage, TurnRow
 from memserver.text import clean
 from memserver.wiring.services import Services
 
@@ -56,7 +56,7 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> Agent:
+async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
     async with services.database.tenant(tenant) as tx:
@@ -69,12 +69,12 @@ async def find_agent(services: Services, tenant: str, model: str) -> Agent:
 async def begin(
     services: Services,
     tenant: str,
-    agent: Agent,
+    agent: AgentRow,
     transcript: Sequence[Said],
     *,
     key: str | None,
     repeated: bool,
-) -> Turn:
+) -> TurnRow:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
 
     Raises:
@@ -99,12 +99,12 @@ async def begin(
     return await services.conversation.post(tenant, agent.id, new.text, key=key)
 
 
-def turn_id(kind: str, turn: Turn) -> str:
+def turn_id(kind: str, turn: TurnRow) -> str:
     """By which a client knows the answer: `kind` is chatcmpl- or resp_."""
     return f"{kind}{turn.agent_id.hex}_{turn.turn}"
 
 
-async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[Agent, Turn]:
+async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[AgentRow, TurnRow]:
     """The turn of such an id, and its agent. Raises NotFound."""
     match = _TURN_ID.match(response_id)
     try:
@@ -129,7 +129,7 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: TurnRow) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
@@ -143,7 +143,7 @@ def _check(end: End) -> None:
         raise queued(end)
 
 
-async def start_turn(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
+async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns once there is something to show.
 
     Raises:

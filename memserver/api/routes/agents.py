@@ -124,7 +124,7 @@ def _shown(part: messages.PromptMessage) -> str:
     return f"{part.role}: {part.text}"
 
 
-def _sections(new: AgentIn) -> list[messages.Section]:
+def _sections(new: AgentIn) -> list[messages.MemorySection]:
     if new.sections is None:
         return list(default_sections())
     names = [section.name for section in new.sections]
@@ -136,5 +136,5 @@ def _sections(new: AgentIn) -> list[messages.Section]:
             raise InvalidInput(
                 f"sections.{given.name}.text: {len(given.text)} characters, but the limit is {given.limit}."
             )
-        made.append(messages.Section(given.name, given.text, given.limit, given.description))
+        made.append(messages.MemorySection(given.name, given.text, given.limit, given.description))
     return made

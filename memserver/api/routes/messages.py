@@ -182,7 +182,7 @@ async def get_turn_events(
 
 
 async def respond(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, *, stream: bool, after: int = 0
+    conversation: Conversation, tenant: str, turn: inbox.TurnRow, *, stream: bool, after: int = 0
 ) -> Response:
     """What comes of a turn after a position, whole or as a stream."""
     if stream:
@@ -197,7 +197,7 @@ async def respond(
 
 
 def _stream(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, *, after: int = 0
+    conversation: Conversation, tenant: str, turn: inbox.TurnRow, *, after: int = 0
 ) -> StreamingResponse:
     return StreamingResponse(
         _events(conversation, tenant, turn, after),
@@ -207,7 +207,7 @@ def _stream(
 
 
 async def _events(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, after: int
+    conversation: Conversation, tenant: str, turn: inbox.TurnRow, after: int
 ) -> AsyncIterator[str]:
     try:
         async for event in conversation.follow(tenant, turn, text=True, after=after):

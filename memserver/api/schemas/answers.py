@@ -28,7 +28,7 @@ from memserver.wire.sections import SectionVersion
 from memserver.wire.tools import AgentTool, McpServer, Tool, ToolRules
 
 
-def waiting_call(call: calls.WaitingCall, expires_at: datetime) -> WaitingCall:
+def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
     record = call.record
     return WaitingCall(
         agent_id=call.agent_id,
@@ -48,7 +48,7 @@ def blocking_call(end: End | None) -> WaitingCall | None:
     return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
 
 
-def turn_status(turn: inbox.Turn, queued: TurnQueued | None = None) -> Turn:
+def turn_status(turn: inbox.TurnRow, queued: TurnQueued | None = None) -> Turn:
     changed = {"blocked_by": blocking_call(queued)}
     if not turn.ended:
         changed["stop_reason"] = None
@@ -185,7 +185,7 @@ def agent_tool(name: str, tool: RunnableTool | None, grant: tools.Grant | None) 
 
 
 def mcp_server(
-    server: tools.McpServer,
+    server: tools.McpServerRow,
     listed: Sequence[tools.Definition],
     refused: Mapping[str, str] | None = None,
 ) -> McpServer:
