@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     -Prefix count: 127.0.0.1,10.0.0.0/8; unset: nobody's do."""
     root_path: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """The path that a proxy serves memserver below, such as /memory, where it sends no X-Forwarded-Prefix."""
+    stream_ping_seconds: float = Field(default=15, gt=0)
+    """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
     as its agent."""

@@ -54,6 +54,7 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 UNUSABLE = "The database can't be used as it is; the server's log says why."
 EXPOSED_HEADERS = (
+    "Memserver-Turn",
     "Retry-After",
     REPLAYED,
     "X-Should-Retry",

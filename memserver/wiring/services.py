@@ -87,6 +87,8 @@ class Services:
     """Private networks that webhooks and MCP servers may be in."""
     import_max_bytes: int
     """Size of an agent file."""
+    ping_seconds: float
+    """After which a stream that is silent has a comment."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -262,6 +264,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
+            ping_seconds=settings.stream_ping_seconds,
         )
 
 
