@@ -69,7 +69,7 @@ class Conversation:
         self,
         tenant: str,
         agent_id: UUID,
-        text: str,
+        text: str | NewMessage,
         *,
         key: str | None = None,
         at: datetime | None = None,
@@ -82,7 +82,7 @@ class Conversation:
         Args:
             tenant: whose agent it is.
             agent_id: to whom it is said.
-            text: what is said.
+            text: what is said; or that with its chat.
             key: under which the same message may come again.
             at: when it is said, if the agent's clock is that of its messages; else it is now.
             request: what else came with it.
@@ -93,7 +93,8 @@ class Conversation:
             Conflict: the idempotency key was used with another text, time or request.
         """
         request = request or TurnRequest()
-        message = NewMessage(clean(text), 0, created_at=at, request=request.stored())
+        said = text if isinstance(text, NewMessage) else NewMessage(text, 0)
+        message = replace(said, text=clean(said.text), created_at=at, request=request.stored())
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
@@ -379,7 +380,7 @@ class Conversation:
         """Tokens of each message as a prompt will show it, as the agent's model counts."""
         model = self._models.get(model_name)
         shown = [
-            user_text(message.text, message.created_at or self._clock())
+            user_text(message.text, message.created_at or self._clock()) + (message.chat_note or "")
             if message.role == "user"
             else message.text
             for message in messages
