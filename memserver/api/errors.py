@@ -10,9 +10,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from memserver import errors
-from memserver.api.middleware.forwarded import route_path
-from memserver.api.middleware.methods import allowed_methods
 from memserver.api.pages import looks_for_oauth
+from memserver.api.paths import allowed_methods, route_path
 from memserver.wire.base import ErrorResponse
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
-from memserver.api.middleware.forwarded import route_path, sent_for
+from memserver.api.middleware.forwarded import sent_for
 from memserver.api.middleware.origin import (
     READING,
     Headers,
@@ -26,6 +26,7 @@ from memserver.api.middleware.origin import (
 )
 from memserver.api.middleware.rate_limit import RateLimit
 from memserver.api.pages import ASSETS, is_looked_for
+from memserver.api.paths import route_path
 from memserver.errors import (
     Forbidden,
     InvalidApiKey,

@@ -43,12 +43,6 @@ class Forwarded:
         await self._app(_below(scope, prefix or self._root_path), receive, send)
 
 
-def route_path(scope: Scope) -> str:
-    """A request's path as the routes know it: without what a proxy serves us below."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
-
-
 def sent_for(scope: Scope) -> Iterator[str]:
     """The addresses for which proxies say to have sent it, whether they are trusted or not."""
     for name, value in scope["headers"]:

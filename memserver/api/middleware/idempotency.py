@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.api.errors import answer
-from memserver.api.middleware.forwarded import route_path
+from memserver.api.paths import route_path
 from memserver.errors import DatabaseError, InvalidInput, MemserverError
 from memserver.storage.idempotency import Claim, IdempotencyKeys, KeptAnswer
 from memserver.text import clean

@@ -1,15 +1,12 @@
 """HEAD and OPTIONS, for all paths alike: what GET would say without its body, and what a path takes."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 
-from fastapi.routing import iter_route_contexts
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memserver.api.middleware.forwarded import route_path
+from memserver.api.paths import allowed_methods
 
 
 class HeadAndOptions:
@@ -46,19 +43,3 @@ class HeadAndOptions:
 
         with suppress(ClientDisconnect):
             await self._app({**scope, "method": "GET"}, receiving, sending)
-
-
-def allowed_methods(scope: Scope) -> str:
-    """Those that the path takes, as a header lists them; empty: there is no such path."""
-    found = sorted({method for methods in _methods(scope) for method in methods})
-    if "GET" in found:
-        found.append("HEAD")
-    return ", ".join([*found, "OPTIONS"]) if found else ""
-
-
-def _methods(scope: Scope) -> Iterator[set[str]]:
-    path = route_path(scope)
-    routes: list[BaseRoute] = scope["app"].routes
-    for route in iter_route_contexts(routes):
-        if route.path_regex.match(path):
-            yield route.methods or set()

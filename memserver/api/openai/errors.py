@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.agent.events import QueuedTurn
 from memserver.api.errors import DOCUMENTED, STATUS
-from memserver.api.middleware.forwarded import route_path
+from memserver.api.paths import route_path
 from memserver.errors import AgentWaits, ContextOverflow
 from memserver.messages import JsonObject
 
