@@ -21,7 +21,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.shortening import shorten
-from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.messages import Entry, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.snapshots import AgentSnapshot
 from memserver.text import stamp
@@ -152,7 +152,7 @@ def tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
 
 
 async def render_queue(
-    view: AgentView, queue: Sequence[Message], largest: int, model: ChatModel
+    view: AgentView, queue: Sequence[Entry], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
@@ -168,7 +168,7 @@ async def render_queue(
 
 
 async def _render_long(
-    view: AgentView, entry: Message, largest: int, model: ChatModel
+    view: AgentView, entry: Entry, largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     fields = 0 if entry.fields is None else entry.fields.tokens
     if fields > largest // 2:
@@ -188,14 +188,14 @@ async def _render_long(
     ]
 
 
-def without_fields(message: Message) -> Message:
+def without_fields(message: Entry) -> Entry:
     if message.fields is None:
         return message
     tokens = max(0, message.tokens - message.fields.tokens)
     return replace(message, fields=None, tokens=tokens)
 
 
-def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
+def as_sent(queue: Sequence[Entry], model: ChatModel) -> list[Entry]:
     """The queue as this model's prompts have it: only its own provider fields, as long as it takes any."""
     owner = model.fields_of
     return [

@@ -7,7 +7,7 @@ from memserver.agent.context import AgentView, PromptParts, as_sent, build_promp
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.turn_tools import TurnTools
 from memserver.llm.base import ChatModel
-from memserver.messages import Message, PromptMessage
+from memserver.messages import Entry, PromptMessage
 from memserver.storage import recall
 from memserver.storage.missing import no_agent
 from memserver.storage.snapshots import read_snapshot
@@ -19,7 +19,7 @@ class InspectedContext:
 
     agent: AgentView
     prompt: PromptParts
-    queue: list[Message]
+    queue: list[Entry]
     model: ChatModel
 
     async def shown(self) -> list[PromptMessage]:

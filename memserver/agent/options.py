@@ -16,6 +16,9 @@ EntryForm = HistoryForm | Literal["chat"]
 MOST_TOKENS = 100_000_000
 """More than any model has, and a number that arithmetic stays exact with."""
 
+REQUEST_SECONDS = 3600
+"""How long a call of a tool of a client's request waits; the database's calls_overdue has it, too."""
+
 
 class AgentOptionsIn(AgentOptions):
     """What an agent may set for itself; what it leaves out is the server's setting."""
@@ -94,8 +97,10 @@ class Limits:
     waiting_call_seconds: float = 604_800
     calls: CallLimits = field(default_factory=CallLimits)
 
-    def expiry(self, since: datetime) -> datetime:
-        return since + timedelta(seconds=self.waiting_call_seconds)
+    def expiry(self, since: datetime, *, of_request: bool) -> datetime:
+        """Until when a call waits that has waited since then; `of_request`: for a client that may need no answer."""
+        most = REQUEST_SECONDS if of_request else self.waiting_call_seconds
+        return since + timedelta(seconds=min(most, self.waiting_call_seconds))
 
     def layout(self, options: AgentOptions, window: int) -> Layout:
         """What an agent's prompt may hold, of a model that sees so many tokens."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from memserver.messages import MemorySection, Message, ToolSpec
+from memserver.messages import Entry, MemorySection, ToolSpec
 from memserver.storage import calls
 from memserver.storage.database import Database
 from memserver.storage.leases import Lease
@@ -11,23 +11,26 @@ from memserver.storage.tools import Grant
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.registry import ToolRegistry
 from memserver.tools.tool import RunnableTool, describe
+from memserver.tools.turn_request import NO_REQUEST, TurnRequest
 
 
 class TurnTools:
     """The tools in the order in which the model sees them. All rules count in each turn again."""
 
-    def __init__(self, registry: ToolRegistry, grants: tuple[Grant, ...]) -> None:
+    def __init__(
+        self, registry: ToolRegistry, grants: tuple[Grant, ...], request: TurnRequest = NO_REQUEST
+    ) -> None:
         self._registry = registry
+        self._request = request
         self._made: Counter[str] = Counter()
         self._succeeded: set[str] = set()
         self._take(grants)
 
     def _take(self, grants: tuple[Grant, ...]) -> None:
         self._grants = grants
-        self._tools = self._registry.tools_of(grants)
-        self._rules = {
-            each.name: each for each in grants if each.has_rules and each.name in self._tools
-        }
+        self._tools = self._request.add_to(self._registry.tools_of(grants), self._registry.style)
+        ruled = self._tools.keys() - {tool.name for tool in self._request.tools}
+        self._rules = {each.name: each for each in grants if each.has_rules and each.name in ruled}
         self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
 
     @property
@@ -58,14 +61,14 @@ class TurnTools:
     def describe(self, sections: Sequence[MemorySection]) -> tuple[ToolSpec, ...]:
         """What the model is shown, for a working context of these sections."""
         names = tuple(section.name for section in sections)
-        if not self._grants:
+        if not (self._grants or self._request.is_new):
             return self._registry.describe_default(names)
         if names not in self._specs:
             self._specs[names] = describe(self._tools.values(), names)
         return self._specs[names]
 
     async def recount(
-        self, database: Database, lease: Lease, queue: Sequence[Message], first: int
+        self, database: Database, lease: Lease, queue: Sequence[Entry], first: int
     ) -> None:
         """Count the calls that the turn has made already, where rules count them.
 
@@ -91,11 +94,18 @@ class TurnTools:
         for name, done in known:
             self._add(name, done=done)
 
-    def callable(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-        """Those of the tools that are described which the rules let the model call now."""
-        if not self._rules:
+    @property
+    def must_call(self) -> bool:
+        """Whether the client wants a call of one of its own tools, and no message."""
+        return self._request.choice != "auto"
+
+    def callable(self, specs: tuple[ToolSpec, ...], *, last: bool) -> tuple[ToolSpec, ...]:
+        """Those of the tools that are described which the model may call now, which may be the last step."""
+        if not (self._rules or self.must_call):
             return specs
         names = self._callable_names()
+        if self.must_call:
+            names = self._request.offered(names, last=last)
         return tuple(spec for spec in specs if spec.name in names)
 
     def count(self, name: str, *, done: bool) -> bool:

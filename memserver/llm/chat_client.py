@@ -15,7 +15,7 @@ from memserver.llm.profile import EndpointProfile, ProfileChange, ToolCallMode
 from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.requests import Draft, PreparedRequest, Requests
-from memserver.messages import Usage
+from memserver.messages import TokenUsage
 from memserver.openai_http.client import EndpointClient
 
 _PATH = "/chat/completions"
@@ -62,7 +62,7 @@ class ChatClient:
         max_tokens: int,
         reader: Callable[[ToolCallMode], Reader] = lambda _: PlainReader(),
         on_text: TextSink | None = None,
-    ) -> tuple[RawReply, Usage, ToolCallMode]:
+    ) -> tuple[RawReply, TokenUsage, ToolCallMode]:
         """Send a request, in other forms too as long as refusals name them and nothing was heard.
 
         `draft` makes it for a profile; `reader` reads the message's text out of the stream, in a mode; `on_text` takes that text,
@@ -101,7 +101,7 @@ class ChatClient:
 
     async def _send(
         self, request: PreparedRequest, listener: tuple[Reader, TextSink] | None
-    ) -> tuple[RawReply, Usage]:
+    ) -> tuple[RawReply, TokenUsage]:
         try:
             if listener is None:
                 answer = await self._post(request)
@@ -155,7 +155,7 @@ class ChatClient:
         name = self._facts.name
         return self._requests.finish(draft, name, profile, max_tokens, streamed=streamed)
 
-    async def _post(self, request: PreparedRequest) -> tuple[RawReply, Usage]:
+    async def _post(self, request: PreparedRequest) -> tuple[RawReply, TokenUsage]:
         answer = await self._client.post(_PATH, request.body)
         if not answer.get("choices"):
             raise ModelUnavailable(

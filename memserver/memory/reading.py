@@ -22,7 +22,7 @@ from memserver.memory.results import (
     passage_result,
     shrink,
 )
-from memserver.messages import Message, StoredPassage
+from memserver.messages import Entry, StoredPassage
 from memserver.storage import collections, passages, recall
 from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
@@ -36,7 +36,7 @@ class LabelledItem:
     """A message or passage with the labels of those before and after it, where there are such."""
 
     label: str
-    item: Message | StoredPassage
+    item: Entry | StoredPassage
     before: str | None  # the label of the one before
     after: str | None  # the label of the one after
 
@@ -104,7 +104,7 @@ async def find(
     return await _passage(tx, _collection(searched, label, place), number, searched)
 
 
-async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
+async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Entry:
     found = await recall.history_page(tx, agent_id, PageQuery(1, position - 1))
     if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")

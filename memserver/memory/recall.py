@@ -15,7 +15,7 @@ from memserver.memory.fusion import fuse_orders
 from memserver.memory.message_index import parts_of
 from memserver.memory.paging import ResultPage, header
 from memserver.memory.results import ResultReader, describe, message_result
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import message_index, message_vectors, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.nearest_messages import nearest
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class RecallHit:
     """A message that was found."""
 
-    message: Message
+    message: Entry
     found_by: tuple[FoundBy, ...] = ()  # what found it; empty where only dates and roles were given
     # Of its text, what means most nearly what was looked for; None if it wasn't found by meaning
     part: slice | None = None
@@ -194,7 +194,7 @@ class _Ranked:
     score: float | None = None
 
 
-def _hit(message: Message, ranked: _Ranked, exact: bool) -> RecallHit:
+def _hit(message: Entry, ranked: _Ranked, exact: bool) -> RecallHit:
     part = None
     if ranked.part is not None:
         part = next(islice(parts_of(message.text), ranked.part, None), None)
@@ -236,7 +236,7 @@ async def search(
 
 async def search_after(
     tx: Transaction, agent_id: UUID, query: RecallQuery, cursor: str, limit: int
-) -> tuple[tuple[Message, ...], str | None]:
+) -> tuple[tuple[Entry, ...], str | None]:
     """The results after a cursor, whatever has arrived since it was given; and the next cursor.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from memserver.memory.excerpt import Matched, Query, one_line
 from memserver.memory.paging import PAGE_SIZE, ResultPage
-from memserver.messages import Message, StoredPassage
+from memserver.messages import Entry, StoredPassage
 from memserver.text import snippet, stamp
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class Result:
 
 
 def message_result(
-    message: Message, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
+    message: Entry, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
 ) -> Result:
     at = stamp(message.created_at, zone)
     return Result(

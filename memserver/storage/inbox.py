@@ -4,6 +4,8 @@ A posted message is one row of `turns` and its row of `messages`, written togeth
 the recall row, and from its commit on nothing can lose it.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +13,10 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Role, Usage
+from memserver.messages import JsonObject, Role, TokenUsage
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
 
@@ -36,10 +39,12 @@ class TurnRow:
     attempts: int
     stop_reason: str | None
     error: JsonObject | None
-    usage: Usage
+    usage: TokenUsage
     posted_by: str
     created_at: datetime
     finished_at: datetime | None
+    request: JsonObject | None = None
+    """What the client's request brought to this turn alone, as `TurnRequest.stored` has it."""
 
     @property
     def ended(self) -> bool:
@@ -54,19 +59,26 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message from outside, or as the system's an event; `created_at` None means now."""
+    """A message from outside, or as the system's an event; `created_at` None means now.
+
+    `chat` and `chat_note` are as an Entry has them, `request` as its turn.
+    """
 
     text: str
     tokens: int
     role: Role = "user"
     created_at: datetime | None = None
+    chat: str | None = None
+    chat_note: str | None = None
+    request: JsonObject | None = None
 
 
 class Posted(NamedTuple):
-    """What posting a message gave: its turn, and the model that the agent names."""
+    """What posting a message gave: its turn, the model that the agent names, and whether an earlier turn's call waits."""
 
     turn: TurnRow
     model: str | None
+    paused: bool
 
 
 class Envelope(NamedTuple):
@@ -76,10 +88,22 @@ class Envelope(NamedTuple):
     key: str | None = None
     fingerprint: str | None = None
 
+    @classmethod
+    def of(cls, worker: str, key: str | None, messages: Sequence[NewMessage]) -> "Envelope":
+        if key is None:
+            return cls(worker)
+        digest = hashlib.sha256()
+        for message in messages:
+            digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
+            if message.request is not None:
+                digest.update(json.dumps(message.request, sort_keys=True).encode())
+        return cls(worker, key, digest.hexdigest())
+
 
 _TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
-    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
+    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at,
+    t.request"""
 
 # The running turn is the one after done_turn; looked up by its state, it is found by an index (see leases).
 FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
@@ -91,18 +115,20 @@ _POST = f"""
 WITH numbered AS (
     UPDATE agent_state SET next_turn = next_turn + 1, message_count = message_count + 1
     WHERE agent_id = %(agent_id)s
-    RETURNING agent_id, tenant, next_turn - 1 AS turn
+    RETURNING agent_id, tenant, next_turn - 1 AS turn, paused
 ), posted AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by)
-    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s FROM numbered
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request)
+    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s, %(request)s
+    FROM numbered
     RETURNING *
 ), stored AS (
-    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
+    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat, chat_note)
     SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, %(role)s, %(text)s, %(tokens)s,
-           coalesce(%(created_at)s, now())
+           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s
     FROM posted
 )
-SELECT {TURN_COLUMNS}, a.model FROM posted t JOIN agents a ON a.id = t.agent_id
+SELECT {TURN_COLUMNS}, a.model, (SELECT paused FROM numbered) AS paused
+FROM posted t JOIN agents a ON a.id = t.agent_id
 """
 
 _POST_BATCHES = f"""
@@ -140,6 +166,9 @@ async def post(
         "text": new.text,
         "tokens": new.tokens,
         "created_at": new.created_at,
+        "chat": new.chat,
+        "chat_note": new.chat_note,
+        "request": None if new.request is None else Jsonb(new.request),
         **envelope._asdict(),
     }
     try:
@@ -150,7 +179,7 @@ async def post(
             row = await _first_with_key(tx, agent_id, envelope)
     if row is None:
         raise no_agent(agent_id)
-    return Posted(turn_from_row(row), row["model"])
+    return Posted(turn_from_row(row), row["model"], row["paused"])
 
 
 async def recount(tx: Transaction, turn: TurnRow, tokens: int) -> None:
@@ -216,7 +245,7 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
 
 
 def turn_from_row(row: dict[str, Any]) -> TurnRow:
-    usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
+    usage = TokenUsage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
     return TurnRow(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 
@@ -229,10 +258,10 @@ async def _insert_messages(
         for index in range(len(messages))
     ]
     await tx.execute(
-        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now())
-           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[])
-                AS m (position, role, content, tokens, at)""",
+        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat)
+           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now()), m.chat
+           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[], %s::text[])
+                AS m (position, role, content, tokens, at, chat)""",
         [
             turns[0].agent_id,
             tenant,
@@ -241,14 +270,15 @@ async def _insert_messages(
             [message.text for message in messages],
             [message.tokens for message in messages],
             [message.created_at for message in messages],
+            [message.chat for message in messages],
         ],
     )
 
 
 async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -> dict[str, Any]:
     cursor = await tx.execute(
-        f"""SELECT {TURN_COLUMNS}, t.fingerprint, a.model
-            FROM turns t JOIN agents a ON a.id = t.agent_id
+        f"""SELECT {TURN_COLUMNS}, t.fingerprint, a.model, s.paused
+            FROM turns t JOIN agents a ON a.id = t.agent_id JOIN agent_state s ON s.agent_id = a.id
             WHERE t.agent_id = %s AND t.idempotency_key = %s""",
         [agent_id, envelope.key],
     )

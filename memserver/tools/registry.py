@@ -27,7 +27,7 @@ class ToolRegistry:
         webhooks: WebhookSender,
         mcp: McpConnections,
     ) -> None:
-        self._style = style
+        self.style = style
         self._tools = {tool.spec.name: style.apply(tool) for tool in tools}
         self._default = {name: tool for name, tool in self._tools.items() if tool.attached}
         self._webhooks = webhooks
@@ -72,13 +72,13 @@ class ToolRegistry:
         return [*self._tools.values(), *self._mcp.configured.values()]
 
     def tool_of(self, definition: Definition) -> RunnableTool:
-        return self._style.apply(_remote_tool(definition, self._webhooks, self._mcp))
+        return self.style.apply(_remote_tool(definition, self._webhooks, self._mcp))
 
     def _other(self, grant: Grant) -> RunnableTool | None:
         if grant.definition is not None:
             return self.tool_of(grant.definition)
         configured = None if grant.name in self._tools else self._mcp.configured.get(grant.name)
-        return None if configured is None else self._style.apply(configured)
+        return None if configured is None else self.style.apply(configured)
 
 
 def check_rules(grants: Sequence[Grant], tool: RunnableTool, max_steps: int) -> None:

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from memserver.agent.events import End, TurnQueued
+from memserver.agent.events import End, QueuedTurn
 from memserver.agent.transcript import BETWEEN
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalPage
 from memserver.memory.recall import RecallHit, RecallPage
 from memserver.memory.results import Excerpt, message_label
-from memserver.messages import RESERVED
-from memserver.messages import Message as StoredMessage
+from memserver.messages import RESERVED, Entry
 from memserver.storage import calls, inbox, sections, tools
 from memserver.tools.tool import RunnableTool
 from memserver.wire.archival import ArchivalResults, FoundPassage, Passage
@@ -45,17 +44,17 @@ def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
 
 def blocking_call(end: End | None) -> WaitingCall | None:
     """The call for which a turn waits, if it does."""
-    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
+    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, QueuedTurn) else None
 
 
-def turn_status(turn: inbox.TurnRow, queued: TurnQueued | None = None) -> Turn:
+def turn_status(turn: inbox.TurnRow, queued: QueuedTurn | None = None) -> Turn:
     changed = {"blocked_by": blocking_call(queued)}
     if not turn.ended:
         changed["stop_reason"] = None
     return Turn.model_validate(turn).model_copy(update=changed)
 
 
-def answer(ended: End, messages: Sequence[StoredMessage]) -> Answer:
+def answer(ended: End, messages: Sequence[Entry]) -> Answer:
     """What came of a turn that has ended, or waits."""
     said = [message.text for message in messages if message.role == "assistant" and message.text]
     return Answer(
