@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
+from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import (
     Addressed,
@@ -31,7 +32,6 @@ from memserver.api.openai.requests import (
 from memserver.api.openai.turns import (
     Key,
     Posting,
-    Repetitions,
     begin,
     find_turn,
     finish_turn,
@@ -148,8 +148,8 @@ async def create_response(
     services: ServicesDep,
     tenant: TenantDep,
     headers: HeadersDep,
+    hang_up: HangUpDep,
     key: Key = None,
-    repetitions: Repetitions = 0,
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
 
@@ -164,14 +164,15 @@ async def create_response(
         aside = await answer_aside(services, agent, prompt, most)
         return _answer_aside(request, services.ping_seconds, agent, aside)
     chat = headers.chat if after is None else replace(headers.chat, after=after)
-    posting = Posting(key, repetitions > 0, chat)
+    posting = Posting(key, headers.repeated, chat)
     turn = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
     answer.previous = request.previous_response_id
     if request.stream:
         pieces = await start_turn(services, tenant, turn)
-        return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
-    result = await finish_turn(services, tenant, turn)
+        frames = _Writer(answer).of(pieces)
+        return EventStream(frames, services.ping_seconds, on_hang_up=hang_up.action(turn))
+    result = await hang_up.watched(turn, finish_turn(services, tenant, turn))
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 
