@@ -1,6 +1,7 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import Response
@@ -10,6 +11,13 @@ from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import (
+    Addressed,
+    Headers,
+    HeadersDep,
+    find_addressed,
+)
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
 from memserver.api.openai.chat import Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
@@ -17,13 +25,14 @@ from memserver.api.openai.requests import (
     ResponseRequest,
     check_response,
     has_instructions,
+    response_prompt,
     response_transcript,
 )
 from memserver.api.openai.turns import (
     Key,
+    Posting,
     Repetitions,
     begin,
-    find_agent,
     find_turn,
     finish_turn,
     start_turn,
@@ -39,7 +48,7 @@ from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-Status = Literal["completed", "failed", "in_progress", "incomplete"]
+Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
 
 
 class OutputText(BaseModel):
@@ -138,6 +147,7 @@ async def create_response(
     request: ResponseRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -147,8 +157,15 @@ async def create_response(
     """
     check_response(request)
     transcript = response_transcript(request)
-    agent = await _agent(services, tenant, request)
-    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
+    addressed, after = await _addressed(services, tenant, request, headers)
+    agent, prompt = addressed.agent, response_prompt(request)
+    if not is_remembered(services, addressed, headers, prompt):
+        most = (request.model_extra or {}).get("max_output_tokens")
+        aside = await answer_aside(services, agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, agent, aside)
+    chat = headers.chat if after is None else replace(headers.chat, after=after)
+    posting = Posting(key, repetitions > 0, chat)
+    turn = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
     answer.previous = request.previous_response_id
     if request.stream:
@@ -180,22 +197,38 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> AgentRow:
-    previous = None
+def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
+    answer = _Answer(request.model or agent.name, aside.turn, extra)
+    if request.stream:
+        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+    whole = answer.ended(aside.text, aside.ended)
+    return Response(whole.model_dump_json(), media_type="application/json")
+
+
+async def _addressed(
+    services: Services, tenant: str, request: ResponseRequest, headers: Headers
+) -> tuple[Addressed, int | None]:
+    """The agent that a request is for, and up to where its history has the response that it continues."""
+    previous = after = None
     if request.previous_response_id is not None:
         try:
-            previous, _ = await find_turn(services, tenant, request.previous_response_id)
+            previous, turn = await find_turn(services, tenant, request.previous_response_id)
+            after = turn.first_position + PLACES_PER_TURN - 1
         except NotFound as error:
             raise no_previous_response(request.previous_response_id) from error
     if request.model is None:
         if previous is None:
             raise InvalidInput("model: the agent's name or id is wanted.")
-        return previous
-    agent = await find_agent(services, tenant, request.model)
-    if previous is not None and previous.id != agent.id:
+        return Addressed(previous), after
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    if previous is not None and previous.id != addressed.agent.id:
         assert request.previous_response_id is not None
         raise no_previous_response(request.previous_response_id)
-    return agent
+    return addressed, after
 
 
 def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
@@ -226,6 +259,8 @@ class _Answer:
         if ended.error is not None:
             error = ResponseError(code="server_error", message=ended.error["message"])
             return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "cancelled":
+            return self._whole("cancelled", output, usage=usage)
         if ended.stop_reason == "max_steps":
             cut = IncompleteDetails()
             return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
@@ -276,7 +311,9 @@ class _Writer:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
         whole = self._answer.ended(self._text, ended)
-        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+        # OpenAI's streams have no event of a cancelled response.
+        kind = "incomplete" if whole.status == "cancelled" else whole.status
+        return [*closing, self._event(f"response.{kind}", response=whole.model_dump())]
 
     @property
     def _place(self) -> JsonObject:

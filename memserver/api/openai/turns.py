@@ -6,11 +6,12 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from fastapi import Header
 
+from memserver.agent.chats import ChatHint
 from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
@@ -23,13 +24,12 @@ from memserver.agent.events import (
 )
 from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
-from memserver.api.openai.errors import no_model, queued, turn_failed
+from memserver.api.openai.errors import queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import NewMessage, TurnRow
-from memserver.text import clean
 from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
@@ -59,24 +59,16 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
-    """The agent of this name or id. Raises Refusal."""
-    model = clean(model)
-    async with services.database.tenant(tenant) as tx:
-        try:
-            return await agents.find(tx, model)
-        except NotFound as error:
-            raise no_model(model) from error
+class Posting(NamedTuple):
+    """How a request came: its key, whether the client has sent it before, and what it says of the chat."""
+
+    key: str | None
+    repeated: bool
+    chat: ChatHint
 
 
 async def begin(
-    services: Services,
-    tenant: str,
-    agent: AgentRow,
-    transcript: Sequence[Said],
-    *,
-    key: str | None,
-    repeated: bool,
+    services: Services, tenant: str, agent: AgentRow, transcript: Sequence[Said], posting: Posting
 ) -> TurnRow:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
 
@@ -84,8 +76,8 @@ async def begin(
         InvalidInput: nothing is new.
     """
     async with services.database.tenant(tenant) as tx:
-        new = await unread(tx, agent.id, transcript)
-        if repeated and key is None and new.same is not None:
+        new = await unread(tx, agent.id, transcript, posting.chat)
+        if posting.repeated and posting.key is None and new.same is not None:
             return await inbox.get_turn(tx, agent.id, new.same)
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
@@ -95,11 +87,12 @@ async def begin(
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
     if new.past:
-        messages = [NewMessage(said.text, 0, said.role) for said in new.past]
+        messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    return await services.conversation.post(tenant, agent.id, new.text, key=key)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    return await services.conversation.post(tenant, agent.id, message, key=posting.key)
 
 
 def turn_id(kind: str, turn: TurnRow) -> str:
@@ -155,6 +148,12 @@ async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIte
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
     first = asyncio.ensure_future(anext(pieces))
     await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
+    if not first.done():
+        async with services.database.tenant(tenant) as tx:
+            blocked = await services.conversation.find_blocker(tx, turn)
+        if blocked is not None:
+            first.cancel()
+            raise queued(blocked)
     if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
         _check(end)
