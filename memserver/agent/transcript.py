@@ -109,7 +109,7 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     exchanges, last = _exchanges(transcript)
     if not last:
         raise InvalidInput(
-            "messages: no user message stands after the last assistant message.",
+            "messages: no user message with words in it stands after the last assistant message.",
             hint="The agent gets what the user says after the last answer; end with that.",
         )
     window = _History(await transcripts.newest(tx, agent_id, WINDOW))
@@ -126,6 +126,11 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     begun = newest > place and window.asked.get(text) == newest
     past = tuple(message for each in exchanges[known:] for message in each.messages)
     return Unread(past, text, newest // PLACES_PER_TURN if begun else None)
+
+
+def says_something(transcript: Sequence[Said]) -> bool:
+    """Whether the user says something at the transcript's end."""
+    return bool(_exchanges(transcript)[1])
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:
