@@ -11,7 +11,6 @@ from uuid import UUID
 from memserver.agent.context import AgentView
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.events import Compacted
 from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.memory.queue import Budget, entries_to_evict
@@ -21,6 +20,7 @@ from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Lease
 from memserver.storage.turn_writes import Eviction
+from memserver.wire.events import MemoryChanged
 
 COMPACT = "compact"
 """The job's name."""
@@ -38,7 +38,7 @@ async def evict(
     budget: Budget,
     deadline: Deadline,
     lease: Lease | None = None,
-) -> Compacted | None:
+) -> MemoryChanged | None:
     """Evict once, at the point where the queue first overflowed.
 
     Args:
@@ -79,7 +79,9 @@ async def evict(
     )
     async with deps.database.tenant(agent.tenant) as tx:
         done = await turn_writes.evict(tx, agent.id, eviction, lease)
-    return Compacted(count, summary.method, summary.failure) if done else None
+    if not done:
+        return None
+    return MemoryChanged(evicted=count, summary=summary.method, failure=summary.failure)
 
 
 class CompactionJob:

@@ -12,11 +12,11 @@ from memserver.agent.call_answers import CallAnswer, is_of_request, supersede
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
     WakeUp,
 )
 from memserver.agent.options import EntryForm
@@ -69,7 +69,7 @@ class Conversation:
         self,
         tenant: str,
         agent_id: UUID,
-        text: str,
+        text: str | NewMessage,
         *,
         key: str | None = None,
         at: datetime | None = None,
@@ -82,7 +82,7 @@ class Conversation:
         Args:
             tenant: whose agent it is.
             agent_id: to whom it is said.
-            text: what is said.
+            text: what is said; or that with its chat.
             key: under which the same message may come again.
             at: when it is said, if the agent's clock is that of its messages; else it is now.
             request: what else came with it.
@@ -93,7 +93,8 @@ class Conversation:
             Conflict: the idempotency key was used with another text, time or request.
         """
         request = request or TurnRequest()
-        message = NewMessage(clean(text), 0, created_at=at, request=request.stored())
+        said = text if isinstance(text, NewMessage) else NewMessage(text, 0)
+        message = replace(said, text=clean(said.text), created_at=at, request=request.stored())
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
@@ -203,16 +204,16 @@ class Conversation:
                 async for event in events:
                     if isinstance(event, StepCommitted):
                         messages.extend(event.messages)
-                    elif isinstance(event, TurnPaused):
+                    elif isinstance(event, PausedTurn):
                         return TurnResult(event, (*messages, event.message))
-                    elif isinstance(event, TurnEnded | TurnQueued):
+                    elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
             raise ServerStopping(
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
+        raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
         self,
@@ -250,7 +251,7 @@ class Conversation:
                             continue
                         seen = item.messages[-1].position
                         if by_request and is_of_request(item.messages[-1], turn):
-                            item = TurnPaused(turn.turn, turn.steps, turn.usage, item.messages[-1])
+                            item = PausedTurn(turn.turn, turn.steps, turn.usage, item.messages[-1])
                     yield item
                     if isinstance(item, End):
                         return
@@ -303,7 +304,7 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> QueuedTurn | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
@@ -312,7 +313,7 @@ class Conversation:
             return None
         [call] = found
         expires_at = self._limits.expiry(call.created_at, of_request=call.of_request)
-        return TurnQueued(turn.turn, call, expires_at)
+        return QueuedTurn(turn.turn, call, expires_at)
 
     async def _answered(
         self,
@@ -367,10 +368,10 @@ class Conversation:
         if queued is not None:
             found.append(queued)
         if now.state == "requires_action" and last is not None and last.state == "waiting":
-            found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
+            found.append(PausedTurn(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
-            found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
+            found.append(EndedTurn(now.turn, now.steps, stop, now.usage, now.error))
         return found
 
     async def _count(
@@ -379,7 +380,7 @@ class Conversation:
         """Tokens of each message as a prompt will show it, as the agent's model counts."""
         model = self._models.get(model_name)
         shown = [
-            user_text(message.text, message.created_at or self._clock())
+            user_text(message.text, message.created_at or self._clock()) + (message.chat_note or "")
             if message.role == "user"
             else message.text
             for message in messages

@@ -13,19 +13,7 @@ from uuid import UUID
 
 from memserver.messages import Entry, JsonObject, TokenUsage
 from memserver.storage.calls import OpenCall
-
-
-@dataclass(frozen=True, slots=True)
-class TurnStarted:
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """More text of the message that is being generated in this step."""
-
-    step: int
-    text: str
+from memserver.wire.events import MemoryChanged, MessageDelta, TurnStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +22,7 @@ class StepCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """Messages left the queue and were folded into the summary."""
-
-    evicted: int
-    method: str
-    failure: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class EndedTurn:
     """The turn is over; `error` is set when it failed."""
 
     turn: int
@@ -54,7 +33,7 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPaused:
+class PausedTurn:
     """The turn waits, stored, until somebody answers the call that `message` made."""
 
     turn: int
@@ -66,7 +45,7 @@ class TurnPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnQueued:
+class QueuedTurn:
     """The turn is stored, and is worked once an earlier one has ended that waits with the call `blocked_by`.
 
     At `expires_at` that one resumes without an answer.
@@ -81,7 +60,7 @@ class TurnQueued:
     error: JsonObject | None = None
 
 
-End = TurnEnded | TurnPaused | TurnQueued
+End = EndedTurn | PausedTurn | QueuedTurn
 """What comes last of a turn, for now or for good."""
 
 
@@ -90,7 +69,7 @@ class WakeUp:
     """Something of the turn has changed; the database knows what. Not for callers."""
 
 
-Event = TurnStarted | TextDelta | StepCommitted | Compacted | End | WakeUp
+Event = TurnStarted | MessageDelta | StepCommitted | MemoryChanged | End | WakeUp
 
 
 class EventBus:

@@ -13,7 +13,6 @@ from memserver.agent.call_run import NOTHING_TO_DO, CallRun
 from memserver.agent.context import PromptParts, render_queue
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.events import TextDelta, TurnStarted
 from memserver.agent.pressure import MemoryPressure
 from memserver.agent.reply_modes import (
     InvalidReplies,
@@ -34,6 +33,7 @@ from memserver.llm.base import Reply
 from memserver.messages import Entry, ToolSpec
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.wire.events import MessageDelta, TurnStarted
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class TurnRun:
             LeaseLost: another worker took over; nothing more may be done here.
             DatabaseError: the database failed; the turn stays and is taken up again.
         """
-        self._state.publish(TurnStarted(self._state.turn.turn))
+        self._state.publish(TurnStarted(turn=self._state.turn.turn))
         try:
             outcome = await self._work()
         except DatabaseError:  # a lost lease among them
@@ -130,7 +130,7 @@ class TurnRun:
                     state.view.options.reply_mode,
                     (prompt.messages(queue), tools),
                     max_tokens=budget.reserved,
-                    on_text=(lambda text: state.publish(TextDelta(step, text)))
+                    on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
                     if streams
                     else None,
                 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from memserver.agent.compaction import compaction_job
 from memserver.agent.endings import as_json
-from memserver.agent.events import StepCommitted, TurnEnded, TurnPaused
+from memserver.agent.events import EndedTurn, PausedTurn, StepCommitted
 from memserver.agent.turn_state import TurnState
 from memserver.errors import MemserverError
 from memserver.messages import Entry, JsonObject
@@ -110,7 +110,7 @@ class TurnWriter:
         change = replace(self._change([waiting], steps, None), paused=True)
         async with self._transaction() as tx:
             released = await turn_writes.commit_step(tx, state.lease, change)
-        state.publish(TurnPaused(state.turn.turn, steps, state.usage, waiting))
+        state.publish(PausedTurn(state.turn.turn, steps, state.usage, waiting))
         return Paused(released)
 
     async def end(self, stop: str, error: MemserverError | None = None) -> Ended:
@@ -156,4 +156,4 @@ class TurnWriter:
 
     def _report_end(self, stop: str, error: JsonObject | None = None) -> None:
         state = self._state
-        state.publish(TurnEnded(state.turn.turn, state.steps, stop, state.usage, error))
+        state.publish(EndedTurn(state.turn.turn, state.steps, stop, state.usage, error))

@@ -6,15 +6,23 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnPaused
+from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
-from memserver.api.openai.client_tools import arguments_of, function_call, usage_of
+from memserver.api.openai.addressing import HeadersDep, find_addressed
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.client_tools import (
+    arguments_of,
+    function_call,
+    refuse_without_memory,
+    usage_of,
+)
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
     CHAT_FIELDS,
     ChatRequest,
+    chat_prompt,
     chat_transcript,
     check_chat,
     has_instructions,
@@ -24,7 +32,6 @@ from memserver.api.openai.turns import (
     Posting,
     Repetitions,
     begin,
-    find_agent,
     finish_reason,
     finish_turn,
     start_turn,
@@ -32,16 +39,21 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.messages import FunctionCall, JsonObject, TokenUsage
+from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
+
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 
 
 class Extra(BaseModel):
     """What OpenAI's answers don't have: the turn, for the API's other routes, and what had no effect."""
 
     agent_id: str = Field(examples=["0198f1c2-7a3b-7c4d-8e5f-0123456789ab"])
-    turn: int = Field(examples=[1])
+    turn: int | None = Field(
+        description="Null: there is none, and nothing of the request is remembered.", examples=[1]
+    )
     unused: list[str] = Field(examples=[["temperature"]])
     stop_reason: str | None = Field(
         default=None,
@@ -55,8 +67,12 @@ class Extra(BaseModel):
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
+    @classmethod
+    def of_aside(cls, agent: AgentRow, unused: list[str]) -> "Extra":
+        return cls(agent_id=str(agent.id), turn=None, unused=unused)
+
     def at(self, end: End) -> "Extra":
-        call = end.message.call if isinstance(end, TurnPaused) else None
+        call = end.message.call if isinstance(end, PausedTurn) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
 
@@ -136,6 +152,21 @@ class Completion(BaseModel):
     usage: CompletionUsage
     memserver: Extra
 
+    @classmethod
+    def of(
+        cls, place: tuple[TurnRow, int], model: str, text: str, ended: End, extra: Extra
+    ) -> "Completion":
+        turn, after = place
+        message = CompletionMessage.of(text, function_call(ended, turn))
+        return cls(
+            id=turn_id("chatcmpl-", turn, after),
+            created=int(turn.created_at.timestamp()),
+            model=model,
+            choices=[Choice(message=message, finish_reason=finish_reason(ended, turn))],
+            usage=CompletionUsage.of(usage_of(ended, turn)),
+            memserver=extra.at(ended),
+        )
+
 
 @router.post(
     "/chat/completions",
@@ -146,6 +177,7 @@ async def create_completion(
     request: ChatRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -159,9 +191,17 @@ async def create_completion(
     """
     check_chat(request)
     transcript = chat_transcript(request)
-    agent = await find_agent(services, tenant, request.model)
-    posting = Posting(key, repetitions > 0, request.turn_request)
-    turn, after = await begin(services, tenant, agent, transcript, posting)
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    prompt = chat_prompt(request)
+    brought = request.turn_request
+    if not is_remembered(services, addressed, headers, prompt):
+        refuse_without_memory(brought)
+        most = fields.get("max_completion_tokens") or fields.get("max_tokens")
+        aside = await answer_aside(services, addressed.agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
+    posting = Posting(key, repetitions > 0, headers.chat, brought)
+    turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:
@@ -171,16 +211,22 @@ async def create_completion(
         chunks = _Chunks((turn, after), request.model, extra, counted=counted)
         return EventStream(chunks.of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn, after)
-    ended = result.ended
-    message = CompletionMessage.of(text_of(result.messages), function_call(ended, turn))
-    completion = Completion(
-        id=turn_id("chatcmpl-", turn, after),
-        created=int(turn.created_at.timestamp()),
-        model=request.model,
-        choices=[Choice(message=message, finish_reason=finish_reason(ended, turn))],
-        usage=CompletionUsage.of(usage_of(ended, turn)),
-        memserver=extra.at(ended),
-    )
+    text, place = text_of(result.messages), (turn, after)
+    completion = Completion.of(place, request.model, text, result.ended, extra)
+    return Response(completion.model_dump_json(), media_type="application/json")
+
+
+def _answer_aside(
+    request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
+    place = (aside.turn, 0)
+    if request.stream:
+        options = request.stream_options
+        counted = options is not None and options.include_usage is True
+        chunks = _Chunks(place, request.model, extra, counted=counted)
+        return EventStream(chunks.of(aside.pieces()), ping_seconds)
+    completion = Completion.of(place, request.model, aside.text, aside.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 

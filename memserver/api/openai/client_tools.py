@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memserver.agent.call_answers import CallAnswer, is_of_request
-from memserver.agent.events import End, TurnPaused
+from memserver.agent.events import End, PausedTurn
 from memserver.api.openai.errors import refuse_again
 from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import RESERVED, FunctionCall, JsonObject, TokenUsage, ToolSpec
@@ -104,6 +104,16 @@ async def check_request(services: Services, agent: AgentRow, request: TurnReques
     await asyncio.to_thread(check_tools, request, own | set(_IDLE))
 
 
+def refuse_without_memory(request: TurnRequest) -> None:
+    """Refuse tools and forms where nothing is remembered, since there is no turn then. Raises InvalidInput."""
+    if request.is_new:
+        what = "tools" if request.tools else "response_format"
+        raise InvalidInput(
+            f"{what}: an answer that is not remembered is plain text.",
+            hint="Send X-Memserver-Remember: true to have the agent answer.",
+        )
+
+
 async def continue_turn(
     services: Services, tenant: str, agent: AgentRow, request: TurnRequest, key: str | None
 ) -> tuple[TurnRow, int]:
@@ -149,7 +159,7 @@ async def continue_turn(
 
 def function_call(ended: End, turn: TurnRow) -> FunctionCall | None:
     """The call that the client has to run, if the answer ends with one."""
-    if not (isinstance(ended, TurnPaused) and is_of_request(ended.message, turn)):
+    if not (isinstance(ended, PausedTurn) and is_of_request(ended.message, turn)):
         return None
     assert ended.message.call is not None
     return ended.message.call.call

@@ -1,24 +1,38 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
 from memserver.agent.call_answers import is_of_request
-from memserver.agent.events import End, TurnEnded, TurnPaused
+from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import (
+    Addressed,
+    Headers,
+    HeadersDep,
+    find_addressed,
+)
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
 from memserver.api.openai.chat import Extra
-from memserver.api.openai.client_tools import arguments_of, function_call, usage_of
+from memserver.api.openai.client_tools import (
+    arguments_of,
+    function_call,
+    refuse_without_memory,
+    usage_of,
+)
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
     ResponseRequest,
     check_response,
     has_instructions,
+    response_prompt,
     response_transcript,
 )
 from memserver.api.openai.turns import (
@@ -26,7 +40,6 @@ from memserver.api.openai.turns import (
     Posting,
     Repetitions,
     begin,
-    find_agent,
     find_turn,
     finish_turn,
     start_turn,
@@ -157,6 +170,7 @@ async def create_response(
     request: ResponseRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -166,8 +180,15 @@ async def create_response(
     """
     check_response(request)
     transcript = response_transcript(request)
-    agent = await _agent(services, tenant, request)
-    posting = Posting(key, repetitions > 0, request.turn_request)
+    addressed, answered = await _addressed(services, tenant, request, headers)
+    agent, brought = addressed.agent, request.turn_request
+    if not is_remembered(services, addressed, headers, prompt := response_prompt(request)):
+        refuse_without_memory(brought)
+        most = (request.model_extra or {}).get("max_output_tokens")
+        aside = await answer_aside(services, agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, agent, aside)
+    chat = headers.chat if answered is None else replace(headers.chat, after=answered)
+    posting = Posting(key, repetitions > 0, chat, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(request.model or agent.name, turn, after, _extra(turn, request))
     answer.echo = {"previous_response_id": request.previous_response_id}
@@ -196,34 +217,50 @@ async def get_response(
         messages = await recall.queue(tx, agent.id, start, end)
     for number, message in enumerate(messages):
         if is_of_request(message, turn):
-            paused = TurnPaused(turn.turn, turn.steps, turn.usage, message)
+            paused = PausedTurn(turn.turn, turn.steps, turn.usage, message)
             return answer.ended(text_of(messages[:number]), paused)
     if turn.state == "requires_action" and messages:
-        paused = TurnPaused(turn.turn, turn.steps, turn.usage, messages[-1])
+        paused = PausedTurn(turn.turn, turn.steps, turn.usage, messages[-1])
         return answer.ended(text_of(messages), paused)
     if not turn.ended:
         return answer.begun()
     stop = turn.stop_reason or ""
-    ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, turn.error)
+    ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, turn.error)
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> AgentRow:
-    previous = None
+def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
+    answer = _Answer(request.model or agent.name, aside.turn, 0, extra)
+    if request.stream:
+        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+    whole = answer.ended(aside.text, aside.ended)
+    return Response(whole.model_dump_json(), media_type="application/json")
+
+
+async def _addressed(
+    services: Services, tenant: str, request: ResponseRequest, headers: Headers
+) -> tuple[Addressed, int | None]:
+    """The agent that a request is for, and up to where its history has the response that it continues."""
+    previous = after = None
     if request.previous_response_id is not None:
         try:
-            previous, *_ = await find_turn(services, tenant, request.previous_response_id)
+            previous, turn, _ = await find_turn(services, tenant, request.previous_response_id)
+            after = turn.first_position + PLACES_PER_TURN - 1
         except NotFound as error:
             raise no_previous_response(request.previous_response_id) from error
     if request.model is None:
         if previous is None:
             raise InvalidInput("model: the agent's name or id is wanted.")
-        return previous
-    agent = await find_agent(services, tenant, request.model)
-    if previous is not None and previous.id != agent.id:
+        return Addressed(previous), after
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    if previous is not None and previous.id != addressed.agent.id:
         assert request.previous_response_id is not None
         raise no_previous_response(request.previous_response_id)
-    return agent
+    return addressed, after
 
 
 def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:

@@ -11,28 +11,28 @@ from uuid import UUID
 
 from fastapi import Header
 
+from memserver.agent.chats import ChatHint
 from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TextDelta,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
 )
 from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.client_tools import check_request, continue_turn, function_call
-from memserver.api.openai.errors import no_model, queued, turn_failed
+from memserver.api.openai.errors import queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import PLACES_PER_TURN, NewMessage, TurnRow
-from memserver.text import clean
 from memserver.tools.turn_request import NO_REQUEST, TurnRequest
+from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
 FIRST_SECONDS = 1.0
@@ -61,21 +61,12 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
-    """The agent of this name or id. Raises Refusal."""
-    model = clean(model)
-    async with services.database.tenant(tenant) as tx:
-        try:
-            return await agents.find(tx, model)
-        except NotFound as error:
-            raise no_model(model) from error
-
-
 class Posting(NamedTuple):
-    """How a request comes: under which key, whether it is repeated, and what it brings to its turn."""
+    """How a request came: its key, whether the client has sent it before, what it says of the chat, and what it brings."""
 
     key: str | None
     repeated: bool
+    chat: ChatHint
     request: TurnRequest = NO_REQUEST
 
 
@@ -90,13 +81,13 @@ async def begin(
     Raises:
         InvalidInput: nothing is new.
     """
-    key, repeated, request = posting
+    key, request = posting.key, posting.request
     await check_request(services, agent, request)
     if request.results and not says_something(transcript):
         return await continue_turn(services, tenant, agent, request, key)
     async with services.database.tenant(tenant) as tx:
-        new = await unread(tx, agent.id, transcript)
-        if repeated and key is None and new.same is not None:
+        new = await unread(tx, agent.id, transcript, posting.chat)
+        if posting.repeated and key is None and new.same is not None:
             return await inbox.get_turn(tx, agent.id, new.same), 0
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
@@ -106,11 +97,12 @@ async def begin(
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
     if new.past:
-        messages = [NewMessage(said.text, 0, said.role) for said in new.past]
+        messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    turn = await services.conversation.post(tenant, agent.id, new.text, key=key, request=request)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    turn = await services.conversation.post(tenant, agent.id, message, key=key, request=request)
     return turn, 0
 
 
@@ -160,7 +152,7 @@ async def finish_turn(services: Services, tenant: str, turn: TurnRow, after: int
 def _check(end: End) -> None:
     if end.error is not None:
         raise turn_failed(end.error)
-    if isinstance(end, TurnQueued):
+    if isinstance(end, QueuedTurn):
         raise queued(end)
 
 
@@ -188,7 +180,7 @@ async def start_turn(
                     yield piece
             except MemserverError as error:
                 log_if_database(f"The stream of turn {turn.turn}", error)
-                yield TurnEnded(turn.turn, turn.steps, "error", turn.usage, as_json(error))
+                yield EndedTurn(turn.turn, turn.steps, "error", turn.usage, as_json(error))
 
     return all_of_it()
 
@@ -199,7 +191,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
         async for event in events:
             piece = ""
             match event:
-                case TextDelta(step, text):
+                case MessageDelta(step=step, text=text):
                     piece = spoken.hear(step, text)
                 case StepCommitted(messages):
                     piece = "".join(
@@ -207,9 +199,9 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnQueued(turn):
-                    yield TurnEnded(turn, event.steps, "error", event.usage, queued(event).error)
-                case TurnEnded() | TurnPaused():
+                case QueuedTurn(turn):
+                    yield EndedTurn(turn, event.steps, "error", event.usage, queued(event).error)
+                case EndedTurn() | PausedTurn():
                     yield event
                 case _:
                     pass

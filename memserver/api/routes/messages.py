@@ -7,14 +7,14 @@ from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
-from memserver.agent.events import TurnQueued
+from memserver.agent.events import QueuedTurn
 from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.event_stream import EventStream
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import answer, turn_status
 from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
-from memserver.api.sse import encode, frame
+from memserver.api.sse import encode, error_frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
 from memserver.storage import agents, inbox, recall
@@ -147,7 +147,7 @@ async def import_messages(
     queued = None
     if wait:
         ended = (await services.conversation.result(tenant, turn)).ended
-        queued = ended if isinstance(ended, TurnQueued) else None
+        queued = ended if isinstance(ended, QueuedTurn) else None
         async with services.database.tenant(tenant) as tx:
             turn = await inbox.get_turn(tx, agent_id, turn.turn)
     else:
@@ -197,7 +197,7 @@ async def respond(
     if ended.error is not None:
         return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
     shown = answer(ended, result.messages)
-    status = 202 if isinstance(ended, TurnQueued) else 200
+    status = 202 if isinstance(ended, QueuedTurn) else 200
     return Response(shown.model_dump_json(), status, media_type="application/json")
 
 
@@ -218,4 +218,4 @@ async def _events(
                 yield part
     except MemserverError as error:  # it is too late for a status
         log_if_database(f"The stream of turn {turn.turn}", error)
-        yield frame("error", body(error.code, error.message, error.hint))
+        yield error_frame(body(error.code, error.message, error.hint))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from memserver.agent.events import End, TurnQueued
+from memserver.agent.events import End, QueuedTurn
 from memserver.agent.transcript import BETWEEN
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalPage
@@ -44,10 +44,10 @@ def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
 
 def blocking_call(end: End | None) -> WaitingCall | None:
     """The call for which a turn waits, if it does."""
-    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
+    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, QueuedTurn) else None
 
 
-def turn_status(turn: inbox.TurnRow, queued: TurnQueued | None = None) -> Turn:
+def turn_status(turn: inbox.TurnRow, queued: QueuedTurn | None = None) -> Turn:
     changed = {"blocked_by": blocking_call(queued)}
     if not turn.ended:
         changed["stop_reason"] = None

@@ -278,7 +278,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 4, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 5, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
@@ -537,6 +537,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     }  # fmt: skip
     values["messages.jsonl"][1] |= {
         "thought": "hm",
+        "chat": "a",
+        "chat_note": "[event] chat: another.",
         "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
                  "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
                  "finished_at": at[4]},
@@ -599,6 +601,6 @@ async def test_the_reply_mode_of_a_version_2_file_is_read_by_its_old_name(
         stored = server.rows("SELECT options ->> 'protocol' FROM agents")
     assert imported["options"]["reply_mode"] == "chat"
     assert stored == [("chat",)]
-    assert again["manifest.json"]["version"] == 3
+    assert again["manifest.json"]["version"] == 4
     options = again["agent.json"]["options"]
     assert (options["reply_mode"], "protocol" in options) == ("chat", False)

@@ -74,7 +74,7 @@ def other(request: dict[str, Any]) -> dict[str, Any]:
     """The same request with another last value in its body, or another query."""
     changed: dict[str, Any] = copy.deepcopy(request)
     if not _change(changed.get("json", {})):
-        changed["params"]["another"] = "1"
+        changed["params"]["name"] = "another"
     return changed
 
 

@@ -354,8 +354,7 @@ def test_the_server_reads_its_limits_from_the_settings(monkeypatch: pytest.Monke
     monkeypatch.setenv("MEMSERVER_CORS_ORIGINS", '["https://chat.example"]')
     assert Settings(_env_file=None).cors_origins == ["https://chat.example"]
     names = [each.cls.__name__ for each in create_app().user_middleware]
-    slash = ["TrailingSlash", "Access", "BodyLimit", "Idempotency"]
-    assert names == ["OpenAIErrors", "CORSMiddleware", *slash]
+    assert names == ["HeadAndOptions", "Access", "BodyLimit", "Idempotency"]
 
 
 async def test_the_list_of_keys_has_pages(database: OneDatabase) -> None:
