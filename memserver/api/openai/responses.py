@@ -55,7 +55,7 @@ from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-Status = Literal["completed", "failed", "in_progress", "incomplete"]
+Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
 
 
 class OutputText(BaseModel):
@@ -295,6 +295,8 @@ class _Answer:
         if ended.error is not None:
             error = ResponseError(code="server_error", message=ended.error["message"])
             return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "cancelled":
+            return self._whole("cancelled", output, usage=usage)
         if ended.stop_reason == "max_steps":
             cut = IncompleteDetails()
             return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
@@ -357,7 +359,9 @@ class _Writer:
         if call is not None:
             closing += self._call(call, output_index=1 if self._text else 0)
         whole = self._answer.ended(self._text, ended)
-        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+        # OpenAI's streams have no event of a cancelled response.
+        kind = "incomplete" if whole.status == "cancelled" else whole.status
+        return [*closing, self._event(f"response.{kind}", response=whole.model_dump())]
 
     @property
     def _place(self) -> JsonObject:
