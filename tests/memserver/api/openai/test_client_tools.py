@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from memserver.testing.scripted import Call, say
-from tests.memserver.api.openai.conftest import Scripted
+from tests.support.scripted_agent import Scripted
 
 PARAMETERS = {
     "type": "object",

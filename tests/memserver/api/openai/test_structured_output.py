@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from memserver.testing.scripted import Call, say
-from tests.memserver.api.openai.conftest import Scripted
+from tests.support.scripted_agent import Scripted
 
 ASK: Any = [{"role": "user", "content": "Who am I?"}]
 
