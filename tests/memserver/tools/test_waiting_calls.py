@@ -16,7 +16,7 @@ from tests.support.server import OneDatabase, serving
 APPEND = Call("working_context_append", {"section": "human", "content": "Owes 5 euros."})
 
 
-async def test_an_approved_call_runs_and_the_turn_goes_on(database: OneDatabase) -> None:
+async def test_an_approved_call_runs_and_the_turn_continues(database: OneDatabase) -> None:
     ran: list[str] = []
     model = ScriptedModel([Call("pay", {"euros": 5}), say("Paid.")])
     async with serving(database, model, [counting(ran)]) as server:
@@ -53,7 +53,7 @@ async def test_a_denied_call_does_not_run_and_the_model_sees_the_reason(
     assert again.status_code == 409
 
 
-async def test_a_waiting_call_survives_a_restart_and_other_messages_wait_behind_it(
+async def test_a_waiting_call_survives_a_restart_and_other_messages_wait_after_it(
     database: OneDatabase,
 ) -> None:
     ran: list[str] = []
@@ -78,7 +78,7 @@ async def test_a_waiting_call_survives_a_restart_and_other_messages_wait_behind_
     assert (ran, said) == (["5"], ["Pay!", "Paid.", "Are you there?", "I am here."])
 
 
-async def test_no_worker_takes_a_paused_agent_whatever_waits_behind_it(
+async def test_no_worker_takes_a_paused_agent_whatever_waits_after_it(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([Call("pay", {"euros": 5}), say("Then not."), say("Hello!")])
@@ -152,7 +152,7 @@ async def test_many_calls_of_one_turn_may_wait_one_after_another(database: OneDa
     assert (got["text"], got["steps"]) == ("All read.", rounds + 1)
 
 
-async def test_a_cancelled_turn_ends_without_the_call_and_the_inbox_goes_on(
+async def test_a_cancelled_turn_ends_without_the_call_and_the_inbox_continues(
     database: OneDatabase,
 ) -> None:
     ran: list[str] = []
@@ -196,8 +196,10 @@ async def test_a_stream_ends_with_what_is_to_be_done_and_the_answer_streams_on(
     assert kinds == ["turn_started", "tool_call", "usage", "action_required"]
     assert (data["turn"], data["waits_for"]) == (1, "approval")
     assert "event: action_required" in late.text
-    told = [line.removeprefix("event: ") for line in result.text.splitlines() if "event: " in line]
-    assert told == [
+    reported = [
+        line.removeprefix("event: ") for line in result.text.splitlines() if "event: " in line
+    ]
+    assert reported == [
         "turn_started",
         "tool_call",
         "tool_result",
@@ -344,7 +346,7 @@ async def test_an_approved_call_that_ran_when_its_worker_died_is_not_run_again(
     assert (stands["state"], stands["steps"]) == ("done", 2)
 
 
-async def test_the_answer_is_kept_when_the_worker_dies_before_it_goes_on(
+async def test_the_answer_is_kept_when_the_worker_dies_before_it_continues(
     database: OneDatabase,
 ) -> None:
     ran: list[str] = []
