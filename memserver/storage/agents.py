@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, MemorySection
-from memserver.storage import agent_sections, collections
+from memserver.storage import agent_sections, collections, pictures
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
@@ -251,7 +251,9 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
     collection_id = await fetch_value(tx, query, [agent_id])
     if collection_id is None:
         raise no_agent(agent_id)
+    shown = await pictures.shown_by(tx, agent_id)
     with allow_long_statements():
         await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+        await pictures.release(tx, shown)
     await agent_sections.delete_unread(tx, sections)
     await collections.release(tx, collection_id)
