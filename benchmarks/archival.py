@@ -337,15 +337,15 @@ def progress(items: Sequence[Any], console: Console, what: str) -> Iterable[Any]
     """The items, with a bar that shows how far we are; without a terminal, a line now and then."""
     if console.is_terminal:
         return track(items, what, console=console, transient=True)
-    return _told(items, what)
+    return _reported(items, what)
 
 
-def _told(items: Sequence[Any], what: str) -> Iterator[Any]:
-    next_told = time.monotonic() + 30
+def _reported(items: Sequence[Any], what: str) -> Iterator[Any]:
+    next_reported = time.monotonic() + 30
     for number, item in enumerate(items):
-        if time.monotonic() > next_told:
+        if time.monotonic() > next_reported:
             print(f"{what}: {number} of {len(items)}", flush=True)
-            next_told = time.monotonic() + 30
+            next_reported = time.monotonic() + 30
         yield item
 
 

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, MemorySection
 from memserver.storage import agent_sections, collections, pictures
+from memserver.storage.cancellation import notify_stop
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
@@ -255,5 +256,6 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
     with allow_long_statements():
         await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
         await pictures.release(tx, shown)
+    await notify_stop(tx, agent_id)
     await agent_sections.delete_unread(tx, sections)
     await collections.release(tx, collection_id)

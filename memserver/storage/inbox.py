@@ -109,10 +109,10 @@ TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.st
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at,
     t.request"""
 
-# The running turn is the one after done_turn; looked up by its state, it is found by an index (see leases).
+# The running turn is the one after done_turn, and so is one that was cancelled and not yet passed over.
 FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
-                                AND t.state IN ('waiting', 'running'))
+        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
+                                AND t.started_at IS NOT NULL)
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 _POST = f"""

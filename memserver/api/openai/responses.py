@@ -48,7 +48,7 @@ from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-Status = Literal["completed", "failed", "in_progress", "incomplete"]
+Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
 
 
 class OutputText(BaseModel):
@@ -259,6 +259,8 @@ class _Answer:
         if ended.error is not None:
             error = ResponseError(code="server_error", message=ended.error["message"])
             return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "cancelled":
+            return self._whole("cancelled", output, usage=usage)
         if ended.stop_reason == "max_steps":
             cut = IncompleteDetails()
             return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
@@ -309,7 +311,9 @@ class _Writer:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
         whole = self._answer.ended(self._text, ended)
-        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+        # OpenAI's streams have no event of a cancelled response.
+        kind = "incomplete" if whole.status == "cancelled" else whole.status
+        return [*closing, self._event(f"response.{kind}", response=whole.model_dump())]
 
     @property
     def _place(self) -> JsonObject:

@@ -151,6 +151,12 @@ async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIte
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
     first = asyncio.ensure_future(anext(pieces))
     await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
+    if not first.done():
+        async with services.database.tenant(tenant) as tx:
+            blocked = await services.conversation.find_blocker(tx, turn)
+        if blocked is not None:
+            first.cancel()
+            raise queued(blocked)
     if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
         _check(end)

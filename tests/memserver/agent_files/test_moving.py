@@ -114,7 +114,7 @@ async def test_what_is_exported_imported_and_exported_again_is_the_same(
         assert answer.json()["agent"]["id"] != agent
 
 
-async def test_an_agent_that_moved_to_another_server_goes_on_where_it_was(
+async def test_an_agent_that_moved_to_another_server_continues_where_it_was(
     database: OneDatabase, other_database: OneDatabase
 ) -> None:
     async with serving(database, talkative()) as server:
@@ -157,7 +157,7 @@ async def test_without_history_the_last_version_of_a_section_is_all_there_is(
         assert (await server.http.patch(url, json=edit)).status_code == 200
 
 
-async def test_passages_of_another_embedding_model_are_embedded_anew(
+async def test_passages_of_another_embedding_model_are_embedded_again(
     database: OneDatabase, other_database: OneDatabase
 ) -> None:
     async with serving(database, talkative()) as server:
@@ -385,7 +385,9 @@ async def test_whether_an_id_is_another_tenants_or_free_the_answer_is_the_same(
     assert answers[0].json() == answers[1].json()
 
 
-async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: OneDatabase) -> None:
+async def test_tools_come_with_their_rules_and_what_can_not_is_reported(
+    database: OneDatabase,
+) -> None:
     values = smallest()
     schema = {"type": "object", "properties": {}}
     values["tools.jsonl"] = [
@@ -402,9 +404,9 @@ async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: On
     ]  # fmt: skip
     async with serving(database, ScriptedModel()) as server:
         made = (await import_file(server, closed(values))).json()
-        told = {each["name"]: each["reason"] for each in made["not_carried"]}
-        assert told.keys() == {"gone", "hook", "inside", "wiki_find"}
-        assert "secret" in told["hook"]
+        reported = {each["name"]: each["reason"] for each in made["not_carried"]}
+        assert reported.keys() == {"gone", "hook", "inside", "wiki_find"}
+        assert "secret" in reported["hook"]
         grants = server.rows(
             "SELECT name, attached, approval, max_calls FROM agent_tools ORDER BY 1"
         )
@@ -489,7 +491,7 @@ async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
         assert answer.json()["error"]["code"] == "agent_file_corrupt"
 
 
-async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDatabase) -> None:
+async def test_a_large_collection_comes_with_its_index_requested(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         made = (await import_file(server, closed(with_messages(1, 5_100)))).json()
         assert made["passages"] == 5_100

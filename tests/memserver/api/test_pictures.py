@@ -182,3 +182,19 @@ async def test_two_agents_are_shown_the_same_picture_while_a_third_is_deleted(
         assert kept(server) == 1
         await server.http.delete("/v1/agents/last")
         assert kept(server) == 0
+
+
+class Blind(ScriptedModel):
+    """A model that is known to take no pictures."""
+
+    takes_pictures = False
+
+
+async def test_pictures_for_a_model_that_takes_none_are_refused(database: OneDatabase):
+    async with serving(database, Blind(echo)) as server:
+        await server.create_agent(name="sam")
+        body = {"text": "Look", "pictures": [{"url": data_url(CAT)}]}
+        answer = await server.http.post("/v1/agents/sam/messages", json=body)
+        assert answer.status_code == 422
+        assert answer.json()["error"]["message"] == "The agent's model takes no pictures."
+        assert (await server.get("sam"))["message_count"] == kept(server) == 0
