@@ -38,8 +38,8 @@ class Said:
 
     role: Literal["user", "assistant"]
     text: str
-    pictures: tuple[str, ...] = ()
-    """URLs of those that the user shows; the text has a mark in each one's place."""
+    pictures: tuple[tuple[str, str], ...] = ()
+    """Places in the request and URLs of those that the user shows; the text has a mark in each one's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Unread:
         same: the turn of the newest message of all, if that says just this and is no part of the
             transcript: what a request that is repeated has begun already.
         chat: to which the past and the text belong.
-        pictures: URLs of those that the text shows.
+        pictures: places in the request and URLs of those that the text shows.
     """
 
     past: tuple[Said, ...]
     text: str
     same: int | None
     chat: Chat
-    pictures: tuple[str, ...]
+    pictures: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ async def unread(
     )
     chat = await find_chat(tx, agent_id, read, hint)
     said = [message for message in transcript if message.text.strip()][first - len(last) :]
-    pictures = tuple(url for message in said for url in message.pictures)
+    pictures = tuple(each for message in said for each in message.pictures)
     return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat, pictures)
 
 

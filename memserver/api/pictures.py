@@ -11,10 +11,11 @@ from memserver.wiring.services import Services
 
 
 class PictureUrl(NamedTuple):
-    """A picture as a request has it: a data: URL, and what the sender calls it."""
+    """A picture as a request has it: a data: URL, what the sender calls it, and where it stands."""
 
     url: str
     name: str = ""
+    place: str = "pictures"
 
 
 async def read_pictures(
@@ -26,11 +27,18 @@ async def read_pictures(
     check_count(urls)
     if not services.deps.models.get(model, tenant).takes_pictures:
         raise PictureRefused(
-            "The agent's model takes no pictures.",
+            f"{urls[0].place}: the agent's model takes no pictures.",
             hint="Describe it in words, or give the agent another model; /v1/agents/{agent}/context shows its profile.",
         )
     return await asyncio.to_thread(_read, urls, services.pictures)
 
 
 def _read(urls: Sequence[PictureUrl], limits: PictureLimits) -> tuple[Picture, ...]:
-    return tuple(from_url(each.url, limits, each.name) for each in urls)
+    return tuple(_read_one(each, limits) for each in urls)
+
+
+def _read_one(given: PictureUrl, limits: PictureLimits) -> Picture:
+    try:
+        return from_url(given.url, limits, given.name)
+    except PictureRefused as error:
+        raise PictureRefused(f"{given.place}: {error.message}", hint=error.hint) from error

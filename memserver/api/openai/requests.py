@@ -243,7 +243,7 @@ def has_instructions(roles: Sequence[object]) -> bool:
 
 
 def _transcript(messages: Sequence[tuple[str, Any, str]]) -> Iterator[Said]:
-    """Of the user's and the assistant's messages; those after the last answer must be text alone."""
+    """Of the user's and the assistant's messages; those after the last answer must be text and pictures."""
     answered = max((n for n, (role, *_) in enumerate(messages) if role == "assistant"), default=-1)
     for number, (role, content, place) in enumerate(messages):
         if role == "assistant":
@@ -277,7 +277,7 @@ def _text(content: object, place: str, *, strict: bool) -> str:
     return "\n".join(texts)
 
 
-def _pictures(content: object, place: str) -> tuple[str, ...]:
+def _pictures(content: object, place: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(content, list):
         return ()
     urls = []
@@ -290,7 +290,7 @@ def _pictures(content: object, place: str) -> tuple[str, ...]:
             raise PictureRefused(
                 f"{place}.content[{number}]: a picture is wanted as image_url, with a data: URL."
             )
-        urls.append(url)
+        urls.append((f"{place}.content[{number}]", url))
     return tuple(urls)
 
 

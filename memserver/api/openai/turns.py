@@ -97,7 +97,7 @@ async def begin(
             f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
-    urls = [PictureUrl(url) for url in new.pictures]
+    urls = [PictureUrl(url, place=place) for place, url in new.pictures]
     pictures = await read_pictures(services, tenant, agent.model, urls)
     if new.past:
         messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]

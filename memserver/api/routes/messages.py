@@ -87,7 +87,9 @@ async def _with_pictures(
         return message.text
     async with services.database.tenant(tenant) as tx:
         agent = await agents.get(tx, agent_id)
-    urls = [PictureUrl(each.url, each.name) for each in message.pictures]
+    urls = [
+        PictureUrl(each.url, each.name, f"pictures[{n}]") for n, each in enumerate(message.pictures)
+    ]
     pictures = await read_pictures(services, tenant, agent.model, urls)
     markers = [marker(each.name) for each in pictures]
     return NewMessage("\n".join(filter(None, [message.text, *markers])), 0, pictures=pictures)

@@ -157,6 +157,7 @@ async def test_what_is_refused_says_why_and_leaves_nothing(database: OneDatabase
             with pytest.raises(openai.BadRequestError, match=words) as refused:
                 await chat(sdk, {"role": "user", "content": [part]})
             assert refused.value.code == "picture_refused"
+            assert refused.value.param == "messages[0].content[0]"
         many = {"text": "Look", "pictures": [{"url": data_url(CAT)}] * 17}
         answer = await server.http.post("/v1/agents/sam/messages", json=many)
         assert answer.json()["error"]["code"] == "picture_refused"
@@ -196,5 +197,7 @@ async def test_pictures_for_a_model_that_takes_none_are_refused(database: OneDat
         body = {"text": "Look", "pictures": [{"url": data_url(CAT)}]}
         answer = await server.http.post("/v1/agents/sam/messages", json=body)
         assert answer.status_code == 422
-        assert answer.json()["error"]["message"] == "The agent's model takes no pictures."
+        assert (
+            answer.json()["error"]["message"] == "pictures[0]: the agent's model takes no pictures."
+        )
         assert (await server.get("sam"))["message_count"] == kept(server) == 0
