@@ -100,6 +100,8 @@ class Services:
     pictures: PictureLimits
     ping_seconds: float
     """After which a stream that is silent has a comment."""
+    cancel_on_hang_up: bool
+    """Whether a turn is cancelled when the client that requested it hangs up."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -278,6 +280,7 @@ async def _running(
             pictures=PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels),
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
+            cancel_on_hang_up=settings.cancel_on_hang_up,
         )
 
 
