@@ -53,6 +53,11 @@ def trajectory_pairs(
     ]
 
 
+def some(pairs: Sequence[Pair], most: int | None) -> list[Pair]:
+    """So many of them, drawn from all: those of a smaller number are among those of a larger one."""
+    return list(pairs) if most is None else Random(0).sample(pairs, len(pairs))[:most]
+
+
 def turn_pairs(
     ranked: Iterable[Ranked],
     *,

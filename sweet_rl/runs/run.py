@@ -28,6 +28,7 @@ WORK: Mapping[Stage, Callable[[Unit, Path, RunContext], JsonObject]] = {
     "rft-matched": rft_matched,
     "validate": evaluate,
     "evaluate": evaluate,
+    "evaluate-unseen": evaluate,
 }
 """Each does a unit in its folder, or resumes it; its figures say what came of it."""
 
@@ -107,7 +108,7 @@ def left_of(
 def samples(unit: Unit, recipe: Recipe) -> bool:
     if unit.stage == "collect":
         return recipe.collect.by == "policy"
-    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}
+    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate", "evaluate-unseen"}
 
 
 def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:
