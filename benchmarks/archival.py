@@ -36,11 +36,11 @@ from benchmarks.gpu_report import wide_console
 from memserver.embeddings.base import Embedder, Vector
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
@@ -262,11 +262,11 @@ async def search(
 ) -> set[str]:
     """The ids on the first page of a search."""
 
-    async def searched(tx: Transaction) -> list[Collection]:
+    async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, each.collection)]
 
     async with LazyTransaction(on.database, TENANT) as transaction:
-        page = await archival.search(transaction, searched, query, Page())
+        page = await archival.search(transaction, searched, query, ResultPage())
     return {hit.passage.id for hit in page.found}
 
 
@@ -337,15 +337,15 @@ def progress(items: Sequence[Any], console: Console, what: str) -> Iterable[Any]
     """The items, with a bar that shows how far we are; without a terminal, a line now and then."""
     if console.is_terminal:
         return track(items, what, console=console, transient=True)
-    return _told(items, what)
+    return _reported(items, what)
 
 
-def _told(items: Sequence[Any], what: str) -> Iterator[Any]:
-    next_told = time.monotonic() + 30
+def _reported(items: Sequence[Any], what: str) -> Iterator[Any]:
+    next_reported = time.monotonic() + 30
     for number, item in enumerate(items):
-        if time.monotonic() > next_told:
+        if time.monotonic() > next_reported:
             print(f"{what}: {number} of {len(items)}", flush=True)
-            next_told = time.monotonic() + 30
+            next_reported = time.monotonic() + 30
         yield item
 
 

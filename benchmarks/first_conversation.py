@@ -143,18 +143,18 @@ class Tally:
 
 
 async def converse(
-    http: httpx2.AsyncClient, told: Told, chance: random.Random, into: Tally
+    http: httpx2.AsyncClient, reported: Told, chance: random.Random, into: Tally
 ) -> None:
     """One conversation with a fresh agent."""
     options = {"context_window": WINDOW, "max_output_tokens": OUTPUT_TOKENS}
     agent = (await http.post("/agents", json={"options": options})).json()["id"]
-    transcript = [f"--- {told}"]
+    transcript = [f"--- {reported}"]
     talk = chance.sample(SMALL_TALK, SMALL_TALK_MESSAGES)
-    for text in [*told.sayings, *talk]:
+    for text in [*reported.sayings, *talk]:
         await say(http, agent, text, into, transcript)
     into.evicted.append(await was_evicted(http, agent))
     right = {}
-    for name, (question, words) in told.questions.items():
+    for name, (question, words) in reported.questions.items():
         answer = await say(http, agent, question, into, transcript)
         right[name] = all(word.lower() in answer.lower() for word in words)
         transcript.append("right" if right[name] else "WRONG")

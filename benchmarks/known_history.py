@@ -27,6 +27,7 @@ from rich.table import Table
 from benchmarks.gpu_report import wide_console
 from benchmarks.recall import server_cpu_ms
 from benchmarks.recall_history import TENANT, make_agents
+from memserver.agent.chats import ChatHint
 from memserver.agent.transcript import WINDOW, Said, unread
 from memserver.settings import Settings
 from memserver.storage.database import Database, Transaction
@@ -60,7 +61,7 @@ Find = Callable[[Transaction, UUID, list[Said]], Awaitable[object]]
 
 async def by_index(tx: Transaction, agent: UUID, said: list[Said]) -> object:
     """As a request does."""
-    return await unread(tx, agent, said)
+    return await unread(tx, agent, said, ChatHint())
 
 
 async def by_reading(tx: Transaction, agent: UUID, said: list[Said]) -> object:

@@ -181,8 +181,8 @@ def measure(plan: Plan, asked: argparse.Namespace, say: Console) -> list[Row]:
                 stage = Stage(plan, model, server.url, clients, {"context_window": window})
                 for order in ORDER:
                     stage.measure(order, sides[order])
-                    told = f"{order}: {evictions(sides[order].runs[-1])} evictions"
-                    say.print(told)
+                    reported = f"{order}: {evictions(sides[order].runs[-1])} evictions"
+                    say.print(reported)
     finally:
         clients.close()
     return [row(order, side, plan.conversations) for order, side in sides.items()]

@@ -47,8 +47,8 @@ def main() -> None:
         for message in answer.messages:
             call = message.tool_call
             if call is not None and call.name != "send_message":
-                told = {key: call.arguments[key] for key in call.arguments if key in SHOWN}
-                print(f"{call.name}({json.dumps(told)}) -> {call.result}")
+                reported = {key: call.arguments[key] for key in call.arguments if key in SHOWN}
+                print(f"{call.name}({json.dumps(reported)}) -> {call.result}")
         print(answer.text)
         shop.shutdown()
 

@@ -8,7 +8,8 @@ MemserverError
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
 │   ├── VersionConflict          somebody else edited the text meanwhile
-│   └── AgentWaits               a call of the agent waits for an answer; the message is stored after it
+│   ├── AgentWaits               a call of the agent waits for an answer; the message is stored after it
+│   └── TurnHasEnded             the turn can't be cancelled, since it has ended
 ├── MissingApiKey                the request has no API key, and needs one
 ├── InvalidApiKey                its API key is unknown, expired or revoked
 ├── Forbidden                    its API key may not do this
@@ -53,7 +54,7 @@ MemserverError
 """
 
 from memserver import __version__
-from memserver.messages import Usage
+from memserver.messages import TokenUsage
 
 
 class MemserverError(Exception):
@@ -143,6 +144,10 @@ class VersionConflict(Conflict):
 
 class AgentWaits(Conflict):
     code = "agent_waits"
+
+
+class TurnHasEnded(Conflict):
+    code = "turn_ended"
 
 
 class DocumentError(MemserverError):
@@ -253,7 +258,7 @@ class ModelRefused(ModelError):
     """
 
     code = "model_refused"
-    usage = Usage()
+    usage = TokenUsage()
 
 
 class ContextOverflow(ModelError):
@@ -291,7 +296,7 @@ class ProtocolViolation(ModelError):
         raw: str = "",
         words: str = "",
         thought: str = "",
-        usage: Usage | None = None,
+        usage: TokenUsage | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -299,7 +304,7 @@ class ProtocolViolation(ModelError):
         self.raw = raw
         self.words = words
         self.thought = thought
-        self.usage = usage or Usage()
+        self.usage = usage or TokenUsage()
 
 
 MOST_SHOWN = 200

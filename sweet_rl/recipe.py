@@ -25,6 +25,7 @@ from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.long_tasks import DesignName
 from memserver_evals.colbench.backend.rules import MAX_TURNS
 from memserver_evals.colbench.backend.scripted import NOISY, Habits
+from sweet_rl.pairs import PairRule
 from sweet_rl.plans import Loss, Precision, Schedule
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -147,6 +148,9 @@ class Critic(Trajectories):
     loss: Loss = "turn_mean"
     hidden: bool = True
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    # end after so many measurements of the held-out loss without a lower one, and keep the best; None: never
+    patience: PositiveInt | None = None
+    measure_every: PositiveInt = 20  # steps between these
 
 
 class CandidatesPart(_Part):
@@ -168,12 +172,21 @@ class Actor(Preference):
     """The policy, from pairs of single messages."""
 
     pairs: PositiveInt = 4  # of each state
+    # texts: different pairs of texts, each once; indices: with replacement, as the released code draws them
+    draws: Literal["texts", "indices"] = "texts"
     # how much more the better one must be worth, in standard deviations of the state's advantages. 0 as published: then
     # equally good messages are paired, too, by the critic's noise.
     margin: Annotated[float, Field(ge=0)] = 0
+    # how much more in the advantages' own unit (nats a token), so that a hopeless state gives no pairs
+    absolute_margin: Annotated[float, Field(ge=0)] = 0
     # share of a state's candidates that the better one is drawn from. The better half as published: where fewer are
     # good, worse ones are then chosen, too.
     top: Annotated[float, Field(gt=0, le=0.5)] = 0.5
+
+    @property
+    def rule(self) -> PairRule:
+        by_index = self.draws == "indices"
+        return PairRule(self.pairs, self.margin, self.absolute_margin, self.top, by_index)
 
 
 class Gate(_Part):
@@ -184,6 +197,24 @@ class Gate(_Part):
 class Evaluate(_Part):
     samples: PositiveInt = 1  # times that each task is played as training plays, at its temperature
     greedy: bool = True  # play each task greedily, too
+
+
+class Grid(_Part):
+    """Plays every policy but the base itself over temperatures and spare turns, on validation and test tasks."""
+
+    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = (0, 0.3, 0.6, 1)
+    spare_turns: tuple[NonNegativeInt, ...] = (1, 2, 4)
+    tasks: PositiveInt = 100  # of each split, in each round
+    # every policy plays a round before the next one begins, so that a run that ends early has compared all
+    rounds: PositiveInt = 2
+
+
+class Values(_Part):
+    """What candidates are worth when the policy that drew them plays each to its end, beside what critics say."""
+
+    states: PositiveInt = 200
+    candidates: Annotated[int, Field(ge=2)] = 8  # of each state, the first
+    samples: Annotated[int, Field(ge=2)] = 8  # times that each is played
 
 
 class Variant(_Part):
@@ -235,6 +266,11 @@ class Recipe(_Part):
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
     gate: Gate = Gate()
+    grid: Grid | None = None
+    values: Values | None = None
+    kept: Mapping[
+        Name, Path
+    ] = {}  # adapters that were trained elsewhere, to be played with the others
     variants: Mapping[Name, Variant] = {}  # ablations by name
 
     @field_validator("tasks", mode="before")
@@ -255,6 +291,15 @@ class Recipe(_Part):
             raise ValueError("tasks.unseen needs a design: short functions have no modules")
         if self.collect.by == "file" and isinstance(self.tasks, Generated):
             raise ValueError("collect.by: file needs published tasks")
+        if (self.grid or self.values) and not isinstance(self.tasks, Generated):
+            raise ValueError("grid and values need generated tasks")
+        return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        for name in self.kept:
+            if name in TAKEN or name in self.variants:
+                raise ValueError(f"kept: {name} is the name of something else")
         for name, variant in self.variants.items():
             if name in TAKEN:
                 raise ValueError(f"variants: {name} is the name of something else")

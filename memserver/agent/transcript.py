@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
+from memserver.agent.chats import Chat, ChatHint, Read, find_chat
 from memserver.errors import InvalidInput
 from memserver.storage import transcripts
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.transcripts import Entry
+from memserver.storage.transcripts import TranscriptEntry
 
 WINDOW = 100
 """The newest entries of a history, which are looked at first."""
@@ -48,11 +49,13 @@ class Unread:
         text: what the user says now.
         same: the turn of the newest message of all, if that says just this and is no part of the
             transcript: what a request that is repeated has begun already.
+        chat: to which the past and the text belong.
     """
 
     past: tuple[Said, ...]
     text: str
     same: int | None
+    chat: Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class _Exchange:
 class _History:
     """Entries of the agent's history, to look texts up in."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[TranscriptEntry]
     said: dict[str, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
 
@@ -100,8 +103,10 @@ class _History:
         return max(found, default=None)
 
 
-async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) -> Unread:
-    """Find what is new to the agent.
+async def unread(
+    tx: Transaction, agent_id: UUID, transcript: Sequence[Said], hint: ChatHint
+) -> Unread:
+    """Find what is new to the agent, and which chat it belongs to.
 
     Raises:
         InvalidInput: nothing is, since the user says nothing at the transcript's end.
@@ -125,7 +130,18 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     newest = max(window.asked.values(), default=-1)
     begun = newest > place and window.asked.get(text) == newest
     past = tuple(message for each in exchanges[known:] for message in each.messages)
-    return Unread(past, text, newest // PLACES_PER_TURN if begun else None)
+    if place < 0 and first:
+        place = window.asked[last[first - 1]]
+    read = Read(
+        window.entries,
+        [(each.role, each.text) for exchange in exchanges[:known] for each in exchange.messages],
+        place,
+        bool(exchanges),
+        last[:first],
+        text,
+    )
+    chat = await find_chat(tx, agent_id, read, hint)
+    return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat)
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:

@@ -5,7 +5,7 @@ import ipaddress
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeVar
@@ -13,15 +13,15 @@ from uuid import UUID
 
 import typer
 
-import memserver.wire.keys as wire
 from memserver.cli.console import console, print_json, print_table
 from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, NotFound, SetupError
 from memserver.settings import Settings
 from memserver.storage import api_keys
-from memserver.storage.api_keys import DEFAULT_TENANT, ApiKey, NewKey
+from memserver.storage.api_keys import DEFAULT_TENANT, NewKey
 from memserver.storage.database import Database
 from memserver.storage.rows import PageQuery
+from memserver.wire.keys import ApiKey, Scope
 from memserver.wiring.database import database_urls
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def keys_list(
     now = datetime.now(UTC)
     found = _run(lambda database: _all_keys(database, tenant))
     if as_json:
-        print_json([wire.ApiKey.model_validate(key).model_dump(mode="json") for key in found])
+        print_json([key.model_dump(mode="json") for key in found])
         return
     rows = [
         (
@@ -141,23 +141,28 @@ def tenants_list() -> None:
         console.print(name)
 
 
-def check_keys(app_url: str, host: str, origins: Collection[str]) -> None:
+def check_keys(app_url: str, settings: Settings) -> None:
     """Without API keys the server listens on the loopback alone, and says so.
 
     Raises:
-        SetupError: it should listen elsewhere, or to every web page.
+        SetupError: it should listen elsewhere, to every web page, or to a proxy.
     """
     if api_keys.exist_in(app_url):
         return
-    if "*" in origins:
+    if "*" in settings.cors_origins:
         raise SetupError(
             "There are no API keys, so MEMSERVER_CORS_ORIGINS can't be every origin: any web page "
             "could read and change all that the server holds.",
             hint="Create a key: memserver keys create NAME. Or name the pages' origins.",
         )
-    if not _is_loopback(host):
+    if settings.trusted_proxies:
         raise SetupError(
-            f"There are no API keys, so memserver listens on the loopback only, not on {host}.",
+            "There are no API keys, so no proxy can be trusted: only this machine may ask.",
+            hint="Create a key: memserver keys create NAME. Or unset MEMSERVER_TRUSTED_PROXIES.",
+        )
+    if not _is_loopback(settings.host):
+        raise SetupError(
+            f"There are no API keys, so memserver listens on the loopback only, not on {settings.host}.",
             hint="Create one: memserver keys create NAME. Or leave out the host.",
         )
     console.print(
@@ -220,7 +225,7 @@ def _is_meant(name: str, key: ApiKey) -> bool:
     return name == str(key.id) or name.rstrip("…") == key.prefix
 
 
-def _scopes(names: list[str]) -> list[wire.Scope]:
+def _scopes(names: list[str]) -> list[Scope]:
     for name in names:
         if name not in api_keys.SCOPES:
             raise InvalidInput(f"There is no scope {name!r}.", hint="read, write, admin.")

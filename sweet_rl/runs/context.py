@@ -41,6 +41,12 @@ class RunContext:
     def adapter(self, unit: Unit | None) -> Path | None:
         return None if unit is None else unit.folder(self.out) / ADAPTER
 
+    def policy_of(self, unit: Unit) -> Path | None:
+        """The adapter of the policy that a unit plays; None: the base itself."""
+        if (kept := self.recipe.kept.get(unit.policy)) is not None:
+            return kept.resolve()
+        return self.adapter(unit.needs.get("policy") or unit.needs.get("begin"))
+
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.recipe.sampling.temperature, self.recipe.sampling.max_tokens)

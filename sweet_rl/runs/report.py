@@ -11,7 +11,9 @@ from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
 from sweet_rl.oracle import ENDS
 from sweet_rl.picture import as_png, make_figure
+from sweet_rl.runs.grid_report import draw_grid, grid_text
 from sweet_rl.runs.results import Results, Table
+from sweet_rl.runs.tables import interval_of, markdown, shown
 
 MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
@@ -19,11 +21,20 @@ MOST_KINDS = 8
 """Of the kinds of mistakes of each critic; results.json has all."""
 _LEGEND = 0.09
 """Inches of height for each training's name."""
-HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
+HEAD = (
+    *("policy", "seeds", "success", "its t-interval over seeds", "success by =="),
+    *("tests passed", "turns", "answer characters"),
+)
 _REWARDS = "reward by step of the chosen, dashed of the rejected"
 _ENDS = (
     "How collaborations end (shares), and questions that bring nothing (for each collaboration):"
 )
+
+
+_CORRELATIONS = """## What candidates are worth
+
+Within states, the rank correlation of what a critic says of candidates with the share of plays that succeed after each; 95 %
+intervals by a bootstrap over tasks. What "the plays themselves" have, one half against the other, is about all that can be had."""
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -33,6 +44,7 @@ def write_report(results: Results, folder: Path) -> Path:
         "scores.png": _draw_scores(results),
         "curves.png": _draw_stages(results.curves, "loss by step", ("-",)),
         "rewards.png": _draw_stages(results.rewards, _REWARDS, ("-", "--")),
+        "temperatures.png": draw_grid(results.grid) if results.grid else None,
     }
     for name, content in pictures.items():
         if content is not None:
@@ -42,21 +54,15 @@ def write_report(results: Results, folder: Path) -> Path:
     return path
 
 
-def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
-    if math.isnan(found.mean):
-        return "-"
-    form = f"{'+' if sign else ''}.{digits}f"
-    interval = "" if math.isnan(found.low) else f" [{found.low:{form}}, {found.high:{form}}]"
-    return f"{found.mean:{form}}{interval}"
-
-
 def rows_of(table: Table) -> list[tuple[str, ...]]:
     """A table's rows as text, under `HEAD`."""
-    digits = {"success": 3, "tests_passed": 3, "turns": 2, "answer_characters": 0}
+    digits = {"success_by_operator": 3, "tests_passed": 3, "turns": 2, "answer_characters": 0}
     return [
         (
             row.policy,
             str(row.seeds),
+            shown(row.scores["success"]),
+            interval_of(row.by_seed),
             *(shown(row.scores[score], places) for score, places in digits.items()),
         )
         for row in table.rows
@@ -70,11 +76,16 @@ def title_of(table: Table) -> str:
 
 def _text(results: Results, pictures: Sequence[str]) -> str:
     parts = [
-        f"# {results.recipe}\n\nMeans with 95 % intervals, by a bootstrap over seeds and tasks."
+        f"# {results.recipe}\n\nMeans with 95 % intervals, by a bootstrap over seeds and families of tasks."
     ]
     parts += [f"![{name}]({name})" for name in pictures]
     for table in results.tables:
         parts += _parts_of(table)
+    if results.grid:
+        parts.append(grid_text(results.grid))
+    if rows := list(_correlations(results.units)):
+        head = ("unit", "ordered by", "rank correlation", "states")
+        parts.append(f"{_CORRELATIONS}\n\n{markdown(head, rows)}")
     if rows := list(_critics(results.units)):
         parts.append(f"## Critics\n\n{markdown(('unit', 'figure', 'value'), rows)}")
     parts.append(f"## What it took\n\n{_costs(results.units)}")
@@ -89,10 +100,13 @@ def _parts_of(table: Table) -> Iterator[str]:
     yield f"## {title_of(table)}\n\n{markdown(HEAD, rows_of(table))}"
     if table.differences:
         rows = [
-            (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
+            (
+                *(f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True)),
+                interval_of(each.by_seed, sign=True),
+            )
             for each in table.differences
         ]
-        yield markdown(("difference", "score", "mean"), rows)
+        yield markdown(("difference", "score", "mean", "its t-interval over seeds"), rows)
     names = (*ENDS, "repeated", "idle")
     if table.behaviour:
         ends = [
@@ -109,6 +123,12 @@ def _parts_of(table: Table) -> Iterator[str]:
         yield f"Success by family:\n\n{markdown(('family', *policies), kinds)}"
 
 
+def _correlations(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, ...]]:
+    for path, done in units.items():
+        for name, found in done["figures"].get("rank_correlation", {}).items():
+            yield path, name, shown(Estimate(**found)), str(found["count"])
+
+
 def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
     """How well critics tell good from bad."""
     for path, done in units.items():
@@ -117,6 +137,9 @@ def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
             yield path, "accuracy on pairs held out", _number(figures.get("held_out_accuracy"))
         if "/rank" in path:
             yield path, "agreement with the oracle", _number(figures.get("agreement"))
+            if "nats" in figures:
+                sizes = f"{figures['nats']:.2f}; {figures['nats_99']:.2f}"
+                yield path, "size of an advantage in nats: mean; 99 of 100 below", sizes
             unseen = figures.get("held_out", {}).get("agreement")
             yield path, "the same, on tasks held out", _number(unseen)
             best, chance = (_number(figures.get(name)) for name in ("best", "chance_of_best"))
@@ -133,21 +156,14 @@ def _costs(units: Mapping[str, JsonObject]) -> str:
     for path, done in units.items():
         figures, seconds = done["figures"], f"{done['seconds']:.0f}"
         steps = str(figures.get("steps", "-"))
-        rows.append((path, seconds, steps, str(_generated(path, figures))))
+        rows.append((path, seconds, steps, str(_generated(figures))))
     return markdown(("unit", "seconds", "optimizer steps", "generated tokens"), rows)
 
 
-def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
-    if "/collect" in path or "/candidates" in path:
-        return figures.get("tokens", "-")
+def _generated(figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
     if "sampled" in figures:
         return sum(figures[mode]["tokens"] for mode in ("sampled", "greedy") if mode in figures)
-    return figures.get("extra_tokens", "-")
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return figures.get("tokens", figures.get("extra_tokens", "-"))
 
 
 def _number(value: Any) -> str:  # noqa: ANN401 - JSON

@@ -91,8 +91,8 @@ def _offered(asked: Asked) -> dict[str, JsonObject]:
         return {tool["name"]: tool.get("parameters", {}) for tool in asked.tools}
     if "response_format" in asked.body:
         return dict(_answers(asked.body["response_format"]))
-    told = "\n".join(_flat(each, asked.messages) for each in asked.messages[:1])
-    listed = told.partition(TOOLS_HEADING)[2]
+    reported = "\n".join(_flat(each, asked.messages) for each in asked.messages[:1])
+    listed = reported.partition(TOOLS_HEADING)[2]
     return {name: json.loads(schema) for name, schema in _TOLD_TOOL.findall(listed)}
 
 

@@ -191,7 +191,7 @@ async def test_a_turn_whose_process_was_killed_twice_by_chance_is_answered(
     assert attempts(database) == 3
 
 
-async def test_a_turn_that_is_given_back_by_a_server_that_is_told_to_end_was_no_attempt(
+async def test_a_turn_that_is_given_back_by_a_server_that_is_asked_to_end_was_no_attempt(
     folder: Path, database: OneDatabase
 ) -> None:
     with (

@@ -84,8 +84,8 @@ class EmbeddingEndpoint:
         if self.down:
             return JSONResponse({"error": {"message": self.words}}, self.down)
         if (reason := self._reason(body)) is not None:
-            status, told = self.refusal or (400, {"error": {"message": reason}})
-            return JSONResponse(told, status)
+            status, reported = self.refusal or (400, {"error": {"message": reason}})
+            return JSONResponse(reported, status)
         length = self.natural
         if "dimensions" in body and self.dimensions == "taken":
             length = body["dimensions"]

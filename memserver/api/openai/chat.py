@@ -1,48 +1,53 @@
 """Chat completions: one answer of an agent, whole or as chunks."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnPaused
+from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import HeadersDep, find_addressed
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
     CHAT_FIELDS,
     ChatRequest,
+    chat_prompt,
     chat_transcript,
     check_chat,
     has_instructions,
 )
 from memserver.api.openai.turns import (
     Key,
+    Posting,
     Repetitions,
     begin,
-    find_agent,
     finish_reason,
     finish_turn,
     start_turn,
     text_of,
     turn_id,
 )
-from memserver.messages import JsonObject, Usage
-from memserver.storage.inbox import Turn
+from memserver.messages import JsonObject, TokenUsage
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 
 
 class Extra(BaseModel):
     """What OpenAI's answers don't have: the turn, for the API's other routes, and what had no effect."""
 
     agent_id: str = Field(examples=["0198f1c2-7a3b-7c4d-8e5f-0123456789ab"])
-    turn: int = Field(examples=[1])
+    turn: int | None = Field(
+        description="Null: there is none, and nothing of the request is remembered.", examples=[1]
+    )
     unused: list[str] = Field(examples=[["temperature"]])
     stop_reason: str | None = Field(
         default=None,
@@ -52,12 +57,16 @@ class Extra(BaseModel):
     call_id: str | None = Field(default=None, description="Of the call that waits.")
 
     @classmethod
-    def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
+    def of(cls, turn: TurnRow, unused: list[str], *, instructions: bool) -> "Extra":
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
+    @classmethod
+    def of_aside(cls, agent: AgentRow, unused: list[str]) -> "Extra":
+        return cls(agent_id=str(agent.id), turn=None, unused=unused)
+
     def at(self, end: End) -> "Extra":
-        call = end.message.call if isinstance(end, TurnPaused) else None
+        call = end.message.call if isinstance(end, PausedTurn) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
 
@@ -94,7 +103,7 @@ class CompletionUsage(BaseModel):
     prompt_tokens_details: PromptDetails
 
     @classmethod
-    def of(cls, usage: Usage) -> "CompletionUsage":
+    def of(cls, usage: TokenUsage) -> "CompletionUsage":
         return cls(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -114,6 +123,18 @@ class Completion(BaseModel):
     usage: CompletionUsage
     memserver: Extra
 
+    @classmethod
+    def of(cls, turn: TurnRow, model: str, text: str, ended: End, extra: Extra) -> "Completion":
+        message = CompletionMessage(content=text)
+        return cls(
+            id=turn_id("chatcmpl-", turn),
+            created=int(turn.created_at.timestamp()),
+            model=model,
+            choices=[Choice(message=message, finish_reason=finish_reason(ended))],
+            usage=CompletionUsage.of(ended.usage),
+            memserver=extra.at(ended),
+        )
+
 
 @router.post(
     "/chat/completions",
@@ -124,6 +145,7 @@ async def create_completion(
     request: ChatRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -134,8 +156,15 @@ async def create_completion(
     """
     check_chat(request)
     transcript = chat_transcript(request)
-    agent = await find_agent(services, tenant, request.model)
-    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    prompt = chat_prompt(request)
+    if not is_remembered(services, addressed, headers, prompt):
+        most = fields.get("max_completion_tokens") or fields.get("max_tokens")
+        aside = await answer_aside(services, addressed.agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
+    posting = Posting(key, repetitions > 0, headers.chat)
+    turn = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:
@@ -143,24 +172,28 @@ async def create_completion(
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(turn, request.model, extra, counted=counted)
-        return StreamingResponse(
-            chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(chunks.of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
-    message = CompletionMessage(content=text_of(result.messages))
-    completion = Completion(
-        id=turn_id("chatcmpl-", turn),
-        created=int(turn.created_at.timestamp()),
-        model=request.model,
-        choices=[Choice(message=message, finish_reason=finish_reason(result.ended))],
-        usage=CompletionUsage.of(result.ended.usage),
-        memserver=extra.at(result.ended),
-    )
+    text = text_of(result.messages)
+    completion = Completion.of(turn, request.model, text, result.ended, extra)
+    return Response(completion.model_dump_json(), media_type="application/json")
+
+
+def _answer_aside(
+    request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
+    if request.stream:
+        options = request.stream_options
+        counted = options is not None and options.include_usage is True
+        chunks = _Chunks(aside.turn, request.model, extra, counted=counted)
+        return EventStream(chunks.of(aside.pieces()), ping_seconds)
+    completion = Completion.of(aside.turn, request.model, aside.text, aside.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
 class _Chunks:
-    def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
+    def __init__(self, turn: TurnRow, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
         self._extra = extra
         self._head: JsonObject = {
@@ -200,4 +233,4 @@ class _Chunks:
 
 def frame(data: JsonObject) -> str:
     """One event without a name."""
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"data: {event_data(data)}\n\n"

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memserver.agent.events import TurnQueued
+from memserver.agent.events import QueuedTurn
 from memserver.api.errors import DOCUMENTED, STATUS
+from memserver.api.paths import route_path
 from memserver.errors import AgentWaits, ContextOverflow
 from memserver.messages import JsonObject
 
@@ -68,7 +69,7 @@ def turn_failed(error: JsonObject) -> Refusal:
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
 
 
-def queued(end: TurnQueued) -> Refusal:
+def queued(end: QueuedTurn) -> Refusal:
     """The agent's earlier turn waits for an answer to its call: the message is stored after it."""
     call = end.blocked_by.record
     expires_at = end.expires_at.astimezone(UTC)
@@ -97,7 +98,6 @@ def no_previous_response(response_id: str) -> Refusal:
 
 def install(app: FastAPI) -> None:
     app.add_exception_handler(Refusal, _refuse)
-    app.add_middleware(OpenAIErrors)
 
 
 async def _refuse(_: Request, error: Exception) -> JSONResponse:
@@ -112,7 +112,7 @@ class OpenAIErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and speaks_openai(scope["path"]):
+        if scope["type"] == "http" and speaks_openai(route_path(scope)):
             send = _Rewriting(send)
         await self._app(scope, receive, send)
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
 from memserver.errors import InvalidInput
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, PromptMessage
+from memserver.text import clean
 
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 Text = str | Objects | None
@@ -125,6 +126,37 @@ def response_transcript(request: ResponseRequest) -> list[Said]:
             ]
         )
     )
+
+
+def chat_prompt(request: ChatRequest) -> list[PromptMessage]:
+    """All that a chat's messages say, as a model without memory is asked."""
+    return _prompt(
+        [(each.role, each.content, f"messages[{n}]") for n, each in enumerate(request.messages)]
+    )
+
+
+def response_prompt(request: ResponseRequest) -> list[PromptMessage]:
+    """All that a response's instructions and input say, as a model without memory is asked."""
+    items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else []
+    instructions = (request.model_extra or {}).get("instructions")
+    first = [{"role": "system", "content": instructions}] if instructions else []
+    return _prompt(
+        [
+            (str(item.get("role", "")), item.get("content"), f"input[{n}]")
+            for n, item in enumerate([*first, *(items or request.input)])
+        ]
+    )
+
+
+def _prompt(messages: Sequence[tuple[str, Any, str]]) -> list[PromptMessage]:
+    said: list[PromptMessage] = []
+    for role, content, place in messages:
+        text = clean(_text(content, place, strict=False))
+        if role in _INSTRUCTIONS:
+            said.append(PromptMessage("system", text))
+        elif role in ("user", "assistant"):
+            said.append(PromptMessage("user" if role == "user" else "assistant", text))
+    return said
 
 
 def has_instructions(roles: Sequence[object]) -> bool:

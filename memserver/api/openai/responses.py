@@ -1,30 +1,38 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnEnded, TurnPaused
+from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
-from memserver.api.openai.chat import STREAM_HEADERS, Extra
+from memserver.api.openai.addressing import (
+    Addressed,
+    Headers,
+    HeadersDep,
+    find_addressed,
+)
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.chat import Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
     ResponseRequest,
     check_response,
     has_instructions,
+    response_prompt,
     response_transcript,
 )
 from memserver.api.openai.turns import (
     Key,
+    Posting,
     Repetitions,
     begin,
-    find_agent,
     find_turn,
     finish_turn,
     start_turn,
@@ -32,15 +40,15 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 from memserver.storage import recall
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import PLACES_PER_TURN, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
 from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-Status = Literal["completed", "failed", "in_progress", "incomplete"]
+Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
 
 
 class OutputText(BaseModel):
@@ -85,7 +93,7 @@ class ResponseUsage(BaseModel):
     total_tokens: int = Field(examples=[1561])
 
     @classmethod
-    def of(cls, usage: Usage) -> "ResponseUsage":
+    def of(cls, usage: TokenUsage) -> "ResponseUsage":
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
@@ -139,6 +147,7 @@ async def create_response(
     request: ResponseRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -148,15 +157,20 @@ async def create_response(
     """
     check_response(request)
     transcript = response_transcript(request)
-    agent = await _agent(services, tenant, request)
-    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
+    addressed, after = await _addressed(services, tenant, request, headers)
+    agent, prompt = addressed.agent, response_prompt(request)
+    if not is_remembered(services, addressed, headers, prompt):
+        most = (request.model_extra or {}).get("max_output_tokens")
+        aside = await answer_aside(services, agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, agent, aside)
+    chat = headers.chat if after is None else replace(headers.chat, after=after)
+    posting = Posting(key, repetitions > 0, chat)
+    turn = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
     answer.previous = request.previous_response_id
     if request.stream:
         pieces = await start_turn(services, tenant, turn)
-        return StreamingResponse(
-            _Writer(answer).of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
@@ -174,41 +188,57 @@ async def get_response(
             tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
         )
     if turn.state == "requires_action" and messages:
-        paused = TurnPaused(turn.turn, turn.steps, turn.usage, messages[-1])
+        paused = PausedTurn(turn.turn, turn.steps, turn.usage, messages[-1])
         return answer.ended(text_of(messages), paused)
     if not turn.ended:
         return answer.begun()
     stop = turn.stop_reason or ""
-    ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, turn.error)
+    ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, turn.error)
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> Agent:
-    previous = None
+def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
+    answer = _Answer(request.model or agent.name, aside.turn, extra)
+    if request.stream:
+        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+    whole = answer.ended(aside.text, aside.ended)
+    return Response(whole.model_dump_json(), media_type="application/json")
+
+
+async def _addressed(
+    services: Services, tenant: str, request: ResponseRequest, headers: Headers
+) -> tuple[Addressed, int | None]:
+    """The agent that a request is for, and up to where its history has the response that it continues."""
+    previous = after = None
     if request.previous_response_id is not None:
         try:
-            previous, _ = await find_turn(services, tenant, request.previous_response_id)
+            previous, turn = await find_turn(services, tenant, request.previous_response_id)
+            after = turn.first_position + PLACES_PER_TURN - 1
         except NotFound as error:
             raise no_previous_response(request.previous_response_id) from error
     if request.model is None:
         if previous is None:
             raise InvalidInput("model: the agent's name or id is wanted.")
-        return previous
-    agent = await find_agent(services, tenant, request.model)
-    if previous is not None and previous.id != agent.id:
+        return Addressed(previous), after
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    if previous is not None and previous.id != addressed.agent.id:
         assert request.previous_response_id is not None
         raise no_previous_response(request.previous_response_id)
-    return agent
+    return addressed, after
 
 
-def _extra(turn: Turn, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
     return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
 
 
 class _Answer:
-    def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
+    def __init__(self, model: str, turn: TurnRow, extra: Extra) -> None:
         self._model = model
         self._turn = turn
         self._extra = extra
@@ -229,6 +259,8 @@ class _Answer:
         if ended.error is not None:
             error = ResponseError(code="server_error", message=ended.error["message"])
             return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "cancelled":
+            return self._whole("cancelled", output, usage=usage)
         if ended.stop_reason == "max_steps":
             cut = IncompleteDetails()
             return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
@@ -279,7 +311,9 @@ class _Writer:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
         whole = self._answer.ended(self._text, ended)
-        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+        # OpenAI's streams have no event of a cancelled response.
+        kind = "incomplete" if whole.status == "cancelled" else whole.status
+        return [*closing, self._event(f"response.{kind}", response=whole.model_dump())]
 
     @property
     def _place(self) -> JsonObject:
@@ -308,4 +342,4 @@ class _Writer:
     def _event(self, kind: str, **data: Any) -> str:  # noqa: ANN401 - JSON
         self._number += 1
         whole = {"type": kind, "sequence_number": self._number, **data}
-        return f"event: {kind}\ndata: {json.dumps(whole, ensure_ascii=False)}\n\n"
+        return f"event: {kind}\ndata: {event_data(whole)}\n\n"

@@ -1,37 +1,40 @@
 """From a request in OpenAI's form to a turn, and from the turn's events to text that can't be taken back."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from fastapi import Header
 
+from memserver.agent.chats import ChatHint
 from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TextDelta,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
 )
 from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
-from memserver.api.openai.errors import no_model, queued, turn_failed
+from memserver.api.openai.errors import queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import agents, inbox
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import NewMessage, Turn
-from memserver.text import clean
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import NewMessage, TurnRow
+from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
+FIRST_SECONDS = 1.0
+"""How long a stream waits for its first piece, so that a turn that fails at once is a status and not an event."""
 LONGEST_TEXT = 1_000_000
 MOST_PAST = 10_000
 _TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})$")
@@ -56,33 +59,25 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> Agent:
-    """The agent of this name or id. Raises Refusal."""
-    model = clean(model)
-    async with services.database.tenant(tenant) as tx:
-        try:
-            return await agents.find(tx, model)
-        except NotFound as error:
-            raise no_model(model) from error
+class Posting(NamedTuple):
+    """How a request came: its key, whether the client has sent it before, and what it says of the chat."""
+
+    key: str | None
+    repeated: bool
+    chat: ChatHint
 
 
 async def begin(
-    services: Services,
-    tenant: str,
-    agent: Agent,
-    transcript: Sequence[Said],
-    *,
-    key: str | None,
-    repeated: bool,
-) -> Turn:
+    services: Services, tenant: str, agent: AgentRow, transcript: Sequence[Said], posting: Posting
+) -> TurnRow:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
 
     Raises:
         InvalidInput: nothing is new.
     """
     async with services.database.tenant(tenant) as tx:
-        new = await unread(tx, agent.id, transcript)
-        if repeated and key is None and new.same is not None:
+        new = await unread(tx, agent.id, transcript, posting.chat)
+        if posting.repeated and posting.key is None and new.same is not None:
             return await inbox.get_turn(tx, agent.id, new.same)
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
@@ -92,19 +87,20 @@ async def begin(
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
     if new.past:
-        messages = [NewMessage(said.text, 0, said.role) for said in new.past]
+        messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    return await services.conversation.post(tenant, agent.id, new.text, key=key)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    return await services.conversation.post(tenant, agent.id, message, key=posting.key)
 
 
-def turn_id(kind: str, turn: Turn) -> str:
+def turn_id(kind: str, turn: TurnRow) -> str:
     """By which a client knows the answer: `kind` is chatcmpl- or resp_."""
     return f"{kind}{turn.agent_id.hex}_{turn.turn}"
 
 
-async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[Agent, Turn]:
+async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[AgentRow, TurnRow]:
     """The turn of such an id, and its agent. Raises NotFound."""
     match = _TURN_ID.match(response_id)
     try:
@@ -120,7 +116,7 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
         ) from error
 
 
-def text_of(messages: Sequence[Message]) -> str:
+def text_of(messages: Sequence[Entry]) -> str:
     return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
@@ -129,7 +125,7 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: TurnRow) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
@@ -139,31 +135,38 @@ async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult
 def _check(end: End) -> None:
     if end.error is not None:
         raise turn_failed(end.error)
-    if isinstance(end, TurnQueued):
+    if isinstance(end, QueuedTurn):
         raise queued(end)
 
 
-async def start_turn(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
-    """The turn as text to show, piece by piece, and its end; returns once there is something to show.
+async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIterator[str | End]:
+    """The turn as text to show, piece by piece, and its end; returns when there is a piece, or soon without one.
 
     Raises:
-        Refusal: the turn failed before it said anything, or is queued; later the stream reports it.
+        Refusal: the turn failed at once, or is queued; later the stream reports it.
     """
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
-    first = await anext(pieces)
-    if isinstance(first, End):
+    first = asyncio.ensure_future(anext(pieces))
+    await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
+    if not first.done():
+        async with services.database.tenant(tenant) as tx:
+            blocked = await services.conversation.find_blocker(tx, turn)
+        if blocked is not None:
+            first.cancel()
+            raise queued(blocked)
+    if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
-        _check(first)
+        _check(end)
 
     async def all_of_it() -> AsyncIterator[str | End]:
         async with aclosing(pieces):
-            yield first
             try:
+                yield await first
                 async for piece in pieces:
                     yield piece
             except MemserverError as error:
                 log_if_database(f"The stream of turn {turn.turn}", error)
-                yield TurnEnded(turn.turn, turn.steps, "error", turn.usage, as_json(error))
+                yield EndedTurn(turn.turn, turn.steps, "error", turn.usage, as_json(error))
 
     return all_of_it()
 
@@ -174,7 +177,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
         async for event in events:
             piece = ""
             match event:
-                case TextDelta(step, text):
+                case MessageDelta(step=step, text=text):
                     piece = spoken.hear(step, text)
                 case StepCommitted(messages):
                     piece = "".join(
@@ -182,7 +185,9 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnEnded() | TurnPaused() | TurnQueued():
+                case QueuedTurn(turn):
+                    yield EndedTurn(turn, event.steps, "error", event.usage, queued(event).error)
+                case EndedTurn() | PausedTurn():
                     yield event
                 case _:
                     pass

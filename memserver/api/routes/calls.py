@@ -4,13 +4,13 @@ from uuid import UUID
 
 from fastapi import Response
 
-from memserver.agent.conversation import CallAnswer
+from memserver.agent.call_answers import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond, streamed
 from memserver.api.schemas.answers import turn_status, waiting_call
 from memserver.api.schemas.tools import ApprovalIn, CallResultIn
-from memserver.storage import agents, calls, inbox
+from memserver.storage import agents, calls
 from memserver.tools.foreign import cut
 from memserver.wire.base import Page
 from memserver.wire.messages import Answer, Turn, WaitingCall
@@ -31,7 +31,10 @@ async def list_waiting_calls(
         found = await calls.list_waiting(tx, listing.query, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
     limits = services.deps.limits
-    shown = [waiting_call(call, limits.expiry(call.created_at)) for call in items]
+    shown = [
+        waiting_call(call, limits.expiry(call.created_at, of_request=call.of_request))
+        for call in items
+    ]
     return Page[WaitingCall, UUID](items=shown, next=more)
 
 
@@ -50,7 +53,7 @@ async def decide_call(
     """
     answer = CallAnswer("approval", said.approve, said.reason)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
+    return await respond(services, tenant, turn, stream=said.stream, after=after)
 
 
 @router.post("/agents/{agent}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
@@ -66,7 +69,7 @@ async def give_result(
     text = cut(given.text(), services.deps.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
+    return await respond(services, tenant, turn, stream=given.stream, after=after)
 
 
 @router.post("/agents/{agent}/turns/{turn}/cancel")
@@ -75,10 +78,11 @@ async def cancel_turn(
     turn: int,
     services: ServicesDep,
     tenant: TenantDep,
-    key: IdempotencyKey = None,
+    _key: IdempotencyKey = None,
 ) -> Turn:
-    """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
-    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62), key=key)
-    await services.conversation.result(tenant, found)
-    async with services.database.tenant(tenant) as tx:
-        return turn_status(await inbox.get_turn(tx, agent_id, found.turn))
+    """End a turn at once, whether it is queued, runs or waits for an answer.
+
+    What it has committed stays. The request to the model ends, and a tool that runs; a call that waits doesn't run.
+    What came in meanwhile is worked next. To cancel it again is no error; a turn that ended otherwise gets 409 `turn_ended`.
+    """
+    return turn_status(await services.conversation.cancel(tenant, agent_id, min(turn, 2**62)))

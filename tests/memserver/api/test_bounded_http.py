@@ -121,7 +121,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("data", ENDLESS.values(), ids=ENDLESS)
-def test_what_frames_a_request_can_not_go_on_without_end(data: bytes) -> None:
+def test_what_frames_a_request_can_not_continue_without_end(data: bytes) -> None:
     app = App()
     with connected(app, Patient) as sock:
         send(sock, data)

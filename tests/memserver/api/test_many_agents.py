@@ -63,7 +63,7 @@ async def test_three_hundred_agents_are_each_answered_once_and_never_more_than_t
         assert {count for _, count in said} == {2}
 
 
-async def test_a_tenants_one_agent_does_not_wait_behind_anothers_two_hundred(
+async def test_a_tenants_one_agent_does_not_wait_for_anothers_two_hundred(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -179,7 +179,7 @@ async def test_callers_of_turns_that_run_here_do_not_look_into_the_database(
     asked = asyncio.Event()
     get_turn = inbox.get_turn
 
-    async def counted(tx: Any, agent_id: Any, turn: int) -> inbox.Turn:
+    async def counted(tx: Any, agent_id: Any, turn: int) -> inbox.TurnRow:
         looks.append(turn)
         return await get_turn(tx, agent_id, turn)
 
@@ -235,7 +235,7 @@ async def failed(server: Server, agent: str) -> dict[str, Any]:
     return error
 
 
-async def test_an_endpoint_that_is_down_is_left_alone_which_ready_tells_and_ends_when_it_is_back(
+async def test_an_endpoint_that_is_down_is_left_alone_which_ready_reports_and_ends_when_it_is_back(
     database: OneDatabase,
 ) -> None:
     with socket.socket() as held:

@@ -125,7 +125,7 @@ async def test_another_agent_reads_what_it_found_to_its_end_in_pages_of_the_agen
     assert passage
 
 
-async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
+async def test_what_can_not_be_done_is_reported_and_no_other_agent_is_reached(
     database: OneDatabase,
 ) -> None:
     async with serving(database, ScriptedModel()) as server:

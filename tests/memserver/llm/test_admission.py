@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.admission import FairSemaphore, QueuedModel, Readiness, SharedEndpoint
+from memserver.llm.admission import EndpointReadiness, FairSemaphore, QueuedModel, SharedEndpoint
 from memserver.openai_http.circuit import Circuit
 from memserver.testing.scripted import Broken, ScriptedModel, Step, say
 from tests.support.model_contract import PROMPT, SEND
@@ -195,7 +195,7 @@ async def test_closing_a_view_leaves_the_shared_model_open() -> None:
 
 
 @dataclass
-class Restarting(Readiness):
+class Restarting(EndpointReadiness):
     """An endpoint that was lost and is there again whenever it is waited for."""
 
     lost: bool = True
@@ -235,7 +235,7 @@ async def test_an_endpoint_that_is_there_and_fails_is_not_asked_again() -> None:
     assert readiness.waits == 1
 
 
-async def test_a_text_that_was_heard_in_part_is_not_told_again_from_its_start() -> None:
+async def test_a_text_that_was_heard_in_part_is_not_sent_again_from_its_start() -> None:
     broken = Broken(say("hello there"), ModelUnavailable("It died."))
     view, _ = restarting(True, broken, say("hello again"))
     heard: list[str] = []

@@ -182,7 +182,7 @@ def huge() -> Response:
         ),
     ],
 )
-async def test_whatever_a_webhook_answers_the_agent_goes_on(
+async def test_whatever_a_webhook_answers_the_agent_continues(
     database: OneDatabase,
     current: Current,
     served: str,
@@ -212,7 +212,7 @@ async def test_a_webhook_that_hangs_fails_within_its_time(
     assert (state, result.partition(";")[0]) == ("failed", "It did not end within 0.3 seconds")
 
 
-async def test_nobody_listening_is_told(database: OneDatabase) -> None:
+async def test_nobody_listening_is_reported(database: OneDatabase) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     state, result = await called(database, f"http://127.0.0.1:{port}/", retries=1)

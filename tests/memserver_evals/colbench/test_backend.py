@@ -126,6 +126,7 @@ async def test_the_marker_ends_it_and_ten_turns_do(grader: Grader) -> None:
     assert goes_on.outcome["answer"] == "hm?"
     assert environment.score(task.example, goes_on) == {
         "success": 0,
+        "success_by_operator": 0,
         "tests_passed": 0,
         "turns": 10,
         "answer_characters": 3,
@@ -214,10 +215,10 @@ async def test_every_slot_of_a_generated_task_decides_a_test(grader: Grader) -> 
         assert all((await grader.grade(task.example, task.example.reference)).passed)
 
 
-async def test_descriptions_tell_no_slot_s_value() -> None:
+async def test_descriptions_say_no_slot_s_value() -> None:
     for task in generate("validation", 60):
-        told = task.example.description.partition("The signature is:")[0]
-        assert not any(character.isdigit() for character in told)
+        reported = task.example.description.partition("The signature is:")[0]
+        assert not any(character.isdigit() for character in reported)
 
 
 async def test_the_oracle_always_succeeds(grader: Grader) -> None:
@@ -270,7 +271,7 @@ async def test_idle_questions_cost_turns(grader: Grader) -> None:
 # --- simulated humans
 
 
-async def test_the_programmed_human_tells_one_slot_and_only_what_is_asked() -> None:
+async def test_the_programmed_human_says_one_slot_and_only_what_is_asked() -> None:
     task = next(task for task in generate("train", 40) if task.family.name == "points")
 
     def tell(question: str) -> str:
@@ -383,7 +384,7 @@ async def test_published_files_are_read(tmp_path: Path, grader: Grader) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-async def test_bad_lines_are_told_by_file_and_line(
+async def test_bad_lines_are_reported_by_file_and_line(
     tmp_path: Path, line: str, complaint: str
 ) -> None:
     path = tmp_path / "tasks.jsonl"

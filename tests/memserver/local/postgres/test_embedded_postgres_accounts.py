@@ -98,7 +98,7 @@ def test_an_ordinary_user_has_a_server_too_and_root_may_join_it(home: Path) -> N
 
 @as_root
 @pytest.mark.slow
-def test_an_ordinary_user_is_told_that_a_database_is_not_theirs(home: Path) -> None:
+def test_an_ordinary_user_learns_that_a_database_is_not_theirs(home: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     python = _python_for(Account(nobody, nobody))
     _copy_package(home / "package")
