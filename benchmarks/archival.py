@@ -5,7 +5,7 @@ frequency falls as in a language (Zipf). They come in interleaved, by the produc
 application role under row-level security; the upkeep job then gives large collections their index. A search
 is the product's own, without the embedding of the query: its transactions, its count, its passages. Recall
 is against the database's own exact scan. Afterwards a part of each collection is deleted, changed and
-inserted anew, and all is measured again.
+inserted again, and all is measured again.
 
 Run it: `python -m benchmarks.archival [--passages 100000] [--seed S] [--json] [--png FILE]`.
 """
@@ -200,7 +200,7 @@ async def give_indexes(on: Stage, measured: Sequence[Measured]) -> None:
 
 
 async def change(on: Stage, each: Measured, seed: int) -> None:
-    """Delete a part of a collection, change another one, and insert as many anew."""
+    """Delete a part of a collection, change another one, and insert as many again."""
     chooser = random.Random(seed)
     count = min(each.size // 10, 2_000)
     chosen = chooser.sample(each.ids, 2 * count)

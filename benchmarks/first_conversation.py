@@ -1,7 +1,7 @@
 """The README's first conversation, with names and dates drawn at random: `python -m benchmarks.first_conversation`.
 
 Somebody tells their name, what their cello is called and their birthday, talks about other things for
-twelve messages in a window so small that what was told is evicted, and asks. A conversation is right when
+twelve messages in a window so small that what was said is evicted, and asks. A conversation is right when
 every question is. The local model answers, and beside it the untrained one that it was made of.
 """
 
@@ -72,7 +72,7 @@ SMALL_TALK = (
 
 @dataclass(frozen=True)
 class Told:
-    """What is told in one conversation."""
+    """What is said in one conversation."""
 
     name: str
     thing: str
@@ -93,7 +93,7 @@ class Told:
 
     @property
     def sayings(self) -> list[str]:
-        """How it is told."""
+        """How it is said."""
         return [
             f"Hi! I am {self.name}, and my {self.thing} is called {self.thing_name}.",
             f"My birthday is {self.month} {self.day}.",

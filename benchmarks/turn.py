@@ -35,7 +35,7 @@ from memserver.wiring.database import EMBEDDED_DATABASE
 from tests.support.long_history import sentences, settle, write_history
 
 TURNS_PER_AGENT = 50
-"""Turns that are timed on one agent; the next one goes on, so that queues don't grow with --turns."""
+"""Turns that are timed on one agent; the next one continues, so that queues don't grow with --turns."""
 COUNTED_TURNS = 30
 COMPARED_TURNS = 120
 """Turns of each agent that are compared, by the length of their histories."""

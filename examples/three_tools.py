@@ -58,7 +58,7 @@ SHOWN = ("city", "unit", "what", "title")
 
 
 def register_order(client: Client, url: str) -> None:
-    """The webhook `order`, anew in each run, with the secret that signs its calls."""
+    """The webhook `order`, a new one in each run, with the secret that signs its calls."""
     with suppress(NotFound):
         client.tools.delete("order")
     parameters = {"type": "object", "properties": {"what": WHAT}, "required": ["what"]}

@@ -62,6 +62,13 @@ class TokenUsage:
             self.cached_tokens + other.cached_tokens,
         )
 
+    def __sub__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
+            max(0, self.prompt_tokens - other.prompt_tokens),
+            max(0, self.completion_tokens - other.completion_tokens),
+            max(0, self.cached_tokens - other.cached_tokens),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderFields:

@@ -114,7 +114,7 @@ async def unread(
     exchanges, last = _exchanges(transcript)
     if not last:
         raise InvalidInput(
-            "messages: no user message stands after the last assistant message.",
+            "messages: no user message with words in it stands after the last assistant message.",
             hint="The agent gets what the user says after the last answer; end with that.",
         )
     window = _History(await transcripts.newest(tx, agent_id, WINDOW))
@@ -142,6 +142,11 @@ async def unread(
     )
     chat = await find_chat(tx, agent_id, read, hint)
     return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat)
+
+
+def says_something(transcript: Sequence[Said]) -> bool:
+    """Whether the user says something at the transcript's end."""
+    return bool(_exchanges(transcript)[1])
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:

@@ -1,4 +1,4 @@
-"""A system for tests of tasks: it answers as a function says, and keeps what it was told."""
+"""A system for tests of tasks: it answers as a function says, and keeps what it was sent."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ class Told:
 
 @dataclass
 class PlayedSystem(System):
-    """Answers as told."""
+    """Answers as the function says."""
 
     answering: Answering
     name: str = "told"  # type: ignore[misc] # read only in the protocol

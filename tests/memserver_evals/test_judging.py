@@ -112,7 +112,7 @@ async def test_the_string_judge_is_strict_and_takes_abstention_in_its_usual_word
 
 
 class Judging:
-    """An endpoint that answers as told, and keeps what it was asked."""
+    """An endpoint that answers as it should, and keeps what it was asked."""
 
     def __init__(self, status: int = 200, **answer: Any) -> None:
         self.asked: list[dict[str, Any]] = []

@@ -27,7 +27,7 @@ from tests.memserver_evals.playing import PlayedSystem
 GENERATED = {
     name: {"source": "generated", "each": "3"} for name in ("colbench-backend", "colbench-frontend")
 }
-"""Tasks that make their own examples where they are told to."""
+"""Tasks that make their own examples where that is wanted."""
 
 
 def options(folder: Path | None, **extra: str) -> TaskOptions:

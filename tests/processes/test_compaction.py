@@ -1,4 +1,4 @@
-"""A server killed while a summary is being written: the queue is the old one, and another server goes on."""
+"""A server killed while a summary is being written: the queue is the old one, and another server continues."""
 
 import contextlib
 import threading

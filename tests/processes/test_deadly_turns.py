@@ -35,7 +35,7 @@ STOP_SECONDS = 10
 
 
 class Obedient:
-    """A model that calls the tool that it is told to, and once echoes; it keeps "hello" and "look_around" to itself first."""
+    """A model that calls the tool that it should, and once echoes; it keeps "hello" and "look_around" to itself first."""
 
     def __init__(self, *, holding: bool = False) -> None:
         self.holding = holding

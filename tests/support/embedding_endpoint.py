@@ -28,7 +28,7 @@ def base64_of(vector: Sequence[float]) -> str:
 
 
 class EmbeddingEndpoint:
-    """Hashes words into vectors, and refuses what it is told to.
+    """Hashes words into vectors, and refuses what it should.
 
     Attributes:
         natural: length of the model's vectors.

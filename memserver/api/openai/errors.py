@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memserver.agent.endings import as_json
 from memserver.agent.events import QueuedTurn
 from memserver.api.errors import DOCUMENTED, STATUS
 from memserver.api.paths import route_path
-from memserver.errors import AgentWaits, ContextOverflow
+from memserver.errors import AgentWaits, ContextOverflow, MemserverError
 from memserver.messages import JsonObject
 
 _PATHS = re.compile(r"^/v1/(chat/completions|responses|models)(/|$)")
@@ -67,6 +68,11 @@ class Refusal(Exception):
 def turn_failed(error: JsonObject) -> Refusal:
     """The agent's turn failed: what was said is in its history, and saying it again would not fix it."""
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
+
+
+def refuse_again(error: MemserverError) -> Refusal:
+    """One of our own errors that the same request would get again, though OpenAI's clients repeat one of its status."""
+    return Refusal(STATUS[error.code], as_json(error), dict(_NEVER_AGAIN))
 
 
 def queued(end: QueuedTurn) -> Refusal:

@@ -119,7 +119,7 @@ GEMMA_2 = replace(
 
 
 def _with_channel(asked: Asked, reply: Reply) -> Reply:
-    """Names with what leaks behind them, another one each time; the first one is clean."""
+    """Names with what leaks after them, another one each time; the first one is clean."""
     number = asked.memory.count("names")
     leaks = ("", "<|channel|>commentary", "<|channel|>analysis", "<|constrain|>json")[number % 4]
     before = "functions." if number % 2 else ""

@@ -1,4 +1,4 @@
-"""An agent whose model the endpoint doesn't have: told clearly, nothing lost, mended by loading or changing."""
+"""An agent whose model the endpoint doesn't have: reported clearly, nothing lost, fixed by loading or changing."""
 
 import asyncio
 from pathlib import Path

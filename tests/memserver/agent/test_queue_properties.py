@@ -43,7 +43,7 @@ summaries = st.sampled_from(
 
 @dataclass
 class World:
-    """What the model does in one example, and all that the summariser was told."""
+    """What the model does in one example, and all that the summariser read."""
 
     steps: list[str] = field(default_factory=lambda: ["say"])
     summaries: list[str | Exception] = field(default_factory=lambda: ["Notes."], repr=False)

@@ -171,7 +171,7 @@ async def test_a_long_chat_is_evicted_and_summarised_without_an_alert(
     head = asked[-1][0].text
     assert head.startswith("Listen.\n\nWhat was said before, in short:\n")
     assert not any("Memory pressure" in message.text for prompt in asked for message in prompt)
-    assert queued, "no job made room behind the turns"
+    assert queued, "no job made room after the turns"
     assert server.rows("SELECT count(*) FROM summaries") == [(len(queued),)]
     assert context["used"] <= window - reserved
     around = math.ceil(model.message_overhead * context["token_scale"])

@@ -1,4 +1,4 @@
-"""A turn works, and its text is told while it comes, however the endpoint cuts its streams."""
+"""A turn works, and its text is streamed while it comes, however the endpoint cuts its streams."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A turn that takes too long ends with an error; what it committed stands, and the agent goes on."""
+"""A turn that takes too long ends with an error; what it committed stands, and the agent continues."""
 
 import asyncio
 from collections.abc import Sequence

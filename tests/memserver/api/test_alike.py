@@ -1,4 +1,4 @@
-"""The OpenAPI document itself: the resources are alike, and what is there is told and shown.
+"""The OpenAPI document itself: the resources are alike, and what is there is described and shown.
 
 Each rule is a function that yields what breaks it, so that a test of the rules can break each.
 """

@@ -40,7 +40,7 @@ class Replies:
 
 @dataclass
 class Heard:
-    """What came of a message: the text that was told while it came, and what is committed."""
+    """What came of a message: the text that was streamed while it came, and what is committed."""
 
     reported: str
     text: str

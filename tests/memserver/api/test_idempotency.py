@@ -171,7 +171,7 @@ async def test_a_repetition_waits_for_the_first_that_still_runs(
 async def test_of_two_processes_that_both_hold_a_request_for_theirs_one_can_commit(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first stalls for longer than its claim lasts, and then goes on."""
+    """The first stalls for longer than its claim lasts, and then continues."""
     embedder = HoldingEmbedder()
 
     async def stalled(self: IdempotencyKeys, claim: object) -> None:
@@ -218,7 +218,7 @@ async def test_a_running_request_keeps_its_claim_however_long_it_takes(
 
 
 class Crash:
-    """Ends a task's use of the database at its n-th statement, before or behind it, for good."""
+    """Ends a task's use of the database at its n-th statement, before or after it, for good."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         self._at = at

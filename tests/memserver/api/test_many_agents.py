@@ -121,7 +121,7 @@ async def test_more_connections_than_the_pools_usual_bound_are_open_if_so_many_a
         stub.may_answer.clear()
         posts = [asyncio.create_task(server.say(agent, "hello")) for agent in agents]
         await stub.until_in_flight(150)
-        ready = await server.http.get("/v1/ready")  # it is not behind them
+        ready = await server.http.get("/v1/ready")  # it doesn't wait for them
         assert ready.status_code == 200
         stub.may_answer.set()
         await asyncio.gather(*posts)

@@ -1,4 +1,4 @@
-"""Collections that grow get a table and an index of their own; re-embedding goes on beside what serves."""
+"""Collections that grow get a table and an index of their own; re-embedding continues beside what serves."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Python functions as tools: what the model is told of them, what they get, and what they may do."""
+"""Python functions as tools: what the model reads of them, what they get, and what they may do."""
 
 import asyncio
 import threading
@@ -148,7 +148,7 @@ def test_the_model_reads_types_and_docstring() -> None:
 async def called(
     database: OneDatabase, function: Callable[..., Any], arguments: Any = None, **settings: Any
 ) -> tuple[str, str]:
-    """The state and the result of a call; the agent answers behind it, whatever it was."""
+    """The state and the result of a call; the agent answers after it, whatever it was."""
     found = made(function)
     model = ScriptedModel([Call(found.spec.name, arguments or {}), say("Done.")])
     async with serving(database, model, [found], **settings) as server:

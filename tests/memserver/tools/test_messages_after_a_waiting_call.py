@@ -1,4 +1,4 @@
-"""Messages that come in while a call waits: they are stored, told of, and answered behind it, in order."""
+"""Messages that come in while a call waits: they are stored, reported, and answered after it, in order."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def ended(server: Server, agent: str, turn: int) -> dict[str, Any]:
 
 
 async def over(server: Server, agent: str, turn: int) -> dict[str, Any]:
-    """The turn, once it has ended, whoever makes it go on."""
+    """The turn, once it has ended, whoever resumes it."""
     with server.services.deps.events.subscribe(UUID(agent), turn) as queue:
         while (stands := await server.get(f"{agent}/turns/{turn}"))["finished_at"] is None:
             await queue.get()

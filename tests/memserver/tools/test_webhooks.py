@@ -34,7 +34,7 @@ HERE = "127.0.0.1/32"
 
 
 class Hook:
-    """A webhook that keeps what it gets and answers in turn what it is told to, the last one for ever."""
+    """A webhook that keeps what it gets and answers in turn what it should, the last one for ever."""
 
     def __init__(self, *answers: Callable[[], Response] | Response) -> None:
         self._answers = list(answers)
@@ -66,7 +66,7 @@ async def agent_with(server: Server, url: str, **fields: Any) -> str:
 async def called(
     database: OneDatabase, url: str, *, networks: str = HERE, **fields: Any
 ) -> tuple[str, str]:
-    """The state and the result of a call; the agent answers behind it, whatever it was."""
+    """The state and the result of a call; the agent answers after it, whatever it was."""
     model = ScriptedModel([Call("weather", {"inner_thought": "?", "city": "Oslo"}), say("Done.")])
     async with serving(database, model, tool_networks=networks) as server:
         agent = await agent_with(server, url, **fields)

@@ -53,7 +53,7 @@ async def grader() -> AsyncIterator[Grader]:
 
 @dataclass
 class Recited:
-    """A system that says what it is told to, and remembers what it heard."""
+    """A system that says what it should, and remembers what it heard."""
 
     lines: Sequence[str | Reply]
     heard: list[str] = field(default_factory=list)

@@ -308,7 +308,7 @@ async def test_the_viewer_names_the_attribute_that_stands_out_most(pictures: Rem
 
 @dataclass
 class Recited:
-    """A system that says what it is told to."""
+    """A system that says what it should."""
 
     lines: list[str | Reply]
     heard: list[str] = field(default_factory=list)

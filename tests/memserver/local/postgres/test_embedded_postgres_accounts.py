@@ -55,7 +55,7 @@ def test_a_home_closed_to_others_stays_closed_and_keeps_its_cluster_elsewhere(ho
     with pytest.raises(SetupError, match="that directory is gone"):
         server().acquire()
 
-    shutil.rmtree(root)  # who deletes the home begins anew
+    shutil.rmtree(root)  # who deletes the home begins again
     (home / "away").rename(place)
     with server() as fresh, pytest.raises(psycopg.errors.UndefinedTable):
         rows(fresh.url(), "SELECT value FROM kept")
