@@ -38,7 +38,7 @@ BASE_ALONE = ("zero-shot", "single")
 _NO_MATTER = {"micro_batch", "save_every", "checkpointing", "batch_tokens"}
 """Settings that change how something is computed, and not what."""
 _LATER: JsonObject = {"vague": 0, "wrong": 0, "most": None, "patience": None, "measure_every": 20}
-_LATER |= {"draws": "texts", "absolute_margin": 0}
+_LATER |= {"draws": "texts", "absolute_margin": 0, "full": False}
 """Settings that came later, and what they were before: with that, older runs are as this one."""
 
 
