@@ -111,13 +111,40 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 
     `detected`: the language of each, as Postgres names its text search configurations.
     """
+    there = await still_there(tx, [pending])
+    kept = [place for place, at in enumerate(pending.positions) if (pending.agent_id, at) in there]
+    positions = [pending.positions[place] for place in kept]
+    detected = [detected[place] for place in kept]
     lexed_in, present = await choose(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
         present = [*present, pending.language]
     await tx.execute(
         "SELECT index_messages(%s, %s::bigint[], %s::text[], %s::text[], %s)",
-        [pending.agent_id, pending.positions, lexed_in, present, pending.until],
+        [pending.agent_id, positions, lexed_in, present, pending.until],
     )
+
+
+async def still_there(tx: Transaction, pending: Sequence[Pending]) -> set[tuple[UUID, int]]:
+    """Which of the messages were not deleted since they were read; until the transaction ends none is.
+
+    Each as its agent and position.
+    """
+    agents = [each.agent_id for each in pending]
+    await tx.execute(
+        "SELECT 1 FROM recall_index WHERE agent_id = ANY (%s) ORDER BY agent_id FOR UPDATE",
+        [agents],
+    )
+    cursor = await tx.execute(
+        """SELECT p.agent_id, p.position FROM unnest(%s::uuid[], %s::bigint[]) AS p (agent_id, position)
+           CROSS JOIN LATERAL (
+               SELECT 1 FROM messages
+               WHERE agent_id = p.agent_id AND position = p.position AND role <> 'system' OFFSET 0) m""",
+        [
+            [each.agent_id for each in pending for _ in each.positions],
+            [position for each in pending for position in each.positions],
+        ],
+    )
+    return {(row["agent_id"], row["position"]) for row in await cursor.fetchall()}
 
 
 async def finish(tx: Transaction, model: str | None, dimension: int) -> None:

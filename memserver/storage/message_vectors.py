@@ -13,7 +13,7 @@ from psycopg.rows import DictRow
 
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.message_index import PENDING, Pending, group_pending
+from memserver.storage.message_index import PENDING, Pending, group_pending, still_there
 from memserver.storage.rows import fetch_all, fetch_optional, fetch_value
 
 
@@ -109,6 +109,11 @@ async def store(
 
     `vectors` has those of each agent's messages' parts.
     """
+    there = await still_there(tx, pending)
+    vectors = [
+        [part for part in parts if (agent.agent_id, part.position) in there]
+        for agent, parts in zip(pending, vectors, strict=True)
+    ]
     await tx.execute(
         """INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
            SELECT a.id, %(model)s, %(dimension)s, a.tenant, t.name
@@ -220,10 +225,10 @@ async def forget_other_models(tx: Transaction, model: str, dimension: int) -> No
     )
     for other in others:
         await tx.execute(
-            sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
-            [other.agent_id],
-        )
-        await tx.execute(
             "DELETE FROM recall_embeddings WHERE agent_id = %s AND model = %s AND dimension = %s",
             [other.agent_id, other.model, other.dimension],
+        )
+        await tx.execute(
+            sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
+            [other.agent_id],
         )
